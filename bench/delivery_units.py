@@ -11,7 +11,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
-from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 
@@ -22,7 +22,7 @@ from .rig import say, stage
 
 _CYCLES = 10
 _TOPIC = "/v1/topics/{topic}"
-_JOB = DeliveryTask("t", "g")
+_JOB = DispatchTask("t", "g")
 _BODY = "x" * 100
 
 

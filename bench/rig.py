@@ -18,7 +18,7 @@ from typing import Any
 
 from chalicelib import adapters, wiring
 from chalicelib.domain.receipt import seal_receipt
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions
@@ -104,7 +104,7 @@ def use(endpoint: str) -> None:
         os.environ.setdefault(name, "local")
 
 
-def receipts(deps: wiring.Deps, deliveries: Sequence[Delivery]) -> list[str]:
+def receipts(deps: wiring.Deps, deliveries: Sequence[ClaimedMessage]) -> list[str]:
     """What a consumer would show to settle these."""
     return [seal_receipt(deps.signing_key, d.receipt) for d in deliveries]
 

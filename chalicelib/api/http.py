@@ -63,14 +63,14 @@ class Context(msgspec.Struct, frozen=True):
         """Whether the caller's token is for this group, too."""
         return self.caller is None or self.caller.may_use_group(group)
 
-    def topic(self, *, fresh: bool = False) -> Topic:
-        """The topic that the path names; NotFound. `fresh`: as it is stored, not as it was some seconds ago."""
-        return self.deps.catalog.topic(self.params["topic"], fresh=fresh)
+    def topic(self, *, consistent: bool = False) -> Topic:
+        """The topic that the path names; NotFound. `consistent`: as it is stored, not as it was some seconds ago."""
+        return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
 
-    def group(self, *, fresh: bool = False) -> tuple[Topic, Group]:
+    def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
         """The topic and the group that the path names; NotFound."""
-        topic = self.topic(fresh=fresh)
-        return topic, self.deps.catalog.group(topic, self.params["group"], fresh=fresh)
+        topic = self.topic(consistent=consistent)
+        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
 
 
 Handler = Callable[[Context], Response[Any]]

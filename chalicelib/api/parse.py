@@ -309,11 +309,11 @@ def visible(
     purpose: str,
     read: Callable[[str | None, int], Sequence[T]],
     may_see: Callable[[T], bool],
-    mark: Callable[[T], str],
+    position: Callable[[T], str],
 ) -> tuple[list[T], str | None]:
-    """A page of what the caller may see, and the mark behind which the next one starts (None: this is the last).
+    """A page of what the caller may see, and the position behind which the next one starts (None: this is the last).
 
-    Only what was shown marks a page: anybody can read a page token. `read` gives rows behind a mark.
+    A page ends with something that was shown: anybody can read a page token. `read` gives rows behind a position.
     """
     most, after = limit(context.query), page_start(context, purpose)
     items: list[T] = []
@@ -323,8 +323,8 @@ def visible(
         items += filter(may_see, read_rows)
         if len(read_rows) < rows:
             break
-        after, rows = mark(read_rows[-1]), MAX_PAGE
-    return items[:most], mark(items[most - 1]) if len(items) > most else None
+        after, rows = position(read_rows[-1]), MAX_PAGE
+    return items[:most], position(items[most - 1]) if len(items) > most else None
 
 
 def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, TopicStats]], str | None]:

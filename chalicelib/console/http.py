@@ -70,14 +70,14 @@ class Visit:
     def now_ms(self) -> int:
         return self.deps.adapters.clock.now_ms()
 
-    def topic(self, *, fresh: bool = False) -> Topic:
-        """The topic that the path names; NotFound. `fresh`: as it is stored, not as it was some seconds ago."""
-        return self.deps.catalog.topic(self.params["topic"], fresh=fresh)
+    def topic(self, *, consistent: bool = False) -> Topic:
+        """The topic that the path names; NotFound. `consistent`: as it is stored, not as it was some seconds ago."""
+        return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
 
-    def group(self, *, fresh: bool = False) -> tuple[Topic, Group]:
+    def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
         """The topic and the group that the path names; NotFound."""
         topic = self.topic()
-        return topic, self.deps.catalog.group(topic, self.params["group"], fresh=fresh)
+        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
 
     @property
     def wants_fragment(self) -> bool:

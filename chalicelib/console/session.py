@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ..domain.errors import Forbidden, Unauthorized
 from ..domain.signing import derived, open_sealed
 from ..domain.topic import Caller, Token
-from ..services.manage.tokens import MARK_CHARS
+from ..services.manage.tokens import FINGERPRINT_CHARS
 from ..wiring import Deps
 
 LASTS_SECONDS = 8 * 3600
@@ -40,13 +40,13 @@ def begin(deps: Deps, text: str, *, secure: bool) -> str:
     except Unauthorized:
         deps.refusals.note(deps.tokens.claimed(text), "POST", "/console/sign-in")
         raise
-    return _cookie(deps, caller.token_id, deps.tokens.mark_of(text), secure=secure)
+    return _cookie(deps, caller.token_id, deps.tokens.fingerprint_of(text), secure=secure)
 
 
 def begin_by_link(deps: Deps, ticket: str, *, secure: bool) -> str:
     """The `Set-Cookie` of a new session, for a link's ticket. Raises Unauthorized."""
     token = deps.tokens.holder(deps.sign_in_links.redeem(ticket))
-    return _cookie(deps, token.id, token.secret_hash[:MARK_CHARS], secure=secure)
+    return _cookie(deps, token.id, token.secret_hash[:FINGERPRINT_CHARS], secure=secure)
 
 
 def end(*, secure: bool) -> str:
@@ -112,8 +112,8 @@ def choose_language(tongue: str) -> str:
     return f"headrace-lang={tongue}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict"
 
 
-def _cookie(deps: Deps, token_id: str, mark: str, *, secure: bool) -> str:
-    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {mark} {deps.adapters.random.id(12)}"
+def _cookie(deps: Deps, token_id: str, fingerprint: str, *, secure: bool) -> str:
+    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {fingerprint} {deps.adapters.random.id(12)}"
     return _set(secure, deps.signing_keys.seal(_COOKIE, content), LASTS_SECONDS)
 
 
@@ -127,12 +127,12 @@ def _name(secure: bool) -> str:
 
 
 def _opened(deps: Deps, purpose: str, sealed: str) -> tuple[str, str] | None:
-    """The token's id in what was sealed, and the mark of its text, while its time is not over."""
+    """The token's id in what was sealed, and the fingerprint of its text, while its time is not over."""
     content = deps.signing_keys.open(purpose, sealed) if sealed.isascii() else None
     if content is None:
         return None
-    token_id, until_s, mark = content.split(" ")[:3]
-    return (token_id, mark) if _now_s(deps) < int(until_s) else None
+    token_id, until_s, fingerprint = content.split(" ")[:3]
+    return (token_id, fingerprint) if _now_s(deps) < int(until_s) else None
 
 
 def _now_s(deps: Deps) -> int:

@@ -28,15 +28,15 @@ def prepare(visit: Visit, deed: Deed) -> Fields | None:
 
 
 def _topic(visit: Visit, deed: Deed) -> Fields:
-    topic = visit.deps.catalog.topic(deed.params["topic"], fresh=True)
+    topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
     same = ("mode", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds", "wake")
     limits = ("alarm_backlog", "rate_limit", "on_rate_limit")
     return _texts(topic, *same, *limits) | _retry(topic.retry)
 
 
 def _group(visit: Visit, deed: Deed) -> Fields | None:
-    topic = visit.deps.catalog.topic(deed.params["topic"], fresh=True)
-    group = visit.deps.catalog.group(topic, deed.params["group"], fresh=True)
+    topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
+    group = visit.deps.catalog.group(topic, deed.params["group"], consistent=True)
     inherits = (group.retry is None and "retry" in deed.body) or (
         group.lease_seconds is None and "lease_seconds" in deed.body
     )

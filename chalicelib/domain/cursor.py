@@ -30,7 +30,7 @@ from enum import StrEnum
 
 from . import ranges
 from .limits import MAX_OFFSET
-from .pull_share import Round
+from .pull_share import ShareWindow
 from .ranges import Ranges
 from .spans import Span, ranges_of
 
@@ -65,7 +65,7 @@ class Cursor:
     begin: int = 0
     segment_at: int = 0
     amended: Ranges = ()
-    round: Round | None = None
+    round: ShareWindow | None = None
     skipped: int = 0
 
     @property
@@ -83,8 +83,8 @@ class Cursor:
         return sum(s.count for lease in self.leases.values() for s in lease.spans)
 
 
-class Fate(StrEnum):
-    """What a consumer (or a policy) decided about one delivered offset."""
+class Disposition(StrEnum):
+    """What settling does with one leased offset, as a consumer or the group's policy decided. The term is AMQP's."""
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"  # waits in the cursor for its next attempt
@@ -93,15 +93,15 @@ class Fate(StrEnum):
     DEAD = "DEAD"
 
 
-RETURNING = (Fate.RETRY, Fate.RELEASED)
+RETURNING = (Disposition.RETRY, Disposition.RELEASED)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one offset of a lease; `due_ms` is used only if the offset waits in the cursor."""
+    """The disposition of one offset of a lease; `due_ms` is used only if the offset waits in the cursor."""
 
     offset: int
-    fate: Fate
+    disposition: Disposition
     due_ms: int = 0
 
 

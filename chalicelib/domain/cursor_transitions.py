@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from . import ranges
-from .cursor import RETURNING, Cursor, Fate, Lease, Result, Selection, fold, start_at
+from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, fold, start_at
 from .cursor_size import has_room_to_wait
 from .limits import MAX_AMENDED_RANGES
 from .spans import Span, coalesce, ranges_of, without
@@ -72,11 +72,11 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
             start=r.offset,
             count=1,
             mask=0,
-            attempt=spans[r.offset].attempt + (r.fate is Fate.RETRY),
+            attempt=spans[r.offset].attempt + (r.disposition is Disposition.RETRY),
             due_ms=r.due_ms,
         )
         for r in outcomes.values()
-        if r.fate in RETURNING
+        if r.disposition in RETURNING
     )
     # Neighbouring entries are not joined here: only a claim may do that, as it depends on the epoch.
     changed = replace(

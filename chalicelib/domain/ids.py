@@ -68,14 +68,14 @@ class Timed:
 
 
 def timed_id(random: str, shard: int | None, due_ms: int) -> str:
-    """The id of a delayed message. `random` has REQUEST_ID_CHARS characters, or is a `turn_name`."""
+    """The id of a delayed message. `random` has REQUEST_ID_CHARS characters, or is a `sequence_name`."""
     fixed = "" if shard is None else f"-{base32(shard)}"
     return f"{random}{fixed}-u{base32(due_ms)}"
 
 
-def turn_name(turn: int, random: str) -> str:
-    """A name of TRANSACTION_ID_CHARS characters; names sort by `turn`, a number of up to 60 bits."""
-    return base32(turn).zfill(REQUEST_ID_CHARS) + random
+def sequence_name(sequence: int, random: str) -> str:
+    """A name of TRANSACTION_ID_CHARS characters; names sort by `sequence`, a number of up to 60 bits."""
+    return base32(sequence).zfill(REQUEST_ID_CHARS) + random
 
 
 def endings(random: str) -> Iterator[str]:

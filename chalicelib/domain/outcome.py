@@ -9,7 +9,7 @@ from .message import Message
 
 
 class Verdict(StrEnum):
-    """What an attempt means for the message (and, for GONE, for the consumer)."""
+    """How an attempt ended, as read from the answer: what it means for the message (and, for GONE, the consumer)."""
 
     DONE = "DONE"  # taken: settled as SUCCESS
     FAILED = "FAILED"  # to be tried again on the ladder

@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ShareWindow:
     """How many messages each consumer took from a shard since `began_ms`, by rank; and how many the last claim saw and
     left."""
 
@@ -48,7 +48,7 @@ class Round:
     parts: Mapping[int, Part] = field(default_factory=dict)
 
 
-def room(share: Round | None, seat: Seat, available: int, now_ms: int) -> int:
+def room(share: ShareWindow | None, seat: Seat, available: int, now_ms: int) -> int:
     """How many of the available messages the consumer may take now."""
     current = _current(share, seat, now_ms)
     others = _present(current, seat, now_ms)
@@ -58,7 +58,7 @@ def room(share: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     return max(0, min(available, max(fair - mine, available - reserved)))
 
 
-def after(share: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
+def after(share: ShareWindow | None, seat: Seat, granted: int, left: int, now_ms: int) -> ShareWindow:
     """The round after a claim that took `granted` messages and left `left` of those it saw."""
     current = _current(share, seat, now_ms)
     own = Part(_taken(current, seat, now_ms) + granted, now_ms, seat.asked)
@@ -69,15 +69,15 @@ def after(share: Round | None, seat: Seat, granted: int, left: int, now_ms: int)
     return replace(current, left=left, parts=dict(sorted(parts.items())))
 
 
-def _current(share: Round | None, seat: Seat, now_ms: int) -> Round:
+def _current(share: ShareWindow | None, seat: Seat, now_ms: int) -> ShareWindow:
     """The round that goes on, or a new one."""
     if share is None or share.epoch != seat.epoch:
-        return Round(seat.epoch, now_ms)
+        return ShareWindow(seat.epoch, now_ms)
     goes_on = share.left or any(_is_recent(part.last_ms, now_ms) for part in share.parts.values())
-    return share if goes_on else Round(seat.epoch, now_ms)
+    return share if goes_on else ShareWindow(seat.epoch, now_ms)
 
 
-def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
+def _present(current: ShareWindow, seat: Seat, now_ms: int) -> list[Part]:
     """The parts of the other active consumers."""
     awaited = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
     others = [rank for rank in range(seat.total) if rank != seat.rank]
@@ -86,7 +86,7 @@ def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
     return recent + awaited * (len(others) - len(come))
 
 
-def _taken(current: Round, seat: Seat, now_ms: int) -> int:
+def _taken(current: ShareWindow, seat: Seat, now_ms: int) -> int:
     """How many messages the claiming consumer has taken. A consumer that returns starts at the lowest count of the
     active ones, so that it does not catch up."""
     own = current.parts.get(seat.rank)

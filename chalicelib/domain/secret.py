@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret as hex; or encrypted as `ciphertext` (base64), with a `mark`, a hash that is the same for the same
-    secret. It is valid until `until_ms` (None: it is the present one)."""
+    """A secret as hex; or encrypted as `ciphertext` (base64) with a `fingerprint`, a hash that is the same for
+    the same secret. It is valid until `until_ms` (None: it is the present one)."""
 
     hex: str = ""
     until_ms: int | None = None
     ciphertext: str = ""
-    mark: str = ""
+    fingerprint: str = ""
 
     def is_live(self, now_ms: int) -> bool:
         """Is it valid now?"""

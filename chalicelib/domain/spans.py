@@ -66,10 +66,10 @@ def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
     runs = _runs(spans)
     if len(runs) <= _RUNS:
         return runs
-    by_fate: defaultdict[tuple[int, str, int], list[Span]] = defaultdict(list)
+    by_kind: defaultdict[tuple[int, str, int], list[Span]] = defaultdict(list)
     for run in runs:
-        by_fate[_fate(run)].append(run)
-    masked = (span for alike in by_fate.values() for close in _clusters(alike) for span in _masked(close))
+        by_kind[_kind(run)].append(run)
+    masked = (span for alike in by_kind.values() for close in _clusters(alike) for span in _masked(close))
     return tuple(sorted(masked, key=lambda s: s.start))
 
 
@@ -101,7 +101,7 @@ def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
     first: Span | None = None  # of the run being joined, which reaches up to `end`
     end = -1
     for span in sorted(_plain(spans), key=lambda s: s.start):
-        if first and end == span.start and _fate(first) == _fate(span):
+        if first and end == span.start and _kind(first) == _kind(span):
             end = span.end
             continue
         if first:
@@ -117,7 +117,7 @@ def _plain(spans: Iterable[Span]) -> Iterator[Span]:
             yield replace(span, start=low, count=high - low, mask=0)
 
 
-def _fate(span: Span) -> tuple[int, str, int]:
+def _kind(span: Span) -> tuple[int, str, int]:
     return span.attempt, span.unit, span.due_ms
 
 

@@ -73,9 +73,9 @@ class Timer:
         return self.draft.weight if self.draft else 0
 
     @property
-    def mark(self) -> str:
+    def sort_key(self) -> str:
         """Its sort key in its fragment: timers sort by due time."""
-        return mark_of(self.due_ms, self.id)
+        return sort_key_of(self.due_ms, self.id)
 
 
 def again(timer: Timer, now_ms: int) -> Timer:
@@ -94,7 +94,7 @@ def entered(timer: Timer) -> Draft:
     return replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)
 
 
-def mark_of(due_ms: int, timer_id: str = "") -> str:
+def sort_key_of(due_ms: int, timer_id: str = "") -> str:
     """The sort key of a timer in its fragment; without an id, one before all timers of that time."""
     return f"{due_ms:015d}#{timer_id}"
 

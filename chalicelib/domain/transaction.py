@@ -62,7 +62,7 @@ class Transaction:
         return ids.half_id(self.id)
 
     @property
-    def mark(self) -> str:
+    def sort_key(self) -> str:
         """Its sort key in lists: by time of preparation."""
         return f"{self.prepared_ms:015d}#{self.id}"
 

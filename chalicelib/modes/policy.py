@@ -51,13 +51,13 @@ class Policy(Protocol):
         self,
         cursor: Cursor,
         returned: Sequence[Candidate],
-        fresh: Sequence[Candidate],
+        unclaimed: Sequence[Candidate],
         most: int,
         now_ms: int,
     ) -> Selection:
         """Choose at most `most` offsets to grant from an expired cursor.
 
-        `returned` are waiting offsets that are due, `fresh` the offsets from `cursor.next` on without a
+        `returned` are waiting offsets that are due, `unclaimed` the offsets from `cursor.next` on without a
         gap, both in rising order.
         """
         ...

@@ -20,7 +20,7 @@ class Queue:
         self,
         cursor: Cursor,
         returned: Sequence[Candidate],
-        fresh: Sequence[Candidate],
+        unclaimed: Sequence[Candidate],
         most: int,
         now_ms: int,
     ) -> Selection:
@@ -28,7 +28,7 @@ class Queue:
         granted: list[Span] = []
         settled: list[Range] = []
         following = cursor.next
-        for candidate in _until_full(returned, fresh, granted, most):
+        for candidate in _until_full(returned, unclaimed, granted, most):
             if candidate.verdict is ClaimVerdict.SETTLE:
                 settled.append((candidate.offset, candidate.offset + candidate.count))
             else:
@@ -38,9 +38,9 @@ class Queue:
 
 
 def _until_full(
-    returned: Sequence[Candidate], fresh: Sequence[Candidate], granted: list[Span], most: int
+    returned: Sequence[Candidate], unclaimed: Sequence[Candidate], granted: list[Span], most: int
 ) -> Iterable[Candidate]:
-    for candidate in (*returned, *fresh):
+    for candidate in (*returned, *unclaimed):
         if len(granted) >= most:
             return
         yield candidate

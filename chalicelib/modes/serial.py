@@ -25,7 +25,7 @@ class Serial:
         self,
         cursor: Cursor,
         returned: Sequence[Candidate],
-        fresh: Sequence[Candidate],
+        unclaimed: Sequence[Candidate],
         most: int,
         now_ms: int,
     ) -> Selection:
@@ -45,7 +45,7 @@ class Serial:
                 busy.add(span.unit)
                 if candidate and len(granted) < most:
                     granted.append(Span(offset, 1, candidate.attempt, span.unit))
-        passed = _take_fresh(fresh, busy, granted, settled, most, MAX_PASSED_OVER - _waiting(cursor))
+        passed = _take_unclaimed(unclaimed, busy, granted, settled, most, MAX_PASSED_OVER - _waiting(cursor))
         following = max([cursor.next, *(s.end for s in granted), *(end for _, end in settled)])
         # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
         return Selection(
@@ -64,17 +64,17 @@ def _waiting(cursor: Cursor) -> int:
     return sum(span.count for span in cursor.waiting)
 
 
-def _take_fresh(
-    fresh: Sequence[Candidate],
+def _take_unclaimed(
+    unclaimed: Sequence[Candidate],
     busy: set[str],
     granted: list[Span],
     settled: list[Range],
     most: int,
     room: int,
 ) -> list[Span]:
-    """Add grants from `fresh` to the list; returns the spans passed over."""
+    """Add grants from `unclaimed` to the list; returns the spans passed over."""
     passed: list[Span] = []
-    for candidate in fresh:
+    for candidate in unclaimed:
         if len(granted) >= most:
             break
         if candidate.verdict is ClaimVerdict.SETTLE:

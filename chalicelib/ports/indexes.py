@@ -28,7 +28,7 @@ class Keys(Protocol):
         before: str | None,
         limit: int,
     ) -> list[KeyEntry]:
-        """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
+        """The last entries of a key from the position `before` back, newest first; both times belong to the range.
         Fewer than `limit` only at the end; read consistently."""
         ...
 

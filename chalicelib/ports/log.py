@@ -48,7 +48,7 @@ class KeyEntry:
     expires_s: int
 
     @property
-    def mark(self) -> str:
+    def sort_key(self) -> str:
         """Its place among the key's entries: they sort by time."""
         return f"{self.accepted_ms:015d}#{self.message_id}"
 

@@ -30,7 +30,7 @@ class Records(Protocol):
         ...
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
-        """Dead letters by place, each with the mark to go on after it. May be fewer than `limit` only at the end."""
+        """Dead letters by offset, each with its position in the list. May be fewer than `limit` only at the end."""
         ...
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:

@@ -10,9 +10,9 @@ from ..domain.mark import Mark
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far a job has come on its way round all topics, again and again. `after` is the topic it came to last,
-    `passed_ms` when it last came past the end of the list (of the sweeper: it is done with earlier marks),
+class Bookmark:
+    """How far a scheduled job has come in the list of all topics, which it visits again and again. `after`: the topic
+    visited last. `passed_ms`: when it last reached the end of the list (the sweeper: earlier marks are done).
     `is_open`: a run is under way, or died."""
 
     after: str | None = None
@@ -32,14 +32,14 @@ class EachMinute:
 
 
 class Rounds(Protocol):
-    """Where the jobs stand that go round all topics: a run goes on where the last one stopped, in any process."""
+    """The bookmarks of scheduled jobs: a run goes on where the last one stopped, in any process."""
 
-    def place(self, job: str) -> Place:
-        """The job's place, read consistently; one of version 0 where it never ran."""
+    def bookmark(self, job: str) -> Bookmark:
+        """The job's bookmark, read consistently; one of version 0 if the job never ran."""
         ...
 
-    def keep(self, job: str, place: Place) -> Place | None:
-        """Store the place, if what is stored has its version; as it is stored. None: another run keeps it."""
+    def keep(self, job: str, bookmark: Bookmark) -> Bookmark | None:
+        """Store a bookmark, if the stored one has the same version. Returns it as stored; None: a race was lost."""
         ...
 
 

@@ -12,10 +12,10 @@ from .log import DedupEntry, Moved
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a fragment found. `mark` is where to go on behind; None: that is all."""
+    """What a look at a fragment found. `go_on_after` is the last sort key; None: there are no more."""
 
     timers: list[Timer]
-    mark: str | None = None
+    go_on_after: str | None = None
 
 
 class Timers(Protocol):
@@ -41,12 +41,12 @@ class Timers(Protocol):
         ...
 
     def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
-        """The first timers of a fragment (behind a mark) that are due by then, in order of time, read consistently:
+        """The first timers of a fragment (after a sort key) that are due by then, in order of time, read consistently:
         up to `limit`, and not many more than MAX_LOOK_BYTES."""
         ...
 
-    def behind(self, fragment: int, mark: str, limit: int, *, consistent: bool = True) -> list[Timer]:
-        """The first timers of a fragment that stand behind a mark, in order of time."""
+    def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
+        """The first timers of a fragment that come after a sort key, in order of time."""
         ...
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:

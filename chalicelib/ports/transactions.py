@@ -42,7 +42,7 @@ class Transactions(Protocol):
     def listed(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
-        """The topic's transactions of a state by time of preparation, behind a mark, without their drafts and
+        """The topic's transactions of a state by time of preparation, behind a position, without their drafts and
         `keys_until_s`. It may be a moment old."""
         ...
 

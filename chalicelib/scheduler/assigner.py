@@ -78,7 +78,7 @@ class Assigner:
         names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report
-        place = self._turns.place()
+        bookmark = self._turns.bookmark()
         pending: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:
@@ -94,8 +94,8 @@ class Assigner:
             if rows:
                 raise unreadable(rows)
 
-        report.stretch = self._turns.run(names, place, visit, has_time)
-        self._turns.end(place, report.stretch)
+        report.stretch = self._turns.run(names, bookmark, visit, has_time)
+        self._turns.end(bookmark, report.stretch)
         self._ask_all(_in_turns(pending, now_ms // _MINUTE_MS), has_time, report)
         return report
 

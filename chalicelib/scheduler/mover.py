@@ -266,7 +266,11 @@ class _Run:
             self._held |= self._move(sorted(due, key=attrgetter("due_ms")), stuck)
             if is_enough():
                 return
-            marks = {f: look.mark for f, look in looks.items() if look.mark and _is_full(look, now_ms)}
+            marks = {
+                f: look.go_on_after
+                for f, look in looks.items()
+                if look.go_on_after and _is_full(look, now_ms)
+            }
 
     def _visit(self, marks: Mapping[int, str], now_ms: int) -> dict[int, Look]:
         """What is due in the fragments behind their marks; what could not be asked is asked again later."""
@@ -422,7 +426,7 @@ def _load_of(timer: Timer) -> _Load:
 
 def _is_full(look: Look, now_ms: int) -> bool:
     """May there be more that is due?"""
-    return look.mark is not None and look.timers[-1].due_ms <= now_ms
+    return look.go_on_after is not None and look.timers[-1].due_ms <= now_ms
 
 
 def _next_of(look: Look, now_ms: int) -> int | None:

@@ -67,8 +67,8 @@ class Sweeper:
 
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run; `has_time` is asked before each topic and each owner of cursors in it."""
-        report, place = SweepReport(), self._turns.place()
-        marked = _Marked(self._marks, place.passed_ms, self._clock.now_ms())
+        report, bookmark = SweepReport(), self._turns.bookmark()
+        marked = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
 
         def look(name: str) -> Callable[[], None]:
             topic = self._control.topic(name, consistent=False)
@@ -86,10 +86,10 @@ class Sweeper:
                 marked.done(name, findings.next_ms)
 
         with self._threads() as threads:
-            report.stretch = self._turns.run_together(marked.newest, place, look, has_time, threads)
+            report.stretch = self._turns.run_together(marked.newest, bookmark, look, has_time, threads)
         for trouble in report.stretch.troubles:
             marked.done(trouble.topic, self._clock.now_ms())
-        self._turns.end(place, report.stretch, marked.passed_ms())
+        self._turns.end(bookmark, report.stretch, marked.passed_ms())
         return report
 
     def see(self, topic: Topic, has_time: HasTime) -> None:

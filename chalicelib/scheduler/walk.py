@@ -17,7 +17,7 @@ from functools import partial
 from ..domain.errors import Unreadable
 from ..domain.topic import Topic
 from ..ports.control import Control, PassOver
-from ..ports.rounds import Place, Rounds
+from ..ports.rounds import Bookmark, Rounds
 from ..ports.world import Clock
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
@@ -93,7 +93,7 @@ class Walk:
         how long it may take in the same way; what it raises is told as a trouble."""
         stretch = Stretch()
         way = _Way(self._job, self._rounds, self._clock.now_ms())
-        for topic in self._circle(way.place.after, stretch.pass_over):
+        for topic in self._circle(way.bookmark.after, stretch.pass_over):
             if topic is None:
                 way.passes_the_end()
                 continue
@@ -141,32 +141,32 @@ class _Way:
         self._job = job
         self._rounds = rounds
         self._began_ms = now_ms
-        before = rounds.place(job)
+        before = rounds.bookmark(job)
         self._every = 1 if before.is_open else _KEPT_EVERY
         self._came = 0
         self._is_ours = True
-        self.place = replace(before, is_open=True, passed_ms=before.passed_ms or now_ms)
+        self.bookmark = replace(before, is_open=True, passed_ms=before.passed_ms or now_ms)
 
     def comes_to(self, topic: Topic) -> None:
-        self.place = replace(self.place, after=topic.name)
+        self.bookmark = replace(self.bookmark, after=topic.name)
         if self._came % self._every == 0:
             self._keep()
         self._came += 1
 
     def passes_the_end(self) -> None:
-        self.place = replace(self.place, passed_ms=self._began_ms)
+        self.bookmark = replace(self.bookmark, passed_ms=self._began_ms)
 
     def ends(self) -> int:
         """How long before this run the end was passed, ms."""
-        self.place = replace(self.place, is_open=False)
+        self.bookmark = replace(self.bookmark, is_open=False)
         self._keep()
-        return self._began_ms - self.place.passed_ms
+        return self._began_ms - self.bookmark.passed_ms
 
     def _keep(self) -> None:
         """A run that meets another's place goes on without keeping its own: they do the same."""
-        place: Place | None = self._rounds.keep(self._job, self.place) if self._is_ours else None
-        self._is_ours = place is not None
-        self.place = place or self.place
+        bookmark: Bookmark | None = self._rounds.keep(self._job, self.bookmark) if self._is_ours else None
+        self._is_ours = bookmark is not None
+        self.bookmark = bookmark or self.bookmark
 
 
 class Turns:
@@ -177,18 +177,18 @@ class Turns:
         self._rounds = rounds
         self._clock = clock
 
-    def place(self) -> Place:
+    def bookmark(self) -> Bookmark:
         """Where the last run stopped."""
-        return self._rounds.place(self._job)
+        return self._rounds.bookmark(self._job)
 
     def run(
-        self, names: Iterable[str], place: Place, visit: Callable[[str], None], has_time: HasTime
+        self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
         """Visit each topic, or as many as there is time for, those first that the last run had none for."""
-        return self._run(names, place, 1, lambda some: [partial(visit, name) for name in some], has_time)
+        return self._run(names, bookmark, 1, lambda some: [partial(visit, name) for name in some], has_time)
 
     def run_together(
-        self, names: Iterable[str], place: Place, look: Look, has_time: HasTime, threads: Executor
+        self, names: Iterable[str], bookmark: Bookmark, look: Look, has_time: HasTime, threads: Executor
     ) -> Stretch:
         """As `run`, but `look` reads several topics at the same time. The calls that it answers are made one after the
         other, in the caller's thread; what it raises is a trouble of its topic."""
@@ -196,17 +196,17 @@ class Turns:
         def looks(some: Sequence[str]) -> Iterable[Callable[[], None]]:
             return list(threads.map(partial(_looked, look), some))
 
-        return self._run(names, place, _TOGETHER, looks, has_time)
+        return self._run(names, bookmark, _TOGETHER, looks, has_time)
 
     def _run(
         self,
         names: Iterable[str],
-        place: Place,
+        bookmark: Bookmark,
         most: int,
         looks: Callable[[Sequence[str]], Iterable[Callable[[], None]]],
         has_time: HasTime,
     ) -> Stretch:
-        stretch, turns, size = Stretch(), self._in_turn(sorted(names), place.after), 1
+        stretch, turns, size = Stretch(), self._in_turn(sorted(names), bookmark.after), 1
         while turns:
             if not has_time():
                 stretch.finished = False
@@ -219,11 +219,11 @@ class Turns:
             )  # one by itself first: a topic that kills a run takes its company with it
         return stretch
 
-    def end(self, place: Place, stretch: Stretch, passed_ms: int = 0) -> None:
+    def end(self, bookmark: Bookmark, stretch: Stretch, passed_ms: int = 0) -> None:
         """Keep the place that a run leaves behind, if it is another; if somebody else keeps his, that will do."""
-        after = None if stretch.finished else stretch.last or place.after
-        new = replace(place, after=after, passed_ms=max(place.passed_ms, passed_ms))
-        if new != place:
+        after = None if stretch.finished else stretch.last or bookmark.after
+        new = replace(bookmark, after=after, passed_ms=max(bookmark.passed_ms, passed_ms))
+        if new != bookmark:
             self._rounds.keep(self._job, new)
 
     def _in_turn(self, names: list[str], after: str | None) -> list[str]:

@@ -93,7 +93,7 @@ class Watch:
         self._known = {name: entry for name, entry in self._known.items() if name in versions}
         if not versions:
             return report
-        place = self._turns.place()
+        bookmark = self._turns.bookmark()
 
         def visit(name: str) -> None:
             watched = self._watched(name, versions[name])
@@ -104,8 +104,8 @@ class Watch:
             if had or backlog.messages:
                 report.backlogs.append(backlog)
 
-        report.stretch = self._turns.run(versions, place, visit, has_time)
-        self._turns.end(place, report.stretch)
+        report.stretch = self._turns.run(versions, bookmark, visit, has_time)
+        self._turns.end(bookmark, report.stretch)
         return report
 
     def _watched(self, name: str, version: int) -> _Watched | None:

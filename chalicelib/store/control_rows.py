@@ -157,8 +157,8 @@ class GroupRow(Row[Group]):
 
 
 class SecretMap(MapAttribute[str, Any]):
-    """A signing secret. An encrypted one stands in `hex` as `~<mark>~<until_ms, or nothing>~<ciphertext>` with an
-    `until_ms` of 0: releases that encrypted none take it for one that has ended, and write it again as it is."""
+    """A signing secret. An encrypted one stands in `hex` as `~<fingerprint>~<until_ms, or nothing>~<ciphertext>` with
+    an `until_ms` of 0: releases that encrypted none take it for one that has ended, and write it again as it is."""
 
     hex = UnicodeAttribute()
     until_ms = NumberAttribute(null=True)
@@ -169,15 +169,19 @@ class SecretMap(MapAttribute[str, Any]):
         if not secret["ciphertext"]:
             return {name: secret[name] for name in ("hex", "until_ms") if secret[name] is not None}
         until = "" if secret["until_ms"] is None else secret["until_ms"]
-        return {"hex": f"~{secret['mark']}~{until}~{secret['ciphertext']}", "until_ms": 0}
+        return {"hex": f"~{secret['fingerprint']}~{until}~{secret['ciphertext']}", "until_ms": 0}
 
     @staticmethod
     def read(stored: Mapping[str, Any]) -> dict[str, Any]:
         """A secret's fields."""
         if not stored["hex"].startswith("~"):
             return dict(stored)
-        _, mark, until, ciphertext = stored["hex"].split("~")
-        return {"mark": mark, "until_ms": int(until) if until else None, "ciphertext": ciphertext}
+        _, fingerprint, until, ciphertext = stored["hex"].split("~")
+        return {
+            "fingerprint": fingerprint,
+            "until_ms": int(until) if until else None,
+            "ciphertext": ciphertext,
+        }
 
 
 class ConsumerRow(Row[Consumer]):

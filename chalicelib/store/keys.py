@@ -54,7 +54,7 @@ def marks(from_ms: int | None, to_ms: int | None) -> tuple[str, str]:
 def _item(entry: KeyEntry) -> Item:
     return {
         "k": text(key_home(entry.topic_uid, entry.key)),
-        "o": text(entry.mark),
+        "o": text(entry.sort_key),
         "x": number(entry.expires_s),
         "v": {"N": FORMAT},
     }

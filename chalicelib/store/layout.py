@@ -116,14 +116,14 @@ Attribute names are short because a row is billed by its size, names included.
 
 **rounds** · what the jobs that come by topics have to know.
     r  S   partition key: `place`, `mark`, `watched` or `meter#<topic uid>#<level>`
-    k  S   sort key: of a place the job; of a mark `<ms, 15 digits>#<topic's name>`; of a reading `<begin of its hour,
-           ten minutes or minute, ms, 15 digits>`; else a topic's name, `~<name>` or `!<rank><name>`
-  Where a job stands on its way round all topics is its place.
-    a  S   the topic it came to last      p  N   when it last came past the end of the list, ms: of the sweeper, earlier
-           marks are done with      o  BOOL  a run is under way, or died
+    k  S   sort key: of a bookmark (`place`) the job; of a mark `<ms, 15 digits>#<topic's name>`; of a reading `<begin
+           of its hour, ten minutes or minute, ms, 15 digits>`; else a topic's name, `~<name>` or `!<rank><name>`
+  A bookmark says how far a job has come in the list of all topics.
+    a  S   the topic visited last      p  N   when the job last reached the end of the list, ms; of the sweeper: earlier
+           marks are done      o  BOOL  a run is under way, or died
     e  N   version: changes are conditional on it
   A mark says that from this time on a topic may have something to deliver that nobody is at work on. It is written
-  before the append it is about, once in two minutes; the sweeper reads from its place on, and leaves rows to their
+  before the append it is about, once in two minutes; the sweeper reads from its bookmark on, and leaves rows to their
   TTL (`x`).
   In `watched` stand the topics with an `alarm_backlog`; `e` is the version of their settings.
   So do those (`~<name>`) whose meters are to be read, for something moves in them; and those with which something is
@@ -160,7 +160,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..domain.segment import ShardKey
-from ..domain.timer import fragment_of, mark_of
+from ..domain.timer import fragment_of, sort_key_of
 from ..domain.topic import CursorKey
 
 FORMAT = _FIRST_FORMAT = "1"
@@ -376,7 +376,7 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
 
 
 def timer_key(due_ms: int, timer_id: str) -> Item:
-    return {"f": text(str(fragment_of(timer_id))), "t": text(mark_of(due_ms, timer_id))}
+    return {"f": text(str(fragment_of(timer_id))), "t": text(sort_key_of(due_ms, timer_id))}
 
 
 def forward_key(timer_id: str) -> Item:

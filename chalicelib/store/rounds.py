@@ -1,10 +1,10 @@
-"""Places of jobs on DynamoDB (layout: table `rounds`)."""
+"""Bookmarks of scheduled jobs on DynamoDB (layout: table `rounds`)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ports.rounds import Place
+from ..ports.rounds import Bookmark
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT, Item, int_of, number, text, text_of
@@ -19,14 +19,14 @@ class DynamoRounds:
         self._dynamo = dynamo
         self._table = dynamo.tables.rounds
 
-    def place(self, job: str) -> Place:
+    def bookmark(self, job: str) -> Bookmark:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=_key(job), ConsistentRead=True)
         item: Item = answer.get("Item") or {}
         is_open = bool(item.get("o", {}).get("BOOL"))
-        return Place(text_of(item, "a"), int_of(item, "p"), is_open, int_of(item, "e"))
+        return Bookmark(text_of(item, "a"), int_of(item, "p"), is_open, int_of(item, "e"))
 
-    def keep(self, job: str, place: Place) -> Place | None:
-        new = replace(place, version=place.version + 1)
+    def keep(self, job: str, bookmark: Bookmark) -> Bookmark | None:
+        new = replace(bookmark, version=bookmark.version + 1)
         item = {
             **_key(job),
             "p": number(new.passed_ms),
@@ -41,8 +41,12 @@ class DynamoRounds:
                 "put_item",
                 TableName=self._table,
                 Item=item,
-                ConditionExpression="e = :e" if place.version else "attribute_not_exists(r)",
-                **({"ExpressionAttributeValues": {":e": number(place.version)}} if place.version else {}),
+                ConditionExpression="e = :e" if bookmark.version else "attribute_not_exists(r)",
+                **(
+                    {"ExpressionAttributeValues": {":e": number(bookmark.version)}}
+                    if bookmark.version
+                    else {}
+                ),
             )
         except ConditionFailed:
             return None

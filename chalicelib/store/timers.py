@@ -119,8 +119,8 @@ class DynamoTimers:
         rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
         return first_of(map(_timer, rows), limit)
 
-    def behind(self, fragment: int, mark: str, limit: int, *, consistent: bool = True) -> list[Timer]:
-        items = self._between(fragment, f"{mark}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent)
+    def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
+        items = self._between(fragment, f"{sort_key}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent)
         return [_timer(item) for item in items]
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
@@ -236,7 +236,7 @@ def first_of(timers: Iterator[Timer], limit: int) -> Look:
     weight = 0
     for timer in timers:
         if len(chosen) == limit or (chosen and weight > MAX_LOOK_BYTES):
-            return Look(chosen, chosen[-1].mark)
+            return Look(chosen, chosen[-1].sort_key)
         chosen.append(timer)
         weight += timer.weight
     return Look(chosen)

@@ -128,7 +128,7 @@ def _item(of: Transaction) -> Item:
     item: Item = {
         "t": text(of.id),
         "g": text(state_home(of.topic_uid, of.state)),
-        "o": text(of.mark),
+        "o": text(of.sort_key),
         "q": text(of.topic),
         "v": {"N": FORMAT},
     }

@@ -17,7 +17,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Consumer, Topic
 from chalicelib.ports.control import Control, PassOver, leave_out
 from chalicelib.ports.log import Log, PutResult
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Op, Told, Violation
@@ -60,7 +60,7 @@ class Scene:
     clock: ManualClock
     history: History
     subscribers: Subscribers
-    held: list[Delivery] = field(default_factory=list)
+    held: list[ClaimedMessage] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     broadcasts: frozenset[str] = frozenset()
     fan: Consumer | None = None  # of a broadcast, who is to leave

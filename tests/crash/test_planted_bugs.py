@@ -134,7 +134,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a dead letter put back into line": (
-        Bug(Settler, "nack", "SettleDecision(Fate.DEAD,", "SettleDecision(Fate.RETRY,"),
+        Bug(Settler, "nack", "SettleDecision(Disposition.DEAD,", "SettleDecision(Disposition.RETRY,"),
         "nack as a dead letter",
         None,
         Kind.AFTER_ACK,

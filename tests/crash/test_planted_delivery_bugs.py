@@ -104,8 +104,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             decision,
             "decision_after_failure",
-            "SettleDecision(Fate.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED",
-            "SettleDecision(Fate.RETRY, 1 << 52",
+            "SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED",
+            "SettleDecision(Disposition.RETRY, 1 << 52",
         ),
         "push in order for the last time",
         None,
@@ -130,7 +130,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.EARLY,
     ),
     "a held message that counts as attempted": (
-        Bug(transitions, "settle", "(r.fate is Fate.RETRY)", "(r.fate in RETURNING)"),
+        Bug(transitions, "settle", "(r.disposition is Disposition.RETRY)", "(r.disposition in RETURNING)"),
         "push what is held",
         None,
         Kind.ATTEMPT,

@@ -199,7 +199,7 @@ def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_writ
 
 def test_releases_that_encrypted_none_take_an_encrypted_secret_for_one_that_has_ended() -> None:
     """They read `hex` and `until_ms` of each, sign with those that have not ended, and write all of them again."""
-    secret = Secret(ciphertext="AQID", mark="m" * 32)
+    secret = Secret(ciphertext="AQID", fingerprint="m" * 32)
     for each in (secret, replace(secret, until_ms=5)):
         consumer = Consumer("t", "g", "c", "u", 1, 1, secrets=(each,))
         item = control_rows.ConsumerRow.of(control_rows.Key("p", "s"), consumer, 1).serialize()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from chalicelib.domain.message import Draft
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.appender import Placed
 from tests.simulation.clients import TOPIC, SimClient
@@ -137,46 +137,46 @@ def puller(world: World, me: Puller) -> None:
         world.pause(rng.uniform(0.2, 4))
 
 
-def _ack(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _ack(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     world.ask(SimClient.ack, me.group.name, got, me.name)
 
 
-def _ack_some(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _ack_some(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     """One by one, in any order, and not all."""
     for each in world.random.sample(list(got), max(1, len(got) - 1)):
         world.pause(world.random.uniform(0, 1))
         _ack(world, me, [each], lease)
 
 
-def _ack_twice(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _ack_twice(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     _ack(world, me, got, lease)
     _ack(world, me, got, lease)
 
 
-def _ack_late(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _ack_late(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     """A zombie: it thinks that the message is still its own."""
     world.pause(lease + world.random.uniform(-1, 10))
     _ack(world, me, got, lease)
 
 
-def _nack(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _nack(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     delay_ms = world.random.choice((0, 0, 1_000, 7_000))
     world.ask(SimClient.nack, me.group.name, got, Nack(delay_ms), me.name)
 
 
-def _bury(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _bury(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     world.ask(SimClient.nack, me.group.name, got[:1], Nack(dead_letter=True), me.name)
     _ack(world, me, got, lease)
 
 
-def _extend(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _extend(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     for _ in range(world.random.choice((1, 2))):
         world.pause(lease * world.random.uniform(0.3, 1.1))
         world.ask(SimClient.extend, me.group.name, got, lease, me.name)
     _ack(world, me, got, lease)
 
 
-def _die(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+def _die(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
     """It forgets what it had; another comes in its place."""
     world.pause(world.random.uniform(0, 30))
 

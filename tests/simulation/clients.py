@@ -11,7 +11,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import Placed
@@ -52,7 +52,7 @@ class SimClient(Client):
 
     def receive(
         self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
-    ) -> list[Delivery]:
+    ) -> list[ClaimedMessage]:
         if consumer is not None:
             topic, found, who = self._find(group, consumer)
             assert who

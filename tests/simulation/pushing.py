@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from chalicelib.domain.cursor import Fate
+from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
 from chalicelib.domain.receipt import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction
 from chalicelib.services.consume.claim import Claimer
-from chalicelib.services.consume.claimant import Claimant, Delivery
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import Decide, SettleDecision
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Settler
@@ -24,7 +24,12 @@ from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.flows import label_of, told
 
-_FATES = {Fate.SUCCESS: "SUCCESS", Fate.DEAD: "DEAD", Fate.RETRY: "RETRY", Fate.RETRY_LATER: "RETRY"}
+_FATES = {
+    Disposition.SUCCESS: "SUCCESS",
+    Disposition.DEAD: "DEAD",
+    Disposition.RETRY: "RETRY",
+    Disposition.RETRY_LATER: "RETRY",
+}
 
 
 class Notes:
@@ -54,7 +59,7 @@ class Notes:
     def add(self, event: Event) -> None:
         self._world.events.append(event)
 
-    def granted(self, asked: Event, got: Sequence[Delivery]) -> None:
+    def granted(self, asked: Event, got: Sequence[ClaimedMessage]) -> None:
         for d in got:
             event = self.answered(
                 asked,
@@ -118,7 +123,7 @@ class NotingClaimer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._claimer, name)
 
-    def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[Delivery] | None:
+    def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[ClaimedMessage] | None:
         reader = self._world.reader_by(claimant.group.uid, claimant.consumer_uid)
         asked = self._notes.asked(op=Op.CLAIM, reader=reader, lease_ms=claimant.lease_seconds * 1000)
         try:
@@ -163,7 +168,7 @@ class NotingSettler:
         self, asked: Event, receipt: Receipt, decision: SettleDecision, attempt: int, answer: Told
     ) -> None:
         reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
-        if decision.fate is Fate.RELEASED:
+        if decision.disposition is Disposition.RELEASED:
             self._notes.returned(receipt.token, receipt.id, counts=answer is not Told.OK)
             return
         self._notes.add(
@@ -174,7 +179,7 @@ class NotingSettler:
                 message_id=receipt.id,
                 token=receipt.token,
                 attempt=attempt,
-                fate=_FATES[decision.fate],
+                fate=_FATES[decision.disposition],
                 delay_ms=max(0, decision.due_ms - asked.began_ms),
             )
         )

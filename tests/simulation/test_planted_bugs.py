@@ -155,9 +155,9 @@ BUGS: dict[str, Bug] = {
     ),
     "names in a line that do not sort by their turns": Bug(
         ids,
-        "turn_name",
-        "base32(turn).zfill(REQUEST_ID_CHARS) + random",
-        "random + base32(turn).zfill(REQUEST_ID_CHARS)",
+        "sequence_name",
+        "base32(sequence).zfill(REQUEST_ID_CHARS) + random",
+        "random + base32(sequence).zfill(REQUEST_ID_CHARS)",
     ),
     "keys that move when their topic grows": Bug(
         admin,

@@ -42,7 +42,7 @@ BUGS: dict[str, tuple[str, Bug]] = {
         Bug(
             Turns,
             "_run",
-            "self._in_turn(sorted(names), place.after)",
+            "self._in_turn(sorted(names), bookmark.after)",
             "self._in_turn(sorted(names), None)[:1]",
         ),
     ),

@@ -15,7 +15,7 @@ from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.log import Log
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.manage.amend import Amender
 from chalicelib.services.produce.appender import Placed
 from tests.support.desk import Desk
@@ -39,7 +39,7 @@ def process_b(desk: Desk) -> Desk:
     return Desk(desk.stage, desk.stage.process(), desk.topic)
 
 
-def bodies(got: Sequence[Delivery]) -> list[bytes]:
+def bodies(got: Sequence[ClaimedMessage]) -> list[bytes]:
     return [d.message.draft.body for d in got]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write, ranges
-from chalicelib.domain.cursor import RETURNING, Cursor, Fate, Result, Selection, fold
+from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, fold
 from chalicelib.domain.cursor_write import Change
 from chalicelib.modes import Candidate, ClaimVerdict, Policy
 
@@ -39,7 +39,7 @@ class World:
         self.editions: defaultdict[int, int] = defaultdict(int)
         self.tokens: list[str] = []
         self.writes: list[Write] = []
-        self.accepted: dict[tuple[str, int], Fate] = {}
+        self.accepted: dict[tuple[str, int], Disposition] = {}
         self.begin_again(0)
 
     def begin_again(self, at: int) -> None:
@@ -121,10 +121,10 @@ class World:
         for result in held:
             assert result.offset in leased, "I5: accepted an offset that the lease did not hold"
             assert result.offset not in self.settled, "I5: settled a second time"
-            self.accepted[token, result.offset] = result.fate
-            if result.fate is Fate.RELEASED:
+            self.accepted[token, result.offset] = result.disposition
+            if result.disposition is Disposition.RELEASED:
                 self.grants[result.offset] -= 1
-            if result.fate in RETURNING:
+            if result.disposition in RETURNING:
                 self.due[result.offset] = result.due_ms
             else:
                 self.settled.add(result.offset)
@@ -133,7 +133,7 @@ class World:
         """Is what the write wanted recorded, by itself or by a twin under the same token?"""
         for result in write.results:
             fate = self.accepted.get((write.token, result.offset))
-            if fate is None or (fate in RETURNING) != (result.fate in RETURNING):
+            if fate is None or (fate in RETURNING) != (result.disposition in RETURNING):
                 return False
         return True
 

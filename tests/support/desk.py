@@ -14,7 +14,7 @@ from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.appender import Placed
@@ -54,21 +54,23 @@ class Desk:
 
     def receive(
         self, group: Group, most: int = 10, consumer: Consumer | None = None, lease: int = 30
-    ) -> list[Delivery]:
+    ) -> list[ClaimedMessage]:
         self.deps.mover.tick(range(FRAGMENTS))
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
-    def ack(self, group: Group, deliveries: Iterable[Delivery]) -> list[str | None]:
+    def ack(self, group: Group, deliveries: Iterable[ClaimedMessage]) -> list[str | None]:
         """The code of the refusal for each delivery, None for the good, ALREADY for what is repeated."""
         return codes(self.deps.settler.ack(self.topic, group, self.receipts(deliveries)))
 
-    def nack(self, group: Group, deliveries: Iterable[Delivery], how: Nack = GIVE_BACK) -> list[str | None]:
+    def nack(
+        self, group: Group, deliveries: Iterable[ClaimedMessage], how: Nack = GIVE_BACK
+    ) -> list[str | None]:
         return codes(self.deps.settler.nack(self.topic, group, self.receipts(deliveries), how))
 
-    def extend(self, group: Group, deliveries: Iterable[Delivery], seconds: int) -> list[str | None]:
+    def extend(self, group: Group, deliveries: Iterable[ClaimedMessage], seconds: int) -> list[str | None]:
         return codes(self.deps.settler.extend(self.topic, group, self.receipts(deliveries), seconds))
 
-    def receipts(self, deliveries: Iterable[Delivery]) -> list[str]:
+    def receipts(self, deliveries: Iterable[ClaimedMessage]) -> list[str]:
         return [seal_receipt(self.deps.signing_key, d.receipt) for d in deliveries]
 
     def drain(self, group: Group, most: int = 100, consumer: Consumer | None = None) -> list[int]:
@@ -132,9 +134,9 @@ def codes(answers: Iterable[SettleAnswer]) -> list[str | None]:
     return [answer.code if isinstance(answer, HeadraceError) else answer and ALREADY for answer in answers]
 
 
-def offsets(deliveries: Iterable[Delivery]) -> list[int]:
+def offsets(deliveries: Iterable[ClaimedMessage]) -> list[int]:
     return [d.message.offset for d in deliveries]
 
 
-def attempts(deliveries: Iterable[Delivery]) -> dict[int, int]:
+def attempts(deliveries: Iterable[ClaimedMessage]) -> dict[int, int]:
     return {d.message.offset: d.attempt for d in deliveries}

@@ -18,7 +18,7 @@ from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.world import Clock, Random
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.lease_settlement import Already
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import PULLS, Contact
@@ -212,7 +212,7 @@ class Client:
 
     def receive(
         self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
-    ) -> list[Delivery]:
+    ) -> list[ClaimedMessage]:
         blank = self._event(Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000)
         with self._asking(blank) as asking:
             topic, found, who = self._find(group, consumer)
@@ -236,20 +236,22 @@ class Client:
         found = self.deps.catalog.group(topic, group)
         return topic, found, self.deps.catalog.consumer(topic, found, consumer) if consumer else None
 
-    def _label(self, delivery: Delivery) -> str:
+    def _label(self, delivery: ClaimedMessage) -> str:
         blob = delivery.message.draft.blob
         body = self.deps.adapters.blobs.get(blob) if blob else delivery.message.draft.body
         assert body is not None, f"the body of {delivery.message.id} is gone"
         return label_of(body)
 
-    def ack(self, group: str, got: Sequence[Delivery], consumer: str | None = None) -> list[Any]:
+    def ack(self, group: str, got: Sequence[ClaimedMessage], consumer: str | None = None) -> list[Any]:
         return self._settle(group, got, consumer, "SUCCESS", None)
 
-    def nack(self, group: str, got: Sequence[Delivery], how: Nack, consumer: str | None = None) -> list[Any]:
+    def nack(
+        self, group: str, got: Sequence[ClaimedMessage], how: Nack, consumer: str | None = None
+    ) -> list[Any]:
         return self._settle(group, got, consumer, "DEAD" if how.dead_letter else "RETRY", how)
 
     def _settle(
-        self, group: str, got: Sequence[Delivery], consumer: str | None, fate: str, how: Nack | None
+        self, group: str, got: Sequence[ClaimedMessage], consumer: str | None, fate: str, how: Nack | None
     ) -> list[Any]:
         blank = self._event(Op.SETTLE, fate=fate, delay_ms=how.delay_ms if how else 0)
         asked = [self._about(blank, group, consumer, d) for d in got]
@@ -264,7 +266,7 @@ class Client:
         return answers
 
     def extend(
-        self, group: str, got: Sequence[Delivery], lease_seconds: int, consumer: str | None = None
+        self, group: str, got: Sequence[ClaimedMessage], lease_seconds: int, consumer: str | None = None
     ) -> list[Any]:
         blank = self._event(Op.EXTEND, lease_ms=lease_seconds * 1000)
         asked = [self._about(blank, group, consumer, d) for d in got]
@@ -283,11 +285,11 @@ class Client:
                 self.deps.positions.seek(topic, cursor_key(topic, found, shard), where)
             asking.note_all(Told.OK)
 
-    def receipts(self, group: Group, got: Sequence[Delivery]) -> list[str]:
+    def receipts(self, group: Group, got: Sequence[ClaimedMessage]) -> list[str]:
         """What the consumer was handed with its messages."""
         return [seal_receipt(self.deps.signing_key, d.receipt) for d in got]
 
-    def _about(self, blank: Event, group: str, consumer: str | None, d: Delivery) -> Event:
+    def _about(self, blank: Event, group: str, consumer: str | None, d: ClaimedMessage) -> Event:
         last = blank.fate == "RETRY" and d.attempt >= d.receipt.last_attempt
         return replace(
             blank,

@@ -14,7 +14,7 @@ from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover import MoveReport
-from chalicelib.services.core.wake import DeliveryTask, task_of
+from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
@@ -132,13 +132,13 @@ class Runner(Client):
         for job in self.deps.waker.tasks_of(topic, found):
             self.deliver(job)
 
-    def deliver(self, job: DeliveryTask) -> None:
+    def deliver(self, job: DispatchTask) -> None:
         """One delivery: what it claimed and told nobody of is a claim unheard of."""
         told = Told.UNKNOWN
         with self._asking(self._event(Op.CLAIM, reader=job.group)):
             try:
                 report = self.deps.dispatcher.deliver(job, lambda: PUSH_SECONDS)
-                told = Told.UNKNOWN if report.stale else Told.OK
+                told = Told.UNKNOWN if report.late else Told.OK
             finally:
                 self._audience.delivered(told)
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
-from chalicelib.domain.cursor import RETURNING, Cursor, Fate, Lease, Result, Selection, start_at
+from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, start_at
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
@@ -116,11 +116,21 @@ class BoundMachine(RuleBasedStateMachine):
         actor=st.sampled_from(ACTORS),
         seed=st.integers(0, 1 << 32),
         share=st.sampled_from((0.02, 0.5, 0.9, 1.0)),
-        fate=st.sampled_from((Fate.SUCCESS, Fate.SUCCESS, Fate.RETRY, Fate.RELEASED, Fate.RETRY_LATER)),
+        fate=st.sampled_from(
+            (
+                Disposition.SUCCESS,
+                Disposition.SUCCESS,
+                Disposition.RETRY,
+                Disposition.RELEASED,
+                Disposition.RETRY_LATER,
+            )
+        ),
         together=st.sampled_from((1, 1, 30, 1000)),
         leases=st.sampled_from((1, 3, 30)),
     )
-    def settles(self, actor: int, seed: int, share: float, fate: Fate, together: int, leases: int) -> None:
+    def settles(
+        self, actor: int, seed: int, share: float, fate: Disposition, together: int, leases: int
+    ) -> None:
         random = Random(seed)
         tokens = list(self.stored.leases)
         for token in random.sample(tokens, min(leases, len(tokens))):
@@ -136,15 +146,15 @@ class BoundMachine(RuleBasedStateMachine):
     def _settle(self, actor: int, token: str, results: list[Result]) -> bool:
         known = self.known[actor]
         after, held = transitions.settle(known, token, results)
-        returns = any(result.fate in RETURNING for result in held)
+        returns = any(result.disposition in RETURNING for result in held)
         if returns and not self.policy.holds_back and not cursor_size.has_room_to_wait(after):
-            results = [Result(result.offset, Fate.RETRY_LATER) for result in held]
+            results = [Result(result.offset, Disposition.RETRY_LATER) for result in held]
             after, held = transitions.settle(known, token, results)
         if not held:
             self.known[actor] = self.stored
             return False
         if written := self._write(actor, cursor_write.change(known, after)):
-            self.open -= {result.offset for result in held if result.fate not in RETURNING}
+            self.open -= {result.offset for result in held if result.disposition not in RETURNING}
         return written
 
     @rule(actor=st.sampled_from(ACTORS), back=st.integers(0, 3_000))
@@ -197,7 +207,7 @@ def test_joining_keeps_every_offset_with_its_fate(offsets: set[int], at: int, un
 def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(left: set[int], step: int) -> None:
     cursor = transitions.claim(Cursor(), Selection((Span(0, 1_000),), next=1_000), "1.abcd", "owner", 0)
     worst = cursor_size.most_bytes(cursor)
-    done = [Result(o, Fate.SUCCESS) for o in range(1_000) if o not in left and o % step]
+    done = [Result(o, Disposition.SUCCESS) for o in range(1_000) if o not in left and o % step]
     after, _ = transitions.settle(cursor, "1.abcd", done)
     assert size_of(after) <= worst
     assert cursor_size.most_bytes(after) <= worst + 10
@@ -206,7 +216,7 @@ def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(left: set[i
 def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own() -> None:
     granted = tuple(Span(10**9 + n, unit=f"{n:06x}") for n in range(100))
     cursor = transitions.claim(Cursor(), Selection(granted, next=10**9 + 100), "1.abcd", "owner", 0)
-    failed = [Result(span.start, Fate.RETRY, 1_800_000_000_000 + span.start) for span in granted]
+    failed = [Result(span.start, Disposition.RETRY, 1_800_000_000_000 + span.start) for span in granted]
     after, _ = transitions.settle(cursor, "1.abcd", failed)
     assert len(after.waiting) == 100
     assert size_of(after) <= cursor_size.most_bytes(cursor)

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Fate, Result, fold
+from chalicelib.domain.cursor import Cursor, Disposition, Result, fold
 from chalicelib.domain.limits import MAX_PASSED_OVER
 from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Policy
@@ -24,7 +24,7 @@ from tests.support.cursor_world import GONE, LEASE_MS, World, passed_over, span_
 
 ACTORS = ("ann", "bob", "cid")
 actors = st.sampled_from(ACTORS)
-fates = st.sampled_from(Fate)
+fates = st.sampled_from(Disposition)
 
 
 class CursorMachine(RuleBasedStateMachine):
@@ -191,7 +191,7 @@ class CursorMachine(RuleBasedStateMachine):
             for token in list(world.stored.leases):
                 leased = span_of(world.stored, token)
                 done, held = transitions.settle(
-                    world.stored, token, [Result(o, Fate.SUCCESS) for o in leased]
+                    world.stored, token, [Result(o, Disposition.SUCCESS) for o in leased]
                 )
                 assert world.write(cursor_write.change(world.stored, done), token, held)
                 world.settle_accepted(token, held, leased)

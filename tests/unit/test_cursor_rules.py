@@ -9,9 +9,9 @@ import pytest
 
 from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Position, Result, Selection, position
+from chalicelib.domain.cursor import Cursor, Disposition, Lease, Position, Result, Selection, position
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
-from chalicelib.domain.pull_share import Part, Round
+from chalicelib.domain.pull_share import Part, ShareWindow
 from chalicelib.domain.spans import Span
 
 LEASE = Lease("t", (Span(4, 2, attempt=3),), 100, "ann")
@@ -52,8 +52,8 @@ def test_a_claim_of_what_came_back_leaves_the_frontier() -> None:
 
 
 def test_who_does_not_hold_it_settles_and_extends_nothing() -> None:
-    assert transitions.settle(CURSOR, "other", [Result(4, Fate.SUCCESS)]) == (CURSOR, ())
-    assert transitions.settle(CURSOR, "t", [Result(7, Fate.SUCCESS)]) == (CURSOR, ())
+    assert transitions.settle(CURSOR, "other", [Result(4, Disposition.SUCCESS)]) == (CURSOR, ())
+    assert transitions.settle(CURSOR, "t", [Result(7, Disposition.SUCCESS)]) == (CURSOR, ())
     assert transitions.extend(CURSOR, "other", 300) is None
     extended = transitions.extend(CURSOR, "t", 300)
     assert extended == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=300)})
@@ -114,7 +114,7 @@ def test_a_seek_begins_anew() -> None:
 
 
 def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
-    settled, _ = transitions.settle(CURSOR, "t", [Result(4, Fate.SUCCESS)])
+    settled, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.SUCCESS)])
     settling = cursor_write.change(CURSOR, settled)
     assert (settling.scalars, settling.most_waiting, settling.set_waiting) == (None, None, {})
     assert cursor_write.holds(settling, replace(CURSOR, epoch=9, waiting=()))
@@ -128,7 +128,9 @@ def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
 
 
 def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
-    settled, _ = transitions.settle(CURSOR, "t", [Result(4, Fate.SUCCESS), Result(5, Fate.RELEASED)])
+    settled, _ = transitions.settle(
+        CURSOR, "t", [Result(4, Disposition.SUCCESS), Result(5, Disposition.RELEASED)]
+    )
     assert settled.leases == {}
     claimed = transitions.claim(
         transitions.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200
@@ -139,7 +141,7 @@ def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
 
 
 def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:
-    back, _ = transitions.settle(CURSOR, "t", [Result(4, Fate.RETRY)])
+    back, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.RETRY)])
     giving = cursor_write.change(CURSOR, back)
     assert giving.set_waiting == {4: Span(4, 1, attempt=4)}
     assert giving.most_waiting is not None
@@ -177,7 +179,7 @@ def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None
         pytest.param({"waiting": (*CURSOR.waiting, Span(20))}, id="an entry that waits"),
         pytest.param({"waiting": (Span(7, 1, attempt=2, due_ms=10**12), Span(8, 1))}, id="a longer time"),
         pytest.param({"amended": ((12, 13),)}, id="a note"),
-        pytest.param({"round": Round(1, 2)}, id="a round"),
+        pytest.param({"round": ShareWindow(1, 2)}, id="a round"),
         pytest.param({"leases": {"t": LEASE, "u": replace(LEASE, token="u", spans=())}}, id="a lease"),
         pytest.param({"leases": {"t": replace(LEASE, owner="anna")}}, id="a longer owner"),
         pytest.param({"leases": {"t": replace(LEASE, spans=(Span(4, 2, attempt=33),))}}, id="more attempts"),
@@ -189,7 +191,7 @@ def test_what_is_longer_takes_more(more: dict[str, Any]) -> None:
 
 
 def test_each_part_of_a_round_takes_as_much_again() -> None:
-    rounds = [Round(1, 2, parts={rank: Part(1, 2, 3) for rank in range(n)}) for n in range(3)]
+    rounds = [ShareWindow(1, 2, parts={rank: Part(1, 2, 3) for rank in range(n)}) for n in range(3)]
     sizes = [cursor_size.most_bytes(replace(CURSOR, round=each)) for each in rounds]
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == sizes[0] - cursor_size.most_bytes(CURSOR) > 0
 
@@ -198,7 +200,7 @@ def test_a_lease_of_all_that_one_claim_takes_leaves_room_for_what_may_become_of_
     lease = replace(LEASE, spans=(Span(4, MAX_RECEIVE),))
     claimed = Cursor(4, 9_000, {"t": lease})
     worst = cursor_size.most_bytes(claimed)
-    every_other = [Result(4 + n, Fate.SUCCESS) for n in range(0, MAX_RECEIVE, 2)]
+    every_other = [Result(4 + n, Disposition.SUCCESS) for n in range(0, MAX_RECEIVE, 2)]
     settled, _ = transitions.settle(claimed, "t", every_other)
     assert (
         cursor_size.most_bytes(replace(claimed, leases={}))

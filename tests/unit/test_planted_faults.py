@@ -371,7 +371,7 @@ BUGS: Planted = {
         Bug(
             LeaseSettlement,
             "repeated",
-            "tried.outcome == outcome_of(rule(receipt, tried.attempt).fate)",
+            "tried.outcome == outcome_of(rule(receipt, tried.attempt).disposition)",
             "True",
         ),
         lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),

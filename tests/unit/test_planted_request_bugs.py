@@ -128,7 +128,7 @@ BUGS: Planted = {
         mover_troubles.test_a_transactions_delay_does_not_run_while_its_body_is_uploaded,
     ),
     "a page that is marked by what was not shown": (
-        Bug(parse, "visible", "mark(items[most - 1])", "after"),
+        Bug(parse, "visible", "position(items[most - 1])", "after"),
         _pages_name_nothing_foreign,
     ),
     "a client of HTTP/1.0 that is not told": (

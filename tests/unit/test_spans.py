@@ -8,7 +8,7 @@ from hypothesis import given
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection
+from chalicelib.domain.cursor import Cursor, Disposition, Lease, Result, Selection
 from chalicelib.domain.limits import MAX_RECEIVE
 from chalicelib.domain.spans import Span, coalesce
 
@@ -94,9 +94,9 @@ def test_many_runs_close_to_one_another_become_one_entry(
 @given(
     scattered,
     st.sets(st.integers(FIRST, FIRST + 260)),
-    st.sampled_from([Fate.SUCCESS, Fate.RETRY, Fate.RELEASED]),
+    st.sampled_from([Disposition.SUCCESS, Disposition.RETRY, Disposition.RELEASED]),
 )
-def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fate: Fate) -> None:
+def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fate: Disposition) -> None:
     spans = coalesce([Span(offset, attempt=3) for offset in leased])
     cursor = Cursor(FIRST, 2_000, {"t": Lease("t", spans, 9)} if leased else {})
     after, applied = transitions.settle(cursor, "t", [Result(offset, fate, 5) for offset in named])
@@ -104,8 +104,12 @@ def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fat
     left = after.leases["t"].spans if "t" in after.leases else ()
     assert {result.offset for result in applied} == leased & named
     assert fates_of(left) == dict.fromkeys(leased - named, (3, "", 0))
-    back = {Fate.SUCCESS: set[int](), Fate.RETRY: leased & named, Fate.RELEASED: leased & named}[fate]
-    assert fates_of(after.waiting) == dict.fromkeys(back, (3 + (fate is Fate.RETRY), "", 5))
+    back = {
+        Disposition.SUCCESS: set[int](),
+        Disposition.RETRY: leased & named,
+        Disposition.RELEASED: leased & named,
+    }[fate]
+    assert fates_of(after.waiting) == dict.fromkeys(back, (3 + (fate is Disposition.RETRY), "", 5))
 
 
 @given(scattered, st.sets(st.integers(FIRST, FIRST + 260)), st.sets(st.integers(FIRST, FIRST + 260)))

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain import cursor_transitions as transitions
-from chalicelib.domain.cursor import Cursor, Fate, Position, Result, Selection
+from chalicelib.domain.cursor import Cursor, Disposition, Position, Result, Selection
 from chalicelib.domain.spans import Span
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
@@ -24,11 +24,11 @@ def _running(attempt: int = 1) -> Cursor:
 
 
 def _retrying() -> Cursor:
-    return transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW)])[0]
+    return transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW)])[0]
 
 
 def _done() -> Cursor:
-    return transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.SUCCESS)])[0]
+    return transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.SUCCESS)])[0]
 
 
 STATES: Mapping[str, Callable[[], Cursor]] = {
@@ -56,7 +56,7 @@ def _settled_by_claim(cursor: Cursor) -> Cursor:
     return transitions.claim(cursor, selection, "2.efgh", "", NOW) if claimable else cursor
 
 
-def _settle(fate: Fate) -> Callable[[Cursor], Cursor]:
+def _settle(fate: Disposition) -> Callable[[Cursor], Cursor]:
     return lambda cursor: transitions.settle(cursor, TOKEN, [Result(OFFSET, fate)])[0]
 
 
@@ -66,11 +66,11 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "limit": _settled_by_claim,
     "expire": _settled_by_claim,
     "exhaust": _settled_by_claim,
-    "ack": _settle(Fate.SUCCESS),
-    "nack": _settle(Fate.RETRY),
-    "later": _settle(Fate.RETRY_LATER),
-    "back": _settle(Fate.RELEASED),
-    "bury": _settle(Fate.DEAD),
+    "ack": _settle(Disposition.SUCCESS),
+    "nack": _settle(Disposition.RETRY),
+    "later": _settle(Disposition.RETRY_LATER),
+    "back": _settle(Disposition.RELEASED),
+    "bury": _settle(Disposition.DEAD),
     "lease ends": lambda cursor: transitions.expire(cursor, NOW + 30_000),
     "extend": lambda cursor: transitions.extend(cursor, TOKEN, NOW + 60_000) or cursor,
     "hurry": lambda cursor: transitions.hurry(cursor, OFFSET) or cursor,
@@ -129,17 +129,21 @@ def test_the_table_names_every_event() -> None:
 
 
 def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not() -> None:
-    for attempt, fate, expected in ((1, Fate.RELEASED, 1), (3, Fate.RELEASED, 3), (3, Fate.RETRY, 4)):
+    for attempt, fate, expected in (
+        (1, Disposition.RELEASED, 1),
+        (3, Disposition.RELEASED, 3),
+        (3, Disposition.RETRY, 4),
+    ):
         after, _ = transitions.settle(_running(attempt), TOKEN, [Result(OFFSET, fate)])
         _, span = algebra.position(after, OFFSET)
         assert span is not None
         assert span.attempt == expected
-    tried = transitions.settle(_running(3), TOKEN, [Result(OFFSET, Fate.RELEASED)])[0]
+    tried = transitions.settle(_running(3), TOKEN, [Result(OFFSET, Disposition.RELEASED)])[0]
     assert _status(tried) == "RETRYING"
 
 
 def test_what_is_hurried_need_not_wait_any_more() -> None:
-    waiting = transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW + 1)])[0]
+    waiting = transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW + 1)])[0]
     assert transitions.due_spans(waiting, NOW) == ()
     hurried = transitions.hurry(waiting, OFFSET)
     assert hurried is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, fold
+from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, fold
 from chalicelib.domain.cursor_write import Change, took
 from chalicelib.domain.spans import Span
 from tests.support import factories as make
@@ -15,7 +15,7 @@ TOKEN = "1.aaaa"
 LATER = START_MS + 60_000
 
 
-def settling(of: Cursor, *offsets: int, fate: Fate = Fate.SUCCESS) -> Change:
+def settling(of: Cursor, *offsets: int, fate: Disposition = Disposition.SUCCESS) -> Change:
     return cursor_write.change(of, transitions.settle(of, TOKEN, [Result(o, fate, 9) for o in offsets])[0])
 
 
@@ -60,7 +60,7 @@ def test_a_claim_that_granted_nothing_cannot_be_recognised() -> None:
 
 def test_a_whole_and_a_partial_settlement_are_recognised() -> None:
     for offsets in ((0, 1, 2, 3), (0,), (1, 3)):
-        for fate in Fate:
+        for fate in Disposition:
             ours = settling(HELD, *offsets, fate=fate)
             assert took(ours, after(HELD, ours)) is True
 
@@ -76,8 +76,8 @@ def test_a_settlement_is_recognised_whatever_befell_the_rest_of_its_lease() -> N
 
 def test_a_settlement_another_one_beat_is_lost() -> None:
     assert took(settling(HELD, 0, 1), after(HELD, settling(HELD, 1))) is False
-    assert took(settling(HELD, 0), after(HELD, settling(HELD, 0, fate=Fate.RETRY))) is False
-    assert took(settling(HELD, 0, fate=Fate.RETRY), after(HELD, settling(HELD, 0))) is False
+    assert took(settling(HELD, 0), after(HELD, settling(HELD, 0, fate=Disposition.RETRY))) is False
+    assert took(settling(HELD, 0, fate=Disposition.RETRY), after(HELD, settling(HELD, 0))) is False
 
 
 def test_behind_a_later_claim_a_settlement_is_unknown_never_called_lost() -> None:
@@ -125,9 +125,10 @@ def test_neighbours_settled_at_the_same_time_do_not_lose_each_other() -> None:
     for offset, token in enumerate("abc", start=4):
         cursor = after(cursor, claiming(cursor, token, most=1))
         assert list(cursor.leases[token].attempts()) == [offset]
-    middle = transitions.settle(cursor, "b", [Result(5, Fate.SUCCESS)])[0]
+    middle = transitions.settle(cursor, "b", [Result(5, Disposition.SUCCESS)])[0]
     stale = [
-        transitions.settle(middle, token, [Result(o, Fate.SUCCESS)])[0] for o, token in ((4, "a"), (6, "c"))
+        transitions.settle(middle, token, [Result(o, Disposition.SUCCESS)])[0]
+        for o, token in ((4, "a"), (6, "c"))
     ]
     both = after(middle, *(cursor_write.change(middle, settled) for settled in stale))
     assert fold(both).settled == ((4, 7),)

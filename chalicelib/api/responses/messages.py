@@ -18,7 +18,7 @@ from .common import Base64, Count, MessageStatus, Time, at, either
 from .statuses import DeliveryView, GroupFate, delivery
 
 if TYPE_CHECKING:
-    from ...services.consume.claimant import Delivery
+    from ...services.consume.claimant import ClaimedMessage
     from ...services.inspect.statuses import DeliveryStatus
     from ...services.produce.delayed import Waiting
 
@@ -96,12 +96,12 @@ class FateView(TypedDict):
     adds_up: bool
 
 
-def received(deliveries: "Sequence[Delivery]", key: bytes) -> Received:
+def received(deliveries: "Sequence[ClaimedMessage]", key: bytes) -> Received:
     """Messages with their receipts, which `key` signs."""
     return {"messages": [_received(delivery, key) for delivery in deliveries]}
 
 
-def _received(delivery: "Delivery", key: bytes) -> ReceivedMessage:
+def _received(delivery: "ClaimedMessage", key: bytes) -> ReceivedMessage:
     message = delivery.message
     return {
         **_content(message),

@@ -26,7 +26,7 @@ _ROLES = (Scope.CONSUME, Scope.ADMIN)
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration; in a broadcast it gets messages from now on."""
-    topic, group = context.group(fresh=True)
+    topic, group = context.group(consistent=True)
     contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.registry.register(
         topic, group, context.params["consumer"], contact
@@ -106,7 +106,7 @@ def rotate_secret(context: Context) -> Response[SecretView]:
 @call("DELETE", _CONSUMER, scopes=_ROLES, statuses=(204,))
 def delete_consumer(context: Context) -> Response[None]:
     """Remove a consumer; its shards go to the others at once."""
-    topic, group = context.group(fresh=True)
+    topic, group = context.group(consistent=True)
     consumer = context.deps.registry.consumer_to_remove(topic, group, context.params["consumer"])
     context.deps.registry.unregister(topic, group, consumer)
     return Response(None, 204)

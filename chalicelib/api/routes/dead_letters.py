@@ -38,8 +38,8 @@ _REASONS = tuple(DeadReason)
 def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
     """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
-    purpose, letters, mark = _page(context, topic, group)
-    return Response(page(context, purpose, _views(context, topic, group, letters), mark))
+    purpose, letters, position = _page(context, topic, group)
+    return Response(page(context, purpose, _views(context, topic, group, letters), position))
 
 
 def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadLetter], str | None]:
@@ -48,10 +48,10 @@ def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadL
     selection = _selection(query)
     purpose = "dead:" + json.dumps([topic.name, group.name, {f: query.get(f) for f in _FILTERS}])
     after = parse.page_start(context, purpose)
-    letters, mark = redriver.page(topic, group, selection, after, limit)
+    letters, position = redriver.page(topic, group, selection, after, limit)
     if (fit := _that_fit(letters)) < len(letters):
-        letters, mark = redriver.page(topic, group, selection, after, fit)
-    return purpose, letters, mark
+        letters, position = redriver.page(topic, group, selection, after, fit)
+    return purpose, letters, position
 
 
 def _that_fit(letters: Sequence[DeadLetter]) -> int:
@@ -114,16 +114,16 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
 
     It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
     topic, group = context.group()
-    patch, mark = parse.patch_text(context.raw), None
+    patch, position = parse.patch_text(context.raw), None
     purpose, ids = "", context.body.ids
     if ids is UNSET:
-        purpose, letters, mark = _page(context, topic, group)
+        purpose, letters, position = _page(context, topic, group)
     elif context.query:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
         letters = context.deps.redriver.chosen(topic, group, ids)
     items = [_merged(context, topic, group, letter, patch) for letter in letters]
-    return Response(page(context, purpose, items, mark))
+    return Response(page(context, purpose, items, position))
 
 
 def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, patch: bytes) -> MergedLetter:

@@ -66,9 +66,9 @@ def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waitin
     start = parse.page_start(context, purpose)
     after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
     timers = context.deps.adapters.timers
-    rows, mark = soonest_first(timers, topic, filters, key, parse.limit(query), after)
-    fresh = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
-    return fresh, [mark, began_ms] if mark else None
+    rows, position = soonest_first(timers, topic, filters, key, parse.limit(query), after)
+    unseen = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
+    return unseen, [position, began_ms] if position else None
 
 
 def _postponed_since(row: Waiting, began_ms: int) -> bool:

@@ -20,7 +20,7 @@ _GROUP = "/v1/topics/{topic}/groups/{group}"
 @call("PUT", _GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
 def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
-    topic = context.topic(fresh=True)
+    topic = context.topic(consistent=True)
     fields = parse.settings(context.body)
     if "begin" in fields:
         fields["begin"] = _begin(fields["begin"])
@@ -65,7 +65,7 @@ def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
     The answer takes some three seconds: after it, no process works for the group any more."""
-    topic, admin = context.topic(fresh=True), context.deps.admin
+    topic, admin = context.topic(consistent=True), context.deps.admin
     admin.delete_group(topic, admin.group_to_delete(topic, context.params["group"]))
     return Response(None, 204)
 
@@ -73,14 +73,14 @@ def delete_group(context: Context) -> Response[None]:
 @call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=NoBody)
 def pause_group(context: Context) -> Response[GroupView]:
     """Pause the group: it gets no more messages until it is resumed; present leases stay valid."""
-    topic = context.topic(fresh=True)
+    topic = context.topic(consistent=True)
     return Response(groups.view(context.deps.admin.pause(topic, context.params["group"], True)))
 
 
 @call("POST", f"{_GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
 def resume_group(context: Context) -> Response[GroupView]:
     """Resume the group: it gets messages again."""
-    topic = context.topic(fresh=True)
+    topic = context.topic(consistent=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
     context.deps.waker.wake_group(topic, group)
     return Response(groups.view(group))
@@ -89,7 +89,7 @@ def resume_group(context: Context) -> Response[GroupView]:
 @call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
     """Move the group to earliest, latest, a time or an offset; its open leases become invalid."""
-    topic, group = context.group(fresh=True)
+    topic, group = context.group(consistent=True)
     where, shard = _where(context.body.to), context.body.shard
     if shard is not None and shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")

@@ -177,7 +177,7 @@ def _prepared(context: Context, topic: Topic, filters: Filters, start: Any) -> t
     rows = transactions.listed(topic, TransactionState(state), after, limit)
     whole = (transactions.get(row.id) for row in rows)
     items = [_view(context, topic, each) for each in whole if each and _is_prepared(each, filters)]
-    following = [state, rows[-1].mark] if len(rows) == limit else None
+    following = [state, rows[-1].sort_key] if len(rows) == limit else None
     if following is None and state == TransactionState.PREPARED:
         following = [TransactionState.UNDECIDED, None]
     return items, following

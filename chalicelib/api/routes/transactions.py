@@ -109,5 +109,5 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
     purpose = "transactions:" + json.dumps([topic.name, state])
     after, limit = parse.page_start(context, purpose), parse.limit(context.query)
     rows = context.deps.transactor.listed(topic, TransactionState(state), after, limit)
-    following = rows[-1].mark if len(rows) == limit else None
+    following = rows[-1].sort_key if len(rows) == limit else None
     return Response(page(context, purpose, [transactions.view(row) for row in rows], following))

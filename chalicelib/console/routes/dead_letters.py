@@ -22,7 +22,7 @@ _MOST_COUNTED = 50
 
 @page("GET", LETTERS)
 def dead_letters(visit: Visit) -> Shown:
-    """The first dead letters, or those behind a mark."""
+    """The first dead letters, or those behind a position."""
     from ..views import letters as view
 
     check_may_read(visit)

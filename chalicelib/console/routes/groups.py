@@ -62,7 +62,7 @@ def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message 
 @page("GET", "/console/topics/{topic}/groups/{group}/settings")
 def group_settings(visit: Visit) -> Shown:
     """The group's settings, its seek with a preview, its end."""
-    topic, group = visit.group(fresh=True)
+    topic, group = visit.group(consistent=True)
     to = visit.query.get("to", "").strip()
     preview, problem = None, None
     if to:

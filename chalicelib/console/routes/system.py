@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
-    from ...ports.rounds import Place
+    from ...ports.rounds import Bookmark
 
 _MINUTE_MS, _SIX_HOURS_MS = 60_000, 21_600_000
 _JOBS = {
@@ -45,18 +45,20 @@ def system(visit: Visit) -> Shown:
 
     rounds = visit.deps.adapters.rounds
     visit.deps.readiness.check()
-    places = {job: rounds.place(job) for job in _JOBS}
+    bookmarks = {job: rounds.bookmark(job) for job in _JOBS}
     now_ms = visit.now_ms
     model = {
-        "places": places,
+        "bookmarks": bookmarks,
         "every_ms": _JOBS,
-        "late_ms": {job: _late_ms(place, _JOBS[job], now_ms) for job, place in places.items()},
+        "late_ms": {job: _late_ms(bookmark, _JOBS[job], now_ms) for job, bookmark in bookmarks.items()},
         "today": today(visit.deps.adapters.readings.latest(STAGE, HOURS, _TWO_DAYS), now_ms),
         "version": __version__,
     }
     return Page("system.html", model)
 
 
-def _late_ms(place: Place, every_ms: int, now_ms: int) -> int:
+def _late_ms(bookmark: Bookmark, every_ms: int, now_ms: int) -> int:
     """How long a round that is under way is behind its time. A job that finds nothing to do keeps no note of it."""
-    return max(0, now_ms - place.passed_ms - 2 * every_ms) if place.is_open and place.passed_ms else 0
+    return (
+        max(0, now_ms - bookmark.passed_ms - 2 * every_ms) if bookmark.is_open and bookmark.passed_ms else 0
+    )

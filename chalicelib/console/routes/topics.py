@@ -63,4 +63,4 @@ def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
 @page("GET", "/console/topics/{topic}/settings")
 def topic_settings(visit: Visit) -> Shown:
     """The topic's settings, changed in place; and its end."""
-    return Page("topic_settings.html", {"topic": visit.topic(fresh=True)})
+    return Page("topic_settings.html", {"topic": visit.topic(consistent=True)})

@@ -19,7 +19,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from .claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner, attempts_before
-from .claimant import Claimant, Delivery
+from .claimant import Claimant, ClaimedMessage
 from .lost_entries import LostEntries
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle messages without a delivery
@@ -66,7 +66,7 @@ class Claimer:
         closes_ms = self._reader.closes_ms(key.shard)
         return [*ends, *(span.due_ms for span in cursor.waiting), *([closes_ms] if closes_ms else ())]
 
-    def turn(self, claimant: Claimant, shard: int | None) -> int:
+    def rotation(self, claimant: Claimant, shard: int | None) -> int:
         """A rotation number that rises with each claim from one cursor, in whichever process; as last read. With
         waiting messages it includes the epoch, since messages that were given back do not move `next` but should go
         to another consumer."""
@@ -83,7 +83,7 @@ class Claimer:
 
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
-    ) -> list[Delivery] | None:
+    ) -> list[ClaimedMessage] | None:
         """One claim on one shard, or on the retry lane (None). Returns the granted messages; [] if there are none; None
         after a lost race.
 

@@ -21,7 +21,7 @@ from ...domain.topic import CursorKey, cursor_key, matches
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
-from .claimant import Claimant, Delivery
+from .claimant import Claimant, ClaimedMessage
 
 DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
@@ -97,16 +97,16 @@ class ClaimPlanner:
             want = max(0, want - len(due))
         while True:
             ahead = self._ahead(current, want, trust) if want else []
-            fresh = [self._candidate(slot, None) for slot in ahead]
-            returned, fresh, dead = _within_bounds(back, fresh, most_bytes)
-            selection = self._policy.select(current, returned, fresh, most, self._now_ms)
+            unclaimed = [self._candidate(slot, None) for slot in ahead]
+            returned, unclaimed, dead = _within_bounds(back, unclaimed, most_bytes)
+            selection = self._policy.select(current, returned, unclaimed, most, self._now_ms)
             granted = sum(s.count for s in selection.granted)
             if granted >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
         if granted and self._claimant.claimants > 1:
             part = self._claimant.part(cursor.round, granted, mine, self._now_ms)
-            selection = self._policy.select(current, returned, fresh, part, self._now_ms)
+            selection = self._policy.select(current, returned, unclaimed, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead, granted)
 
@@ -120,12 +120,12 @@ class ClaimPlanner:
         slots = {slot.offset: slot for slot in self._resolved(rows.values(), trust)}
         back = [self._candidate(slots[offset], span) for offset, span in waiting if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
-        fresh = [self._candidate(slot, None) for slot in ahead]
-        staying = [c for c in fresh if not _is_settled(c)][: MAX_PASSED_OVER + 1]
+        unclaimed = [self._candidate(slot, None) for slot in ahead]
+        staying = [c for c in unclaimed if not _is_settled(c)][: MAX_PASSED_OVER + 1]
         end = staying[-1].offset if len(staying) > MAX_PASSED_OVER else _AFTER_ALL
         returned, fallen, dead = _within_bounds(
             [c for c in back if _is_settled(c)],
-            [c for c in fresh if _is_settled(c) and c.offset < end],
+            [c for c in unclaimed if _is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
         selection = self._policy.select(current, returned, fallen, 1, self._now_ms)
@@ -195,7 +195,7 @@ class ClaimPlanner:
         ends_ms = message.ends_ms if in_lane else self._claimant.topic.keeps_until_ms(message)
         return ends_ms <= self._now_ms or expired(message.draft, self._now_ms)
 
-    def delivery(self, token: str, attempt: int, offset: int, message: Message) -> Delivery:
+    def delivery(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
         """The delivery for one leased offset."""
         origin = message.draft.origin
         receipt = Receipt(
@@ -211,7 +211,7 @@ class ClaimPlanner:
             before=origin.attempts if origin else 0,
             spent=origin.spent if origin else 0,
         )
-        return Delivery(message, attempts_before(message.draft) + attempt, receipt)
+        return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
 
     def _records(
         self, dead: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
@@ -253,13 +253,13 @@ def attempts_before(draft: Draft) -> int:
 
 
 def _within_bounds(
-    back: Sequence[Candidate], fresh: Sequence[Candidate], most_bytes: int
+    back: Sequence[Candidate], unclaimed: Sequence[Candidate], most_bytes: int
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
     """Cut the candidates so that one answer holds their bodies, and one transaction their dead letters."""
     chosen: list[Candidate] = []
     dead: list[Candidate] = []
     size = buried = 0
-    for candidate in (*back, *fresh):
+    for candidate in (*back, *unclaimed):
         size += candidate.size
         if size > most_bytes and (chosen or most_bytes < MAX_ANSWER_BYTES):
             break

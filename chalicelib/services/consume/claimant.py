@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from ...domain import pull_share
 from ...domain.message import Draft, Message
-from ...domain.pull_share import Round, Seat
+from ...domain.pull_share import Seat, ShareWindow
 from ...domain.receipt import Receipt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
 from ...modes import POLICIES, Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ClaimedMessage:
     """One granted message: its contents for the consumer, and the receipt to settle it with."""
 
     message: Message
@@ -55,7 +55,7 @@ class Claimant:
         """How many consumers share the available messages."""
         return self.seat.total if self.seat else self.parts
 
-    def part(self, share: Round | None, available: int, most: int, now_ms: int) -> int:
+    def part(self, share: ShareWindow | None, available: int, most: int, now_ms: int) -> int:
         """How many of the available messages to take."""
         if self.seat:
             return min(most, pull_share.room(share, self.seat, available, now_ms))

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...domain.cursor import Fate
+from ...domain.cursor import Disposition
 from ...domain.ladder import Retry, next_wait_ms, overridden
 from ...domain.message import DeadReason, Draft
 from ...domain.outcome import Outcome, Verdict
 from ...domain.receipt import Receipt
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
-from .claimant import Delivery
+from .claimant import ClaimedMessage
 
 HELD_PAUSE = timedelta(seconds=1)  # before a message that could not even be attempted is tried again
 
@@ -24,7 +24,7 @@ class SettleDecision:
     letter's; `detail` says what went wrong, for people. With `climbs`, the due time comes from the message's ladder
     instead."""
 
-    fate: Fate
+    disposition: Disposition
     due_ms: int = 0
     reason: str | None = None
     detail: str | None = None
@@ -42,24 +42,30 @@ def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
 
 
 def decision_after(
-    topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int, *, is_split: bool = False
+    topic: Topic,
+    group: Group,
+    delivery: ClaimedMessage,
+    outcome: Outcome,
+    now_ms: int,
+    *,
+    is_split: bool = False,
 ) -> SettleDecision:
     """The decision after an attempt. `is_split`: the message was in a batch that is split and tried again at once; the
     last attempt is never immediate."""
     detail, took = outcome.detail or None, outcome.duration_ms
     if outcome.verdict is Verdict.DONE:
-        return SettleDecision(Fate.SUCCESS, duration_ms=took)
+        return SettleDecision(Disposition.SUCCESS, duration_ms=took)
     if outcome.verdict is Verdict.REFUSED:
-        return SettleDecision(Fate.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=took)
+        return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=took)
     if outcome.verdict is Verdict.UNDECODABLE:
-        return SettleDecision(Fate.DEAD, reason=DeadReason.UNDECODABLE, detail=detail)
+        return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, detail=detail)
     if outcome.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
-        return SettleDecision(Fate.RELEASED, now_ms + pause_ms)
+        return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
-        return SettleDecision(Fate.RETRY, 0, None, detail, took)
+        return SettleDecision(Disposition.RETRY, 0, None, detail, took)
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:
@@ -67,10 +73,10 @@ def decision_after(
         # those ordered behind it.
         ended_ms = now_ms + outcome.busy_ms
         if delivery.attempt >= receipt.last_attempt:  # the claim that finds it due makes the dead letter
-            return SettleDecision(Fate.RETRY, ended_ms, None, detail, took)
+            return SettleDecision(Disposition.RETRY, ended_ms, None, detail, took)
         due_ms = max(due_ms, ended_ms)
     decision = decision_after_failure(group, receipt, delivery.attempt, due_ms, detail)
-    return SettleDecision(decision.fate, decision.due_ms, decision.reason, decision.detail, took)
+    return SettleDecision(decision.disposition, decision.due_ms, decision.reason, decision.detail, took)
 
 
 def decision_after_failure(
@@ -79,8 +85,8 @@ def decision_after_failure(
     """The decision about a failed delivery: another attempt at `due_ms` (0: at once), by the group's mode, or a dead
     letter if none is left."""
     if attempt >= receipt.last_attempt:
-        return SettleDecision(Fate.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)
+        return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
     return SettleDecision(
-        Fate.RETRY if keeps_its_place or not due_ms else Fate.RETRY_LATER, due_ms, detail=detail
+        Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, detail=detail
     )

@@ -8,7 +8,7 @@ from enum import Enum
 
 from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import RETURNING, Fate
+from ...domain.cursor import RETURNING, Disposition
 from ...domain.errors import Conflict, HeadraceError
 from ...domain.receipt import Receipt
 from ...domain.timer import Timer
@@ -70,15 +70,15 @@ class LeaseSettlement:
     def settle(self, receipts: Sequence[Receipt], rule: Decide) -> tuple[set[int], HeadraceError | None]:
         """Settle in as few writes as possible. Returns the settled offsets, and the error that stopped the others."""
         states = self._context.states
-        state, fresh = states.last(self._key), False
+        state, is_consistent = states.last(self._key), False
         settled: set[int] = set()
         left = list({receipt.leased: receipt for receipt in receipts}.values())
         while left:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
             live_receipts = [receipt for receipt in left if receipt.leased in attempts]
-            if len(live_receipts) < len(left) and not fresh:
-                state, fresh = states.read(self._key), True
+            if len(live_receipts) < len(left) and not is_consistent:
+                state, is_consistent = states.read(self._key), True
                 continue
             if not live_receipts or lease is None:
                 break
@@ -111,7 +111,7 @@ class LeaseSettlement:
             tried = self._traced(receipt)
         except HeadraceError as error:
             return error
-        same = tried and tried.outcome == outcome_of(rule(receipt, tried.attempt).fate)
+        same = tried and tried.outcome == outcome_of(rule(receipt, tried.attempt).disposition)
         return Already.SETTLED if same else stale()
 
     def _traced(self, receipt: Receipt) -> Tried | None:
@@ -130,7 +130,7 @@ class LeaseSettlement:
         """Has the cursor space for the returned messages? In an ordered mode it always has."""
         in_lane = self._key.shard.topic_uid != self._topic.uid
         keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
-        if keeps_place or not any(step.result.fate in RETURNING for step in steps):
+        if keeps_place or not any(step.result.disposition in RETURNING for step in steps):
             return True
         after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
         return cursor_size.has_room_to_wait(after)
@@ -143,14 +143,16 @@ class LeaseSettlement:
         new_state = self._context.states.write(self._key, state, change, records, timers)
         if new_state and timers:
             self._context.filed(timers)
-        if new_state and any(step.result.fate in RETURNING for step in steps):
+        if new_state and any(step.result.disposition in RETURNING for step in steps):
             self._context.filled(self._key)
         return new_state
 
     def _count(self, steps: Sequence[Step]) -> None:
-        fates = [step.result.fate for step in steps if step.result.fate is not Fate.RELEASED]
-        self._context.counters.add(DELIVERED, fates.count(Fate.SUCCESS))
-        self._context.counters.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
+        dispositions = [
+            step.result.disposition for step in steps if step.result.disposition is not Disposition.RELEASED
+        ]
+        self._context.counters.add(DELIVERED, dispositions.count(Disposition.SUCCESS))
+        self._context.counters.add(FAILED, len(dispositions) - dispositions.count(Disposition.SUCCESS))
 
 
 def stale() -> Conflict:

@@ -19,7 +19,7 @@ from ..core.bodies import with_bodies
 from ..core.catalog import Catalog, broadcast_needs_consumer
 from ..core.expiring_cache import BoundedCache, TtlCache
 from .claim import Claimer
-from .claimant import Claimant, Delivery
+from .claimant import Claimant, ClaimedMessage
 from .decision import decision_after
 from .settle import Settler
 
@@ -57,7 +57,7 @@ class Receiver:
         self._random = random
         self._giving: TtlCache[str, int] = TtlCache(clock, _GIVING_MS)
         self._empty_lanes = empty_lanes
-        self._turns: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
+        self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
         self,
@@ -67,7 +67,7 @@ class Receiver:
         most: int,
         wait_seconds: float,
         lease_seconds: int,
-    ) -> list[Delivery]:
+    ) -> list[ClaimedMessage]:
         """Up to `most` deliveries, waiting up to `wait_seconds` for the first. Raises NotFound where the group is
         deleted meanwhile."""
         policy = POLICIES[group.mode]
@@ -97,7 +97,7 @@ class Receiver:
                 return []
             group, claimant = present, replace(claimant, group=present)
 
-    def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
+    def _opened(self, topic: Topic, group: Group, granted: Sequence[ClaimedMessage]) -> list[ClaimedMessage]:
         """The deliveries with their bodies. A message whose body cannot be read is settled instead, even if another one
         fails."""
         messages = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
@@ -123,20 +123,20 @@ class Receiver:
             return tuple(range(topic.shards))
         return self._assignments.shards_for(topic, group, consumer)
 
-    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
+    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[ClaimedMessage]:
         """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
         lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
         other."""
         if claimant.group.paused or not (shards or self._far(claimant, shards)):
             return []
-        queue = deque((*turn, 0, False) for turn in self._turns_of(claimant, shards, most))
-        deliveries: list[Delivery] = []
+        queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
+        deliveries: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         size = 0
         while queue and len(deliveries) < most and size < MAX_ANSWER_BYTES:
             shard, share, losses, passed_by = queue.popleft()
-            turn = self._turns.of(claimant.key(shard), threading.Lock)
-            if not turn.acquire(blocking=passed_by):
+            lock = self._locks.of(claimant.key(shard), threading.Lock)
+            if not lock.acquire(blocking=passed_by):
                 queue.append((shard, share, losses, True))
                 continue
             try:
@@ -151,7 +151,7 @@ class Receiver:
                     continue
                 break
             finally:
-                turn.release()
+                lock.release()
             if granted is None:
                 if losses < _LOST_RACES:
                     queue.append((shard, share, losses + 1, passed_by))
@@ -163,16 +163,18 @@ class Receiver:
             raise faults[0]
         return deliveries
 
-    def _turns_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[tuple[int | None, int]]:
+    def _sources_of(
+        self, claimant: Claimant, shards: Sequence[int], most: int
+    ) -> list[tuple[int | None, int]]:
         """The shards and the lane in the order to try them, and how many messages to take from each at most."""
         start = self._start(claimant, shards)
         near = (*shards[start:], *shards[:start])
-        turns: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
+        sources: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
         if self._empty_lanes.get(claimant.key(None)):
-            return turns
+            return sources
         first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
         share: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
-        return [*share, *turns, (None, most)]
+        return [*share, *sources, (None, most)]
 
     def _far(self, claimant: Claimant, near: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose

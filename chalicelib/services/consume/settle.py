@@ -10,7 +10,7 @@ from functools import partial
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
-from ...domain.cursor import Fate
+from ...domain.cursor import Disposition
 from ...domain.errors import Conflict, HeadraceError, Malformed
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt, open_receipt
@@ -44,7 +44,7 @@ class Settler:
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[SettleAnswer]:
         """Record SUCCESS; per receipt None, Already, or the error (RECEIPT_STALE, RECEIPT_INVALID)."""
-        return self._settle_texts(topic, group, receipts, lambda *_: SettleDecision(Fate.SUCCESS))
+        return self._settle_texts(topic, group, receipts, lambda *_: SettleDecision(Disposition.SUCCESS))
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
@@ -53,7 +53,7 @@ class Settler:
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.dead_letter:
-                return SettleDecision(Fate.DEAD, reason=DeadReason.REJECTED, detail=how.reason)
+                return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, detail=how.reason)
             return replace(decision_after_failure(group, receipt, attempt, due_ms, how.reason), climbs=climbs)
 
         return self._settle_texts(topic, group, receipts, rule)
@@ -75,8 +75,8 @@ class Settler:
         self, key: CursorKey, token: str, offset: int, deadline_ms: int, owners: set[str]
     ) -> SettleAnswer:
         state = self._context.states.last(key)
-        for fresh in (False, True, True, True):
-            state = self._context.states.read(key) if fresh else state
+        for consistent in (False, True, True, True):
+            state = self._context.states.read(key) if consistent else state
             lease = state.cursor.leases.get(token)
             if lease is None or offset not in lease.attempts():
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ...domain.cursor import RETURNING, Fate, Result
+from ...domain.cursor import RETURNING, Disposition, Result
 from ...domain.errors import unavailable
 from ...domain.ladder import overridden, wait_ms
 from ...domain.limits import RETENTION_GRACE
@@ -29,7 +29,11 @@ _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 # How long a retry may wait in its lane: if the message's row may expire before, the entry holds the content.
 _LANE_SLACK_MS = 86_400_000
 
-_STATUSES = {Fate.SUCCESS: Status.SUCCESS, Fate.RETRY: Status.RETRYING, Fate.DEAD: Status.DEAD}
+_STATUSES = {
+    Disposition.SUCCESS: Status.SUCCESS,
+    Disposition.RETRY: Status.RETRYING,
+    Disposition.DEAD: Status.DEAD,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +71,31 @@ class StepMaker:
     def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
         tried = _tried(receipt, decision, attempt, self._now_ms)
-        step = Result(receipt.leased, decision.fate, decision.due_ms)
-        if decision.fate is Fate.RETRY_LATER:
+        step = Result(receipt.leased, decision.disposition, decision.due_ms)
+        if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
             return Step(
                 step, tried, receipt.shard, self._record(receipt, Status.RETRYING, decision, attempt), timer
             )
-        status = _STATUSES.get(decision.fate)
+        status = _STATUSES.get(decision.disposition)
         has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
         in_lane = receipt.entry is not None  # then only the record shows the attempts
         is_recorded = (
             has_record
-            if decision.fate is Fate.SUCCESS
-            else decision.detail or in_lane or decision.fate is Fate.DEAD
+            if decision.disposition is Disposition.SUCCESS
+            else decision.detail or in_lane or decision.disposition is Disposition.DEAD
         )
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         return Step(step, tried, receipt.shard, record)
 
     def step_onwards(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
-        if decision.fate not in RETURNING:
+        if decision.disposition not in RETURNING:
             return self.step(receipt, decision, attempt)
-        was_tried = decision.fate is Fate.RETRY
-        later = replace(decision, fate=Fate.RETRY_LATER, due_ms=max(decision.due_ms, self._now_ms))
+        was_tried = decision.disposition is Disposition.RETRY
+        later = replace(
+            decision, disposition=Disposition.RETRY_LATER, due_ms=max(decision.due_ms, self._now_ms)
+        )
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, tried=None)
 
@@ -105,12 +111,14 @@ class StepMaker:
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
         """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""
-        if decision.fate is Fate.RETRY_LATER:
+        if decision.disposition is Disposition.RETRY_LATER:
             return decision.due_ms
-        return self._now_ms if decision.fate is Fate.RETRY and receipt.entry is not None else None
+        return (
+            self._now_ms if decision.disposition is Disposition.RETRY and receipt.entry is not None else None
+        )
 
     def _record(self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int) -> Record:
-        dead = decision.fate is Fate.DEAD
+        dead = decision.disposition is Disposition.DEAD
         ends_ms = max(self._now_ms, decision.due_ms)
         return Record(
             shard=receipt.shard,
@@ -169,15 +177,15 @@ class StepMaker:
 
 
 def _tried(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
-    if decision.fate is Fate.RELEASED or decision.reason == DeadReason.UNDECODABLE:
+    if decision.disposition is Disposition.RELEASED or decision.reason == DeadReason.UNDECODABLE:
         return None
     took_ms = now_ms - receipt.claimed_ms if decision.duration_ms is None else decision.duration_ms
-    return Tried(receipt.offset, attempt, outcome_of(decision.fate), took_ms, decision.detail or "")
+    return Tried(receipt.offset, attempt, outcome_of(decision.disposition), took_ms, decision.detail or "")
 
 
-def outcome_of(fate: Fate) -> str:
+def outcome_of(disposition: Disposition) -> str:
     """The name of the outcome in a trace."""
-    return AttemptOutcome.RETRY if fate is Fate.RETRY_LATER else fate.value
+    return AttemptOutcome.RETRY if disposition is Disposition.RETRY_LATER else disposition.value
 
 
 def that_fit(steps: Iterable[Step]) -> list[Step]:
@@ -187,7 +195,7 @@ def that_fit(steps: Iterable[Step]) -> list[Step]:
     entries = actions = weight = 0
     for step in steps:
         neighbour = fit and _joins(fit[-1].result, step.result)
-        entries += step.result.fate in RETURNING and not neighbour
+        entries += step.result.disposition in RETURNING and not neighbour
         actions += step.actions
         weight += step.weight
         full = entries > _ENTRIES_PER_WRITE or actions > _ACTIONS_PER_WRITE or weight > _BYTES_PER_WRITE
@@ -198,4 +206,7 @@ def that_fit(steps: Iterable[Step]) -> list[Step]:
 
 
 def _joins(one: Result, other: Result) -> bool:
-    return one.offset + 1 == other.offset and (one.fate, one.due_ms) == (other.fate, other.due_ms)
+    return one.offset + 1 == other.offset and (one.disposition, one.due_ms) == (
+        other.disposition,
+        other.due_ms,
+    )

@@ -23,9 +23,9 @@ class Catalog:
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
         self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
 
-    def topic(self, name: str, *, fresh: bool = False) -> Topic:
-        """The topic, or NotFound. `fresh`: read consistently, for a change."""
-        hit = None if fresh else self._topics.get(name)
+    def topic(self, name: str, *, consistent: bool = False) -> Topic:
+        """The topic, or NotFound. `consistent`: read consistently, for a change."""
+        hit = None if consistent else self._topics.get(name)
         if hit is not None:
             return hit
         since_ms = self._clock.now_ms()
@@ -36,10 +36,10 @@ class Catalog:
             )
         return self._topics.put(name, topic, since_ms)
 
-    def group(self, topic: Topic, name: str, *, fresh: bool = False) -> Group:
-        """The topic's group, or NotFound. `fresh`: as for a topic."""
+    def group(self, topic: Topic, name: str, *, consistent: bool = False) -> Group:
+        """The topic's group, or NotFound. `consistent`: as for a topic."""
         key = (topic.uid, name)
-        hit = None if fresh else self._groups.get(key)
+        hit = None if consistent else self._groups.get(key)
         if hit is not None:
             return hit
         since_ms = self._clock.now_ms()
@@ -72,8 +72,8 @@ class Catalog:
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
         """The group's consumer, or NotFound."""
-        for fresh in (False, True):
-            if fresh:
+        for consistent in (False, True):
+            if consistent:
                 self._consumers.drop(group.uid)
             for consumer in self.consumers(topic, group):
                 if consumer.name == name:

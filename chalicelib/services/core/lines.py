@@ -15,7 +15,7 @@ from ...domain.timer import fragment_of, fragment_of_line
 from ...domain.topic import Topic
 from ...ports.world import Clock, Random
 
-_TURNS_PER_MS = 1 << 15
+_PER_MS = 1 << 15
 
 
 class Lines:
@@ -24,17 +24,17 @@ class Lines:
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
         self._random = random
-        self._turn = 0
+        self._sequence = 0
         self._lock = threading.Lock()
 
     def name(self, topic: Topic, line: str, id_of: Callable[[str], str]) -> str:
         """The next name in a line; `id_of` makes the timer's id from it, which falls into the line's fragment."""
-        turn, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
+        sequence, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
         fragment = fragment_of_line(topic.uid, line)
-        names = (ids.turn_name(turn, end) for end in ids.endings(ending))
+        names = (ids.sequence_name(sequence, end) for end in ids.endings(ending))
         return next(name for name in names if fragment_of(id_of(name)) == fragment)
 
     def _next(self) -> int:
         with self._lock:
-            self._turn = max(self._turn + 1, self._clock.now_ms() * _TURNS_PER_MS)
-            return self._turn
+            self._sequence = max(self._sequence + 1, self._clock.now_ms() * _PER_MS)
+            return self._sequence

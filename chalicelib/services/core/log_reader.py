@@ -69,8 +69,8 @@ class LogReader:
             clock, _HOLE_MS
         )  # when the holes just found may be closed
         self._last: TtlCache[str, int] = TtlCache(clock, None)  # the last row, as given in hints
-        self._began_ms = self._marked_ms = clock.now_ms()
-        self._mark = 0
+        self._began_ms = self._recent_ms = clock.now_ms()
+        self._recent_moment = 0
         self._met: BoundedCache[str, int] = BoundedCache()
 
     def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Freshness:
@@ -89,9 +89,9 @@ class LogReader:
     def recent(self) -> Freshness:
         """For the console and lists: segments read within the last second."""
         now_ms = self._clock.now_ms()
-        if not 0 <= now_ms - self._marked_ms <= _RECENT_MS:
-            self._marked_ms, self._mark = now_ms, self._segments.moment()
-        return Freshness(self._mark)
+        if not 0 <= now_ms - self._recent_ms <= _RECENT_MS:
+            self._recent_ms, self._recent_moment = now_ms, self._segments.moment()
+        return Freshness(self._recent_moment)
 
     def keep(self, shard: ShardKey, segment: Segment) -> None:
         """Keep a segment as it was just written."""

@@ -40,7 +40,7 @@ class Sealer:
         if self._cipher is None:
             return Secret(secret.hex())
         ciphertext = base64.b64encode(self._cipher.encrypt(secret, place)).decode()
-        return Secret(ciphertext=ciphertext, mark=_mark(secret, place))
+        return Secret(ciphertext=ciphertext, fingerprint=_fingerprint(secret, place))
 
     def is_sealed(self, secret: Secret) -> bool:
         """Is a stored secret as it should be stored here?"""
@@ -66,7 +66,11 @@ class Sealer:
 
     def is_of(self, stored: Secret, secret: bytes, place: Place) -> bool:
         """Is `secret` the stored one? Nothing is decrypted."""
-        return stored.mark == _mark(secret, place) if stored.ciphertext else stored.hex == secret.hex()
+        return (
+            stored.fingerprint == _fingerprint(secret, place)
+            if stored.ciphertext
+            else stored.hex == secret.hex()
+        )
 
     def ready(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
         """The consumer with its valid secrets decrypted, ready for signing. Raises Unavailable."""
@@ -76,5 +80,5 @@ class Sealer:
         return replace(consumer, secrets=tuple(secrets))
 
 
-def _mark(secret: bytes, place: Place) -> str:
+def _fingerprint(secret: bytes, place: Place) -> str:
     return hashlib.sha256(f"{place['row']}\0".encode() + secret).hexdigest()[:_MARK_CHARS]

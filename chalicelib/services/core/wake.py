@@ -29,7 +29,7 @@ _AGAIN_MS = 100  # a producer wakes the same run at most this often: the stream 
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryTask:
+class DispatchTask:
     """What one run of the function `deliver` works on: the shards with `shard % workers == worker`; worker 0 also has
     the retry lane. `consumer_uid` is a broadcast's consumer."""
 
@@ -42,9 +42,9 @@ class DeliveryTask:
         return asdict(self)
 
 
-def task_of(event: Mapping[str, Any]) -> DeliveryTask:
+def task_of(event: Mapping[str, Any]) -> DispatchTask:
     """The task in an event of the `deliver` function."""
-    return DeliveryTask(
+    return DispatchTask(
         event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", "")
     )
 
@@ -98,14 +98,14 @@ class Waker:
         self._file = file
         self._invoker = invoker
         self._clock = clock
-        self._woken: TtlCache[DeliveryTask, bool] = TtlCache(clock, _AGAIN_MS)
+        self._woken: TtlCache[DispatchTask, bool] = TtlCache(clock, _AGAIN_MS)
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
     def route(self, shards: Mapping[str, int | None]) -> int:
         """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
         it is known). Returns how many runs were started. A group that cannot be read keeps no other waiting: the sweep
         looks at its topic until it can. Raises Unavailable if some could not be read, after the others were woken."""
-        tasks: dict[DeliveryTask, dict[str, int]] = {}
+        tasks: dict[DispatchTask, dict[str, int]] = {}
         refusals: list[Unavailable] = []
         for text, last in shards.items():
             try:
@@ -128,7 +128,7 @@ class Waker:
                 self._woken.put(task, True)
                 self._start("deliver", task.event())
 
-    def start(self, task: DeliveryTask, news: News = NO_NEWS) -> None:
+    def start(self, task: DispatchTask, news: News = NO_NEWS) -> None:
         """Start one run."""
         self._start("deliver", task.event() | news.event())
 
@@ -163,13 +163,13 @@ class Waker:
             self._file(timers)
             self.wake_movers(timers)
 
-    def tasks_of(self, topic: Topic, group: Group) -> Iterator[DeliveryTask]:
+    def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
         """All tasks of a group; none without push consumers."""
         for uid in self._called(topic, group):
             for worker in range(workers_of(topic, group)):
-                yield DeliveryTask(topic.name, group.name, worker, uid)
+                yield DispatchTask(topic.name, group.name, worker, uid)
 
-    def _tasks(self, partition: str) -> Iterator[DeliveryTask]:
+    def _tasks(self, partition: str) -> Iterator[DispatchTask]:
         name, _, place = partition.partition(":")
         uid, _, number = place.partition("/")
         name, _, group_name = name.partition("~")
@@ -192,7 +192,7 @@ class Waker:
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
                     workers = workers_of(topic, group)
                     for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
-                        yield DeliveryTask(topic.name, group.name, worker, consumer_uid)
+                        yield DispatchTask(topic.name, group.name, worker, consumer_uid)
 
     def _pass_over(self, row: str) -> None:
         """Log a row that cannot be read."""

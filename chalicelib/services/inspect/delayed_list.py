@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
-from ...domain.timer import Timer, TimerKind, mark_of
+from ...domain.timer import Timer, TimerKind, sort_key_of
 from ...domain.topic import Topic
 from ...ports.timers import Timers
 from ..produce.delayed import Waiting
@@ -30,13 +30,13 @@ def soonest_first(
     *,
     consistent: bool = True,
 ) -> tuple[list[Waiting], str | None]:
-    """Up to `limit` messages behind the mark `after`, and the mark to go on behind (None: the end). The times of the
-    filters are those at which messages are due. Reading ends early where it `may_go_on` no more."""
-    mark = after or mark_of(max(0, filters.from_ms or 0))
+    """Up to `limit` messages after the position `after`, and the position of the last one (None: there are no more).
+    The times of the filters are due times. Reading ends early where it `may_go_on` no more."""
+    position = after or sort_key_of(max(0, filters.from_ms or 0))
     items: list[Waiting] = []
     weight = 0
     for _ in range(_ROUNDS):
-        rows, end = read_timers(timers, mark, consistent=consistent)
+        rows, end = read_timers(timers, position, consistent=consistent)
         for timer in rows:
             if filters.to_ms is not None and timer.due_ms > filters.to_ms:
                 return items, None
@@ -44,24 +44,24 @@ def soonest_first(
                 waiting = Waiting(timer)
                 weight += waiting.message.draft.weight
                 if items and weight > MAX_ANSWER_BYTES:
-                    return items, mark
+                    return items, position
                 items.append(waiting)
-            mark = timer.mark
+            position = timer.sort_key
             if len(items) == limit:
-                return items, mark
+                return items, position
         if end is None:
             return items, None
         if not may_go_on():
             break
-    return items, mark
+    return items, position
 
 
-def read_timers(timers: Timers, mark: str, *, consistent: bool) -> tuple[list[Timer], str | None]:
+def read_timers(timers: Timers, position: str, *, consistent: bool) -> tuple[list[Timer], str | None]:
     """The next timers of all fragments in order, as far as all have been read, and how far (None: to the end)."""
-    pages = [timers.behind(fragment, mark, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
-    end = min((page[-1].mark for page in pages if len(page) == _ROWS), default=None)
-    entries = (timer for page in pages for timer in page if end is None or timer.mark <= end)
-    return sorted(entries, key=lambda timer: timer.mark), end
+    pages = [timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
+    end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
+    entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)
+    return sorted(entries, key=lambda timer: timer.sort_key), end
 
 
 def _passes(timer: Timer, topic: Topic, filters: Filters, key: str | None) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...domain.timer import TimerKind, mark_of
+from ...domain.timer import TimerKind, sort_key_of
 from ...domain.topic import Topic
 from ...ports.timers import Timers
 from .delayed_list import read_timers
@@ -35,19 +35,19 @@ def due_hours(
     early where it `may_go_on` no more. Nothing is read consistently."""
     delayed: Counter[int] = Counter()
     retries: Counter[int] = Counter()
-    mark: str | None = mark_of(max(0, from_ms))
+    position: str | None = sort_key_of(max(0, from_ms))
     until_ms: int | None = None
     for number in range(_ROUNDS):
-        if mark is None or (number and not may_go_on()):
+        if position is None or (number and not may_go_on()):
             break
-        rows, end = read_timers(timers, mark, consistent=False)
+        rows, end = read_timers(timers, position, consistent=False)
         for timer in rows:
             hour_ms = timer.due_ms // HOUR_MS * HOUR_MS
             if timer.kind is TimerKind.DELIVER and timer.shard.topic_uid == topic.uid:
                 delayed[hour_ms] += 1
             elif timer.kind is TimerKind.RETRY and timer.shard.topic.partition("~")[0] == topic.name:
                 retries[hour_ms] += 1
-        mark = end
+        position = end
         until_ms = rows[-1].due_ms if end and rows else None
     hours = [DueHour(at_ms, delayed[at_ms], retries[at_ms]) for at_ms in sorted({*delayed, *retries})]
-    return hours, until_ms if mark else None
+    return hours, until_ms if position else None

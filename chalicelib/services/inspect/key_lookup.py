@@ -32,7 +32,7 @@ class KeyLookup:
         before: str | None,
         look: Look | None = None,
     ) -> tuple[list[Seen], str | None]:
-        """Up to `limit` messages with the key, newest first, and the mark to go on from (None: the end). One that
+        """Up to `limit` messages with the key, newest first, and the position to go on from (None: the end). One that
         waits for its time stands where it was due at first, one that was prepared where that was."""
         look = look or self._lookup.statuses.look(topic)
         messages: list[Seen] = []
@@ -45,7 +45,7 @@ class KeyLookup:
                 weight += _draft(message).weight if message else 0
                 if messages and weight > MAX_ANSWER_BYTES:
                     return messages, before
-                before = entry.mark
+                before = entry.sort_key
                 if message:
                     messages.append(message)
                 if len(messages) == limit:

@@ -77,7 +77,7 @@ class Admin:
     def topic_to_delete(self, name: str) -> Topic:
         """The topic of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
         try:
-            return self._catalog.topic(name, fresh=True)
+            return self._catalog.topic(name, consistent=True)
         except NotFound:
             for topic in self._control.retired_topics(name):
                 return topic
@@ -144,13 +144,13 @@ class Admin:
 
     def pause(self, topic: Topic, name: str, paused: bool) -> Group:
         """Stop or go on handing out the group's messages."""
-        self._catalog.group(topic, name, fresh=True)
+        self._catalog.group(topic, name, consistent=True)
         return self.put_group(topic, name, {"paused": paused})[0]
 
     def group_to_delete(self, topic: Topic, name: str) -> Group:
         """The group of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
         try:
-            return self._catalog.group(topic, name, fresh=True)
+            return self._catalog.group(topic, name, consistent=True)
         except NotFound:
             for group in self._control.retired_groups(topic, name):
                 return group

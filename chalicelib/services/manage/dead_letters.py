@@ -87,12 +87,11 @@ class Redriver:
     def page(
         self, topic: Topic, group: Group, selection: Wanted, after: str | None, limit: int
     ) -> tuple[list[DeadLetter], str | None]:
-        """Up to `limit` dead letters by place, and the mark to go on after (None: the end)."""
+        """Up to `limit` dead letters by place, and the position to go on after (None: the end)."""
         letters: list[DeadLetter] = []
         for _ in range(_PAGES):
             rows = self._records.dead(topic, group, after, _PAGE)
-            for mark, letter in rows:
-                after = mark
+            for after, letter in rows:
                 if selection.matches(letter):
                     letters.append(letter)
                 if len(letters) == limit:

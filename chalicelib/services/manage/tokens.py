@@ -23,7 +23,7 @@ _USE_MS = 3_600_000  # how coarsely the last use is known: a write an hour, proc
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
 _CHECKSUM_CHARS = 7
-MARK_CHARS = 16
+FINGERPRINT_CHARS = 16
 _TOKEN = re.compile(r"hr_([0-9A-Za-z]{1,64})_([0-9A-Za-z_-]{8,256})\Z")
 
 
@@ -128,22 +128,22 @@ class Tokens:
         with suppress(HeadraceError):  # nobody is refused because it could not be noted
             self._control.note_use(token_id, self._clock.now_ms())
 
-    def mark_of(self, text: str) -> str:
+    def fingerprint_of(self, text: str) -> str:
         """What tells a token's text from those that it had before and will have, and does not give it away. Raises
         Unauthorized."""
         self.authenticate(text)
         match = _TOKEN.match(text)
-        return _hash(match[2])[:MARK_CHARS] if match else ""
+        return _hash(match[2])[:FINGERPRINT_CHARS] if match else ""
 
-    def holder(self, token_id: str, mark: str | None = None) -> Token:
+    def holder(self, token_id: str, fingerprint: str | None = None) -> Token:
         """The token with this id as it stands at this moment; Unauthorized where it was revoked, has expired, or has
-        another text by now than that of the mark."""
+        another text by now than that of the fingerprint."""
         token = self._control.token(token_id)
         now_ms = self._clock.now_ms()
         if token is None or (token.expires_ms is not None and token.expires_ms <= now_ms):
             raise Unauthorized("UNAUTHORIZED", "The token was revoked, or has expired.")
         hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
-        if mark is not None and mark not in [each[:MARK_CHARS] for each in hashes]:
+        if fingerprint is not None and fingerprint not in [each[:FINGERPRINT_CHARS] for each in hashes]:
             raise Unauthorized("UNAUTHORIZED", "The token was rotated: sign in with the new one.")
         return token
 

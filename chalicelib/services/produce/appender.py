@@ -62,7 +62,7 @@ class Appender:
         self._random = random
         self._tails: TtlCache[ShardKey, Tail] = TtlCache(clock, TAIL_TRUST // timedelta(milliseconds=1))
         self._favourite: dict[str, int] = {}
-        self._turns: BoundedCache[ShardKey, threading.Lock] = BoundedCache()
+        self._locks: BoundedCache[ShardKey, threading.Lock] = BoundedCache()
 
     def append(
         self,
@@ -80,7 +80,7 @@ class Appender:
         self._mark(topic)
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
-            with self._turn(topic, key, free=shard is None) as key:
+            with self._lock_shard(topic, key, free=shard is None) as key:
                 segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
                 if trail:
                     if answer := trail.before(segment):
@@ -104,7 +104,7 @@ class Appender:
             if shard is None:
                 self._hop(topic, key.shard)
 
-    def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, turn: bool) -> Segment:
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, reserves: bool) -> Segment:
         """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
 
         Each try has its own request id, so that key entries of a lost try never match another writer's message.
@@ -113,7 +113,7 @@ class Appender:
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
-        way = Way.RESERVED if turn else tail.way
+        way = Way.RESERVED if reserves else tail.way
         request_id = self._random.id(ids.REQUEST_ID_CHARS)
         return Segment(
             first=first,
@@ -174,20 +174,20 @@ class Appender:
             self._tails.drop(topic.shard_key(other))
         return other
 
-    def _turn(self, topic: Topic, key: ShardKey, *, free: bool) -> _Turn:
+    def _lock_shard(self, topic: Topic, key: ShardKey, *, free: bool) -> _HeldLock:
         """The right to append to a shard in this process: its threads need not race each other."""
         if free:
             for _ in range(topic.shards):
-                lock = self._turns.of(key, threading.Lock)
+                lock = self._locks.of(key, threading.Lock)
                 if lock.acquire(blocking=False):
-                    return _Turn(key, lock)
+                    return _HeldLock(key, lock)
                 key = topic.shard_key((key.shard + 1) % topic.shards)
-        lock = self._turns.of(key, threading.Lock)
+        lock = self._locks.of(key, threading.Lock)
         lock.acquire()
-        return _Turn(key, lock)
+        return _HeldLock(key, lock)
 
 
-class _Turn:
+class _HeldLock:
     """A held lock that says for which shard it is held."""
 
     def __init__(self, key: ShardKey, lock: threading.Lock) -> None:

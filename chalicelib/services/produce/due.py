@@ -73,18 +73,20 @@ class Due:
         for timer in timers:
             self._timers.set_aside(timer)
             self._counters.add(NEWER_FORMAT if timer.kind is TimerKind.NEWER else UNDECODABLE_ROWS, 1)
-            self._counters.note("timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.mark)
+            self._counters.note(
+                "timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.sort_key
+            )
 
     def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
         """The topic of a shard, or the lane it is; None where that is no more. What another uid calls so may only be
         cached still, so that is looked at once more."""
         name, is_lane, group_name = shard.topic.partition("~")
-        for fresh in (False, True):
+        for consistent in (False, True):
             try:
-                topic = self._catalog.topic(name, fresh=fresh)
+                topic = self._catalog.topic(name, consistent=consistent)
                 if not is_lane and topic.uid == shard.topic_uid:
                     return topic
-                group = self._catalog.group(topic, group_name, fresh=fresh) if is_lane else None
+                group = self._catalog.group(topic, group_name, consistent=consistent) if is_lane else None
             except NotFound:
                 return None
             if group and (lane := self._lane(topic, group, shard.topic_uid)):

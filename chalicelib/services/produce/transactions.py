@@ -135,7 +135,7 @@ class Transactor:
     def listed(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
-        """Transactions of a state by time of preparation, behind a mark, without their messages."""
+        """Transactions of a state by time of preparation, behind a position, without their messages."""
         return self._transactions.listed(topic, state, after, limit)
 
     def secret(self, topic: Topic) -> bytes:

@@ -7,12 +7,12 @@ from math import isqrt
 
 from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, ConsumerKind, Group, Payload
-from ..consume.claimant import Delivery
+from ..consume.claimant import ClaimedMessage
 
 _SMALL = 8  # a batch of this size or less is split into single messages at once
 
 
-def batch_limit(batch_size: int, delivery: Delivery) -> int:
+def batch_limit(batch_size: int, delivery: ClaimedMessage) -> int:
     """The largest batch that a message may be in: the full size at first, its square root after one failure, 1 after
     two failures or on the last attempt. So a bad message ends up alone, and the others get through."""
     receipt = delivery.receipt
@@ -26,7 +26,7 @@ def batch_limit(batch_size: int, delivery: Delivery) -> int:
     )
 
 
-def is_to_be_split(deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> bool:
+def is_to_be_split(deliveries: Sequence[ClaimedMessage], outcomes: Sequence[Outcome]) -> bool:
     """Did the subscriber answer that the whole batch failed? Then one of its messages may be the cause."""
     return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.answered for o in outcomes)
 
@@ -36,10 +36,12 @@ def batch_of(group: Group, consumer: Consumer) -> int:
     return group.batch_size if consumer.kind == ConsumerKind.FUNCTION or group.payload == Payload.BATCH else 1
 
 
-def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
+def parcels(
+    group: Group, consumer: Consumer, deliveries: Sequence[ClaimedMessage]
+) -> Iterator[list[ClaimedMessage]]:
     """Cut deliveries into parcels: one message each, unless the group asked for batches."""
     size = batch_of(group, consumer)
-    parcel: list[Delivery] = []
+    parcel: list[ClaimedMessage] = []
     least = size
     for delivery in sorted(deliveries, key=lambda d: -batch_limit(size, d)) if size > 1 else deliveries:
         least = min(least, batch_limit(size, delivery))

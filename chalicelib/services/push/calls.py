@@ -16,7 +16,7 @@ from ...domain.message import Message
 from ...domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ...domain.topic import Consumer
 from ...ports.world import Blobs, Clock, Sender
-from ..consume.claimant import Delivery
+from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
 from ..core.sealer import Sealer
 from .batches import parcels
@@ -33,7 +33,7 @@ class EndedCall(NamedTuple):
     """A request that has ended, with an outcome for each of its messages."""
 
     consumer: Consumer
-    deliveries: Sequence[Delivery]
+    deliveries: Sequence[ClaimedMessage]
     outcomes: Sequence[Outcome]
 
 
@@ -70,10 +70,10 @@ class Calls:
         return True
 
     def start(
-        self, pool: Executor, sources: Sources, claimant: Consumer, granted: Sequence[Delivery]
+        self, pool: Executor, sources: Sources, claimant: Consumer, granted: Sequence[ClaimedMessage]
     ) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
-        by_consumer: dict[str, tuple[Consumer, list[Delivery]]] = {}
+        by_consumer: dict[str, tuple[Consumer, list[ClaimedMessage]]] = {}
         for delivery in granted:
             consumer = sources.target(claimant, delivery)
             by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
@@ -102,7 +102,7 @@ class Calls:
         return calls
 
     def _note_end(
-        self, consumer: Consumer, parcel: Sequence[Delivery], future: Future[tuple[Outcome, ...]]
+        self, consumer: Consumer, parcel: Sequence[ClaimedMessage], future: Future[tuple[Outcome, ...]]
     ) -> None:
         """A request has ended. An exception of our own counts as a failed attempt, so that it is visible and does not
         repeat for ever."""
@@ -112,7 +112,7 @@ class Calls:
         self._events.put(EndedCall(consumer, parcel, outcomes))
 
     def _send(
-        self, sources: Sources, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
+        self, sources: Sources, consumer: Consumer, deliveries: Sequence[ClaimedMessage], seconds: float
     ) -> tuple[Outcome, ...]:
         group = sources.group
         try:

@@ -10,7 +10,7 @@ from ...domain.push_limit import in_flight_of
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..consume.claim import Claimer
-from ..consume.claimant import Delivery
+from ..consume.claimant import ClaimedMessage
 from ..core.catalog import Catalog
 from .health import SubscriberHealth
 from .sources import Sources, lane_share
@@ -52,7 +52,7 @@ class Capacity:
         """How many messages this run has sent that have no outcome yet."""
         return self._by_consumer.total()
 
-    def count(self, consumer: Consumer, parcel: Sequence[Delivery], sign: int) -> None:
+    def count(self, consumer: Consumer, parcel: Sequence[ClaimedMessage], sign: int) -> None:
         self._by_consumer[consumer.uid] += sign * len(parcel)
         self._from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
 

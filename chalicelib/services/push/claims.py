@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ...domain.errors import Unavailable
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
-from ..consume.claimant import Claimant, Delivery
+from ..consume.claimant import Claimant, ClaimedMessage
 from .batches import batch_of
 from .capacity import Capacity
 from .run_time import RunTime
@@ -20,7 +20,7 @@ from .sources import Sources
 
 _LOST_RACES = 10
 
-Grant = tuple[Consumer, Sequence[Delivery]]
+Grant = tuple[Consumer, Sequence[ClaimedMessage]]
 """A consumer, and the messages that it claimed."""
 
 
@@ -102,13 +102,13 @@ class Claims:
         consumers = sources.consumers_of(shard)
         if len(consumers) < 2:
             return consumers
-        turn = self._claimer.turn(self._claimant(sources, shard, consumers[0]), shard) + (shard or 0)
-        start = turn % len(consumers)
+        rotation = self._claimer.rotation(self._claimant(sources, shard, consumers[0]), shard) + (shard or 0)
+        start = rotation % len(consumers)
         return (*consumers[start:], *consumers[:start])
 
     def _within_bounds(
-        self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[Delivery]
-    ) -> Sequence[Delivery]:
+        self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[ClaimedMessage]
+    ) -> Sequence[ClaimedMessage]:
         """The granted messages that may be sent within the group's limit; the rest is returned, and no attempt is
         counted."""
         unsure = self._claimer.in_flight(claimant, shard) - claimant.guaranteed

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...domain.assignment import Team
 from ...domain.errors import NotFound
 from ...domain.topic import cursor_key
-from ..core.wake import NO_NEWS, DeliveryTask, News
+from ..core.wake import NO_NEWS, DispatchTask, News
 from .report import DispatchReport
 from .run import DispatchContext, DispatchRun
 from .sources import Sources
@@ -24,10 +24,10 @@ class Dispatcher:
 
     context: DispatchContext
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _running: dict[DeliveryTask, DispatchRun] = field(default_factory=dict)
+    _running: dict[DispatchTask, DispatchRun] = field(default_factory=dict)
 
     def deliver(
-        self, task: DeliveryTask, seconds_left: Callable[[], float], news: News = NO_NEWS
+        self, task: DispatchTask, seconds_left: Callable[[], float], news: News = NO_NEWS
     ) -> DispatchReport:
         """Deliver until there is nothing left to claim. If time ends first, the task is started again.
 
@@ -50,7 +50,7 @@ class Dispatcher:
         run.leave()
         return run.report
 
-    def _hear(self, task: DeliveryTask, news: News) -> None:
+    def _hear(self, task: DispatchTask, news: News) -> None:
         """Drop what is cached of the group and its cursors, if the wake-up says that it changed."""
         claimer, catalog = self.context.claimer, self.context.catalog
         claimer.expect_rows(news.last)

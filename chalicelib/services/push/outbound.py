@@ -62,8 +62,8 @@ class Outbound:
     def answer_ping(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The request and the answer, as JSON. Raises Unavailable."""
         try:
-            topic = self._catalog.topic(event["topic"], fresh=True)
-            group = self._catalog.group(topic, event["group"], fresh=True)
+            topic = self._catalog.topic(event["topic"], consistent=True)
+            group = self._catalog.group(topic, event["group"], consistent=True)
             self._catalog.forget(topic, group)
             consumer = self._catalog.consumer(topic, group, event["consumer"])
         except NotFound:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ...domain.message import traceparent
 from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer
-from ..consume.claimant import Delivery
+from ..consume.claimant import ClaimedMessage
 
 _TROUBLES = 100
 
@@ -34,14 +34,16 @@ class DispatchReport:
     ones are only counted."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    stale: int = 0
+    late: int = 0
     finished: bool = True
     troubles: list[FailedAttempt] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, int | bool]:
-        return {**self.outcomes, "stale": self.stale, "finished": self.finished}
+        return {**self.outcomes, "stale": self.late, "finished": self.finished}
 
-    def add(self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
+    def add(
+        self, consumer: Consumer, deliveries: Sequence[ClaimedMessage], outcomes: Sequence[Outcome]
+    ) -> None:
         """Count the outcomes of one request, and keep failed attempts up to a limit."""
         self.outcomes.update(outcome.verdict.value for outcome in outcomes)
         for delivery, outcome in zip(deliveries, outcomes, strict=True):

@@ -16,12 +16,12 @@ from ...domain.topic import Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
-from ..consume.claimant import Delivery
+from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
 from ..core.sealer import Sealer
-from ..core.wake import DeliveryTask, Waker
+from ..core.wake import DispatchTask, Waker
 from .batches import is_to_be_split
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .capacity import Capacity
@@ -58,7 +58,7 @@ class DispatchRun:
     """One run of the function for a task. `seconds_left()` is what is left of the function's time."""
 
     def __init__(
-        self, context: DispatchContext, task: DeliveryTask, seconds_left: Callable[[], float]
+        self, context: DispatchContext, task: DispatchTask, seconds_left: Callable[[], float]
     ) -> None:
         self.task = task
         self.report = DispatchReport()
@@ -177,7 +177,7 @@ class DispatchRun:
                 for delivery, decision in self._decisions(*topic_and_group, call):
                     decisions[delivery.receipt] = decision
         if topic_and_group and decisions:
-            self.report.stale += self._settlements.settle(*topic_and_group, decisions)
+            self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
         repeated = all(d.attempt - d.receipt.spent > 1 for d in call.deliveries)
@@ -188,7 +188,7 @@ class DispatchRun:
 
     def _decisions(
         self, topic: Topic, group: Group, call: EndedCall
-    ) -> Iterator[tuple[Delivery, SettleDecision]]:
+    ) -> Iterator[tuple[ClaimedMessage, SettleDecision]]:
         is_split = is_to_be_split(call.deliveries, call.outcomes)
         now_ms = self._context.clock.now_ms()
         for delivery, outcome in zip(call.deliveries, call.outcomes, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...domain.cursor import Fate
+from ...domain.cursor import Disposition
 from ...domain.errors import Conflict, Unavailable
 from ...domain.receipt import Receipt
 from ...domain.topic import Group, Topic
@@ -57,7 +57,7 @@ class Settlements:
 
     def give_back(self, topic: Topic, group: Group, receipts: Sequence[Receipt]) -> None:
         """Return messages that were not sent; no attempt is counted."""
-        release = SettleDecision(Fate.RELEASED)
+        release = SettleDecision(Disposition.RELEASED)
         answers = self._settler.settle(topic, group, receipts, lambda *_: release)
         for receipt, answer in zip(receipts, answers, strict=True):
             if isinstance(answer, Unavailable):

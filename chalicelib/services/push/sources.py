@@ -10,9 +10,9 @@ from ...domain.limits import MAX_CALLS
 from ...domain.push_limit import guaranteed_of
 from ...domain.topic import Consumer, Group, Topic, lane_of
 from ...modes import POLICIES
-from ..consume.claimant import Delivery
+from ..consume.claimant import ClaimedMessage
 from ..consume.receive import LANE_SHARE
-from ..core.wake import DeliveryTask, workers_of
+from ..core.wake import DispatchTask, workers_of
 
 
 class SourceLimits(NamedTuple):
@@ -30,7 +30,7 @@ class Sources:
     """The shards and the retry lane of one task: which consumers may have their messages, and how many may be in
     flight."""
 
-    def __init__(self, topic: Topic, group: Group, task: DeliveryTask, team: Team) -> None:
+    def __init__(self, topic: Topic, group: Group, task: DispatchTask, team: Team) -> None:
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
@@ -94,7 +94,7 @@ class Sources:
         """The consumers that may get the messages claimed by `claimant`."""
         return self.called() if shard is None and not self._is_shared else {claimant}
 
-    def target(self, claimant: Consumer, delivery: Delivery) -> Consumer:
+    def target(self, claimant: Consumer, delivery: ClaimedMessage) -> Consumer:
         """The consumer that gets a granted message: its claimant or, in an ordered mode, the owner of its shard."""
         return claimant if self._is_shared else self._owner_of(delivery.message.shard) or claimant
 

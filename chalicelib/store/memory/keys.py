@@ -15,11 +15,11 @@ class MemoryKeys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rows: dict[tuple[str, str], KeyEntry] = {}  # by home and mark
+        self._rows: dict[tuple[str, str], KeyEntry] = {}  # by home and position
 
     def note(self, entries: Sequence[KeyEntry]) -> None:
         with self._lock:
-            self._rows.update({(key_home(e.topic_uid, e.key), e.mark): e for e in entries})
+            self._rows.update({(key_home(e.topic_uid, e.key), e.sort_key): e for e in entries})
 
     def newest(
         self,
@@ -34,10 +34,12 @@ class MemoryKeys:
         with self._lock:
             entries = [
                 entry
-                for (home, mark), entry in self._rows.items()
-                if home == key_home(topic_uid, key) and first <= mark <= last and mark < (before or "~")
+                for (home, position), entry in self._rows.items()
+                if home == key_home(topic_uid, key)
+                and first <= position <= last
+                and position < (before or "~")
             ]
-        return sorted(entries, key=lambda e: e.mark, reverse=True)[:limit]
+        return sorted(entries, key=lambda e: e.sort_key, reverse=True)[:limit]
 
     def drop_expired(self, now_s: int) -> None:
         """What DynamoDB's TTL does."""

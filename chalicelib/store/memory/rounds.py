@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from ...ports.rounds import Place
+from ...ports.rounds import Bookmark
 
 
 class MemoryRounds:
@@ -13,14 +13,14 @@ class MemoryRounds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places: dict[str, Place] = {}
+        self._bookmarks: dict[str, Bookmark] = {}
 
-    def place(self, job: str) -> Place:
-        return self._places.get(job, Place())
+    def bookmark(self, job: str) -> Bookmark:
+        return self._bookmarks.get(job, Bookmark())
 
-    def keep(self, job: str, place: Place) -> Place | None:
+    def keep(self, job: str, bookmark: Bookmark) -> Bookmark | None:
         with self._lock:
-            if self.place(job).version != place.version:
+            if self.bookmark(job).version != bookmark.version:
                 return None
-            self._places[job] = replace(place, version=place.version + 1)
-            return self._places[job]
+            self._bookmarks[job] = replace(bookmark, version=bookmark.version + 1)
+            return self._bookmarks[job]

@@ -58,11 +58,11 @@ class MemoryTimers:
             self._forwards = {id: row for id, row in self._forwards.items() if row[1] > now_s}
 
     def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
-        rows = (timer for timer in self._of(fragment) if timer.mark > behind and timer.due_ms <= until_ms)
+        rows = (timer for timer in self._of(fragment) if timer.sort_key > behind and timer.due_ms <= until_ms)
         return first_of(rows, limit)
 
-    def behind(self, fragment: int, mark: str, limit: int, *, consistent: bool = True) -> list[Timer]:
-        return [timer for timer in self._of(fragment) if timer.mark > mark][:limit]
+    def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
+        return [timer for timer in self._of(fragment) if timer.sort_key > sort_key][:limit]
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
         timers = self._of(fragment)

@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import CLOSED, Cursor, Fate, Lease, Result, Selection, start_at
+from chalicelib.domain.cursor import CLOSED, Cursor, Disposition, Lease, Result, Selection, start_at
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
@@ -51,7 +51,9 @@ def claimed(cursor: Cursor, upto: int, token: str = "9.zz") -> Cursor:
     return transitions.claim(cursor, Selection(granted, next=upto, segment_at=upto), token, "me", 50_000)
 
 
-def acked(cursor: Cursor, token: str, *offsets: int, fate: Fate = Fate.SUCCESS) -> cursor_write.Change:
+def acked(
+    cursor: Cursor, token: str, *offsets: int, fate: Disposition = Disposition.SUCCESS
+) -> cursor_write.Change:
     after, held = transitions.settle(cursor, token, [Result(o, fate, 7_000) for o in offsets])
     assert len(held) == len(offsets)
     return cursor_write.change(cursor, after)
@@ -125,8 +127,10 @@ def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Curso
         claimed(FULL, 31),
         claimed(transitions.expire(FULL, 98_000), 31),
         claimed(transitions.expire(FULL, 200_000), 31),
-        transitions.settle(FULL, "3.ab", [Result(3, Fate.SUCCESS), Result(7, Fate.RETRY, 5_000)])[0],
-        transitions.settle(FULL, "4.cd", [Result(8, Fate.DEAD)])[0],
+        transitions.settle(
+            FULL, "3.ab", [Result(3, Disposition.SUCCESS), Result(7, Disposition.RETRY, 5_000)]
+        )[0],
+        transitions.settle(FULL, "4.cd", [Result(8, Disposition.DEAD)])[0],
         transitions.extend(FULL, "3.ab", 123_456),
     ],
 )
@@ -182,7 +186,7 @@ def test_a_change_of_many_entries_is_written_whole(cursors: Cursors, key: Cursor
     selection = Selection(granted=scattered.waiting, next=800)
     after = transitions.claim(scattered, selection, "1.aa", "me", 50_000)
     assert cursors.write(key, cursor_write.change(scattered, after)) == after
-    every_third = [Result(n, Fate.SUCCESS) for n in range(0, 800, 6)]
+    every_third = [Result(n, Disposition.SUCCESS) for n in range(0, 800, 6)]
     less, _ = transitions.settle(after, "1.aa", every_third)
     assert cursors.write(key, cursor_write.change(after, less)) == less
     assert cursors.get(key, consistent=True) == less

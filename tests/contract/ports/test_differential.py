@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, start_at
+from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, start_at
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, Tail, Way
 from chalicelib.domain.spans import Span
@@ -140,7 +140,7 @@ cursor_calls = st.lists(
         st.sampled_from(("look", "claim", "settle", "extend", "seek", "create", "close", "expire")),
         st.integers(0, 1),
         st.integers(0, 5),
-        st.sampled_from(Fate),
+        st.sampled_from(Disposition),
         st.booleans(),
     ),
     min_size=1,
@@ -158,7 +158,7 @@ class CursorCalls:
         self.now_ms = 1_000
         self.written = 0
 
-    def play(self, call: tuple[str, int, int, Fate, bool]) -> None:
+    def play(self, call: tuple[str, int, int, Disposition, bool]) -> None:
         what, actor, n, fate, recorded = call
         known = self.known[actor]
         if what == "look":
@@ -173,7 +173,7 @@ class CursorCalls:
             self._write(actor, getattr(self, f"_{what}")(known or Cursor(), n, fate), n if recorded else None)
         self.pair.ask(lambda s: s.adapters.records.count_dead(self.key.shard.topic_uid, self.key.group_uid))
 
-    def _claim(self, known: Cursor, n: int, _: Fate) -> Cursor:
+    def _claim(self, known: Cursor, n: int, _: Disposition) -> Cursor:
         self.written += 1
         current = transitions.expire(known, self.now_ms)
         granted = (*transitions.due_spans(current, self.now_ms)[:n], Span(current.next, 3))
@@ -182,19 +182,19 @@ class CursorCalls:
         )
         return transitions.claim(current, selection, f"t{self.written}", "me", self.now_ms + 5_000)
 
-    def _settle(self, known: Cursor, n: int, fate: Fate) -> Cursor:
+    def _settle(self, known: Cursor, n: int, fate: Disposition) -> Cursor:
         for token, lease in list(known.leases.items())[:1]:
             offsets = list(lease.attempts())
             wanted = {offsets[n % len(offsets)], offsets[0]}
             return transitions.settle(known, token, [Result(o, fate, self.now_ms + n) for o in wanted])[0]
         return known
 
-    def _extend(self, known: Cursor, n: int, _: Fate) -> Cursor:
+    def _extend(self, known: Cursor, n: int, _: Disposition) -> Cursor:
         for token in known.leases:
             return transitions.extend(known, token, self.now_ms + 7_000 + n) or known
         return known
 
-    def _seek(self, known: Cursor, n: int, _: Fate) -> Cursor:
+    def _seek(self, known: Cursor, n: int, _: Disposition) -> Cursor:
         return transitions.seek(known, n)
 
     def _write(self, actor: int, after: Cursor, recorded: int | None) -> None:
@@ -215,7 +215,9 @@ class CursorCalls:
 
 @settings(max_examples=40)
 @given(calls=cursor_calls)
-def test_cursors_and_records_answer_alike(pair: Pair, calls: list[tuple[str, int, int, Fate, bool]]) -> None:
+def test_cursors_and_records_answer_alike(
+    pair: Pair, calls: list[tuple[str, int, int, Disposition, bool]]
+) -> None:
     player = CursorCalls(pair)
     for call in calls:
         player.play(call)

@@ -81,14 +81,14 @@ def _row(stage: Stage, key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _aside(stage: Stage, timer: Timer) -> dict[str, Any] | None:
-    return _row(stage, {"f": text("aside"), "t": text(f"damaged#{timer.fragment}#{timer.mark}")})
+    return _row(stage, {"f": text("aside"), "t": text(f"damaged#{timer.fragment}#{timer.sort_key}")})
 
 
 def _put_aside(stage: Stage, timer: Timer) -> None:
     """As a release before this one did, which could not read it."""
     row = _row(stage, timer_key(timer.due_ms, timer.id))
     assert row
-    aside = {"f": text("aside"), "t": text(f"{FORMAT.zfill(6)}#{timer.fragment}#{timer.mark}")}
+    aside = {"f": text("aside"), "t": text(f"{FORMAT.zfill(6)}#{timer.fragment}#{timer.sort_key}")}
     dynamo = _dynamo(stage)
     dynamo.put(dynamo.tables.timers, [{**row, **aside}])
     stage.adapters.timers.drop([timer])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from chalicelib.domain.limits import FRAGMENTS, MAX_LOOK_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.timer import Timer, TimerKind, mark_of, retry_id
+from chalicelib.domain.timer import Timer, TimerKind, retry_id, sort_key_of
 from chalicelib.ports.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -110,12 +110,12 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
     timers.file(filed)
     assert timers.hold(1, "owner", START_MS, START_MS + 1)
     assert timers.cancel(*_another(timers))
-    in_order = sorted(filed, key=lambda timer: timer.mark)
-    assert timers.behind(1, mark_of(0), 99) == in_order
+    in_order = sorted(filed, key=lambda timer: timer.sort_key)
+    assert timers.behind(1, sort_key_of(0), 99) == in_order
     for n, timer in enumerate(in_order, 1):
-        assert timers.behind(1, timer.mark, 2) == in_order[n : n + 2]
-    assert timers.behind(1, mark_of(START_MS), 1) == in_order[1:2]
-    assert timers.behind(2, mark_of(0), 9) == []
+        assert timers.behind(1, timer.sort_key, 2) == in_order[n : n + 2]
+    assert timers.behind(1, sort_key_of(START_MS), 1) == in_order[1:2]
+    assert timers.behind(2, sort_key_of(0), 9) == []
     timers.let_go(1, "owner")
 
 
@@ -177,11 +177,11 @@ def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
     timers.file(filed)
     found: list[Timer] = []
     look = timers.look(4, FOREVER, 99)
-    assert look.mark
-    while look.mark:
+    assert look.go_on_after
+    while look.go_on_after:
         assert sum(timer.weight for timer in look.timers) <= MAX_LOOK_BYTES + 250_000
         found += look.timers
-        look = timers.look(4, FOREVER, 99, look.mark)
+        look = timers.look(4, FOREVER, 99, look.go_on_after)
     assert [*found, *look.timers] == filed
 
 

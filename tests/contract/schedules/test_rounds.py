@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chalicelib import functions
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.topic import Topic
-from chalicelib.ports.rounds import Place
+from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.walk import HasTime, Stretch, Walk
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -33,13 +33,13 @@ def budget(topics: int) -> HasTime:
 
 def test_a_place_is_kept_by_who_knows_the_one_before(stage: Stage) -> None:
     rounds, job = stage.adapters.rounds, make.uid("job-")
-    assert rounds.place(job) == Place()
-    first = rounds.keep(job, Place("a", 5, True))
-    assert first == Place("a", 5, True, 1) == rounds.place(job)
-    assert rounds.keep(job, Place("b")) is None
-    assert rounds.keep(job, replace(first, after=None, is_open=False)) == Place(None, 5, False, 2)
+    assert rounds.bookmark(job) == Bookmark()
+    first = rounds.keep(job, Bookmark("a", 5, True))
+    assert first == Bookmark("a", 5, True, 1) == rounds.bookmark(job)
+    assert rounds.keep(job, Bookmark("b")) is None
+    assert rounds.keep(job, replace(first, after=None, is_open=False)) == Bookmark(None, 5, False, 2)
     assert rounds.keep(job, first) is None
-    assert stage.another().rounds.place(job) == Place(None, 5, False, 2)
+    assert stage.another().rounds.bookmark(job) == Bookmark(None, 5, False, 2)
 
 
 class World:

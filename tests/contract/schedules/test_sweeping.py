@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chalicelib import functions
-from chalicelib.domain.cursor import Cursor, Fate
+from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
@@ -20,7 +20,7 @@ from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Control, PassOver, Staffed
-from chalicelib.ports.rounds import Marks, Place
+from chalicelib.ports.rounds import Bookmark, Marks
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
@@ -36,7 +36,7 @@ from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
 MINUTE_MS = 60_000
-DONE, NO = SettleDecision(Fate.SUCCESS), Outcome(Verdict.FAILED)
+DONE, NO = SettleDecision(Disposition.SUCCESS), Outcome(Verdict.FAILED)
 
 
 def test_marks_come_by_time_from_one_on(stage: Stage) -> None:
@@ -140,9 +140,9 @@ class World:
     def minute(self) -> None:
         self.stage.clock.advance(MINUTE_MS)
 
-    def writes(self) -> tuple[int, Place]:
+    def writes(self) -> tuple[int, Bookmark]:
         a = self.stage.adapters
-        return a.marks.writes, a.rounds.place("sweep")  # type: ignore[attr-defined]
+        return a.marks.writes, a.rounds.bookmark("sweep")  # type: ignore[attr-defined]
 
     def is_forgotten(self, name: str) -> bool:
         """Does something lie there that nobody was woken for?"""

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.limits import MAX_AMENDED_CURSORS
 from chalicelib.ports.log import Log
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.amending import (
@@ -61,7 +61,7 @@ def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     (placed,) = desk.produce(make.draft("old"))
-    got: list[Delivery] = []
+    got: list[ClaimedMessage] = []
     before_amending(desk, lambda: got.extend(desk.receive(group)))
     with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
         edit(desk, placed)

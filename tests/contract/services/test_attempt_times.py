@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.outcome import Outcome, Parcel
 from chalicelib.domain.topic import Consumer
-from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -43,7 +43,7 @@ def run(seconds_left: Sequence[float], **settings: Any) -> tuple[Watched, PushDe
     watched = Watched(desk.stage.clock, desk=desk)
     left = list(seconds_left)
     deps = Deps(replace(desk.deps.adapters, sender=lambda: watched))
-    task = DeliveryTask(desk.topic.name, "billing")
+    task = DispatchTask(desk.topic.name, "billing")
     deps.dispatcher.deliver(task, lambda: left.pop(0) if len(left) > 1 else left[0])
     return watched, desk
 
@@ -83,6 +83,6 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
             return desk.stage.adapters.blobs.get(name)
 
     deps = Deps(replace(desk.deps.adapters, blobs=Slow()))
-    report = deps.dispatcher.deliver(DeliveryTask(desk.topic.name, "billing"), lambda: 12.0)
+    report = deps.dispatcher.deliver(DispatchTask(desk.topic.name, "billing"), lambda: 12.0)
     assert len(desk.subscribers.calls) == calls
     assert set(report.outcomes) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.outcomes

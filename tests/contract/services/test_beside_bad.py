@@ -12,7 +12,7 @@ from chalicelib.adapters import Adapters
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
@@ -87,7 +87,7 @@ class World:
     def longest_ms(self) -> int:
         while len(self.late_ms) < GOOD_ONES:
             self._passes(1)
-            self.dispatcher.deliver(DeliveryTask(self.desk.topic.name, self.group.name), lambda: 900.0)
+            self.dispatcher.deliver(DispatchTask(self.desk.topic.name, self.group.name), lambda: 900.0)
         return sorted(self.late_ms.values())[-1]
 
 

@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import Placed
@@ -74,7 +74,7 @@ class Way:
         assert isinstance(waiting, Waiting)
         return waiting
 
-    def receive(self) -> Delivery:
+    def receive(self) -> ClaimedMessage:
         (delivery,) = self.desk.receive(self.group)
         return delivery
 

@@ -14,7 +14,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import TopicStats
 from chalicelib.services.produce.delayed import Waiting
@@ -149,7 +149,7 @@ class Traffic:
         self.consumers = [self.desk.consumer(self.group, name) for name in names]
         self.rng = random.Random(f"{mode} {seed}")
         self.acked: set[tuple[str, str]] = set()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[ClaimedMessage] = []
 
     def step(self) -> None:
         """One of six acts, drawn; the sixth is nothing."""
@@ -173,7 +173,7 @@ class Traffic:
         self.settle(self.deliveries[:cut], self.rng.choice(["ack", "ack", "bury", "later", "back"]))
         self.deliveries = self.deliveries[cut:]
 
-    def settle(self, deliveries: list[Delivery], how: str) -> None:
+    def settle(self, deliveries: list[ClaimedMessage], how: str) -> None:
         if how != "ack":
             later = Nack(delay_ms=self.rng.randrange(1, 30_000))
             self.desk.nack(self.group, deliveries, {"bury": BURY, "later": later, "back": Nack()}[how])

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.services.core.wake import DeliveryTask, workers_of
+from chalicelib.services.core.wake import DispatchTask, workers_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import Inline, PushDesk
@@ -56,7 +56,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     desk = PushDesk.at(stage, shards=shards)
     group = desk.group(max_in_flight=most, batch_size=batch_size, payload="batch")
     jobs = [
-        DeliveryTask(desk.topic.name, group.name, worker) for worker in range(workers_of(desk.topic, group))
+        DispatchTask(desk.topic.name, group.name, worker) for worker in range(workers_of(desk.topic, group))
     ]
     depth, peaks, sent = [0], [0], [0]
 
@@ -99,7 +99,7 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
     shards, each = 4, 80
     desk = PushDesk.at(stage, shards=shards)
     group = desk.group(max_in_flight=most)
-    waiting = [DeliveryTask(desk.topic.name, group.name, worker) for worker in range(shards)]
+    waiting = [DispatchTask(desk.topic.name, group.name, worker) for worker in range(shards)]
 
     def another() -> None:
         if waiting:
@@ -153,7 +153,7 @@ def test_a_few_messages_cost_no_look_at_the_other_cursors(stage: Stage) -> None:
     for shard in range(4):
         desk.produce(*(make.draft(shard=shard) for _ in range(3)))
     for worker in range(4):
-        deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name, worker), lambda: 60.0)
+        deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name, worker), lambda: 60.0)
     assert len(desk.subscribers.calls) == 12
     assert looks == [0]
 

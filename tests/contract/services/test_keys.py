@@ -39,7 +39,7 @@ def entry(topic_uid: str, key: str = "k", at_ms: int = START_MS, **settings: Any
 
 
 def marks(entries: Sequence[KeyEntry]) -> list[str]:
-    return [each.mark for each in entries]
+    return [each.sort_key for each in entries]
 
 
 def ids(messages: Sequence[Message]) -> list[str]:
@@ -72,12 +72,12 @@ def test_pages_hold_what_lies_in_the_range_newest_first(
     noted = [entry(topic_uid, at_ms=at) for at in times]
     keys.note([*noted, entry(topic_uid, "k2", 5), entry(topic_uid + "x", "k", 5)])
     seen: list[KeyEntry] = []
-    while page := keys.newest(topic_uid, "k", from_ms, to_ms, seen[-1].mark if seen else None, limit):
+    while page := keys.newest(topic_uid, "k", from_ms, to_ms, seen[-1].sort_key if seen else None, limit):
         assert len(page) == min(limit, len(page))
         seen += page
     low, high = from_ms if from_ms is not None else -99, to_ms if to_ms is not None else 99
     inside = [e for e in noted if low <= e.accepted_ms <= high]
-    assert seen == sorted(inside, key=lambda e: e.mark, reverse=True)
+    assert seen == sorted(inside, key=lambda e: e.sort_key, reverse=True)
 
 
 def test_noting_nothing_and_noting_twice_are_harmless(keys: Keys) -> None:

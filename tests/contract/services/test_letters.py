@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import DeadLetter
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Since, Wanted
 from tests.support import factories as make
@@ -178,7 +178,7 @@ def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: s
     """A process remembers for a moment that a lane was empty."""
     table = Table(stage)
 
-    def receive() -> list[Delivery]:
+    def receive() -> list[ClaimedMessage]:
         return table.deps.receiver.receive(table.topic, table.group, None, 9, 0, 30)
 
     if how in ("try a timer now", "give back from the lane"):

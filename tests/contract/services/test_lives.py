@@ -22,7 +22,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.appender import Placed
 from chalicelib.store.memory import MemoryLog
@@ -137,7 +137,7 @@ class Lives(RuleBasedStateMachine):
         if name in self.members:
             return
         deps, at_ms = self.processes[process], self.clock.now_ms()
-        topic = deps.catalog.topic(NAME, fresh=True)
+        topic = deps.catalog.topic(NAME, consistent=True)
         group, created = deps.admin.put_group(topic, name, {"begin": begin, "mode": mode})
         assert created
         self.members[name] = Member(group, len(self.sent), self.lives, at_ms)
@@ -149,7 +149,7 @@ class Lives(RuleBasedStateMachine):
             return
         self.deeds = 0
         deps, member = self.processes[process], self.members.pop(name)
-        topic = deps.catalog.topic(NAME, fresh=True)
+        topic = deps.catalog.topic(NAME, consistent=True)
         self.sleeper.meanwhile = lambda: self._receive(other, member, "ack")
         deps.admin.delete_group(topic, deps.admin.group_to_delete(topic, name))
         # Who has it in his hands still.
@@ -202,7 +202,7 @@ class Lives(RuleBasedStateMachine):
             deps.settler.nack(topic, group, receipts, Nack(delay_ms=2 * SECOND_MS if how == "later" else 0))
         return len(found)
 
-    def _judge(self, member: Member, delivery: Delivery) -> None:
+    def _judge(self, member: Member, delivery: ClaimedMessage) -> None:
         label = _label(delivery)
         sent = self.sent[label]
         assert sent.life == member.life, "of another life of the topic"
@@ -284,7 +284,7 @@ class Lives(RuleBasedStateMachine):
         return member.group.begin == "earliest" and member.at_ms - sent.at_ms < DAY_MS // 2
 
 
-def _label(delivery: Delivery) -> str:
+def _label(delivery: ClaimedMessage) -> str:
     return _text(delivery.message.draft.body)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.core.wake import DispatchTask
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk
@@ -74,9 +74,9 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     desk.produce(make.draft())
     left = iter([900.0, 614.0])
     desk.inbox.asked.clear()
-    report = desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: next(left))
+    report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: next(left))
     assert not report.finished
     assert desk.subscribers.calls == []
     assert [function for function, _ in desk.inbox.asked] == ["deliver"], "somebody goes on"
-    desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 900.0)
+    desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 900.0)
     assert len(desk.subscribers.calls) == 1

@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
-from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.dispatcher import Dispatcher
 from tests.support import factories as make
 from tests.support.push import PushDesk
@@ -41,7 +41,7 @@ def test_a_worker_that_there_is_no_more_does_the_work_of_one_that_is_there(stage
     desk = PushDesk.at(stage, shards=4)
     group = desk.group(max_in_flight=4)
     desk.subscriber(group, "one")
-    last = DeliveryTask(desk.topic.name, group.name, worker=3)
+    last = DispatchTask(desk.topic.name, group.name, worker=3)
     desk.group(max_in_flight=1)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
     desk.deps.dispatcher.deliver(last, lambda: 60.0)
@@ -85,11 +85,11 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
 
     desk.subscriber(group, "one", does=slow)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
-    report = desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: seconds[0])
+    report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: seconds[0])
     assert not report.finished
     assert len(desk.subscribers.calls) == 1
     assert sum(desk.cursor(group, shard).epoch > 0 for shard in range(4)) == 1
-    assert ("deliver", DeliveryTask(desk.topic.name, group.name).event()) in desk.inbox.asked
+    assert ("deliver", DispatchTask(desk.topic.name, group.name).event()) in desk.inbox.asked
 
 
 def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(stage: Stage) -> None:
@@ -103,7 +103,7 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
     desk.subscriber(group, "one", does=pauses)
     desk.produce(*make.drafts(3))
     desk.push()
-    desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 60.0)
+    desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
     assert len(desk.subscribers.calls) == 1
     cursor = desk.cursor(group)
     assert (cursor.next, cursor.in_flight, cursor.waiting) == (1, 0, ())
@@ -143,7 +143,7 @@ def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) 
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft())
-    job = DeliveryTask(desk.topic.name, group.name)
+    job = DispatchTask(desk.topic.name, group.name)
 
     def rings() -> None:
         desk.produce(make.draft())
@@ -159,7 +159,7 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft())
-    job = DeliveryTask(desk.topic.name, group.name)
+    job = DispatchTask(desk.topic.name, group.name)
 
     def fail() -> None:
         raise unavailable()

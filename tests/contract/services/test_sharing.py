@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from chalicelib.domain.cursor import Fate
+from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
@@ -71,7 +71,10 @@ def test_single_messages_without_keys_go_round_whichever_process_stores_them(
             member = desk.deps.catalog.consumer(desk.topic, group, name)
             granted = desk.deps.receiver.receive(desk.topic, group, member, 10, 0, 30)
             desk.deps.settler.settle(
-                desk.topic, group, [d.receipt for d in granted], lambda *_: SettleDecision(Fate.SUCCESS)
+                desk.topic,
+                group,
+                [d.receipt for d in granted],
+                lambda *_: SettleDecision(Disposition.SUCCESS),
             )
             taken[name] += len(granted)
     assert (taken if kind == "pull" else shares(desk)) == dict.fromkeys(names, messages // consumers)
@@ -197,7 +200,10 @@ def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shar
             member = deps.catalog.consumer(desk.topic, group, name)
             granted = deps.receiver.receive(desk.topic, group, member, asked, 0, 30)
             deps.settler.settle(
-                desk.topic, group, [d.receipt for d in granted], lambda *_: SettleDecision(Fate.SUCCESS)
+                desk.topic,
+                group,
+                [d.receipt for d in granted],
+                lambda *_: SettleDecision(Disposition.SUCCESS),
             )
             taken[name] += len(granted)
     assert taken.total() == 60

@@ -282,7 +282,7 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
     def listed(state: TransactionState, limit: int = 200) -> list[str]:
         found: list[Transaction] = []
         while page := desk.deps.transactor.listed(
-            desk.topic, state, found[-1].mark if found else None, limit
+            desk.topic, state, found[-1].sort_key if found else None, limit
         ):
             assert len(page) <= limit
             found += page

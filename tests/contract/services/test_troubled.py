@@ -17,7 +17,7 @@ from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.world import Blobs
-from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, ManualClock
@@ -256,11 +256,11 @@ def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_
     desk, group, _ = troubled_push(stage, first(1, "write", settles))
     (_,) = desk.produce(make.draft())
     (job,) = desk.deps.waker.tasks_of(desk.topic, group)
-    assert isinstance(job, DeliveryTask)
-    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).stale == 0
+    assert isinstance(job, DispatchTask)
+    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).late == 0
     desk.subscribers.behaviours["one"] = lambda _: _sought(desk, group)
     desk.produce(make.draft())
-    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).stale == 1
+    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).late == 1
 
 
 def _sought(desk: PushDesk, group: Group) -> Outcome:

@@ -202,7 +202,7 @@ def test_all_secrets_of_the_last_day_sign(group: Group, clock: ShiftingClock) ->
     topic = deps.catalog.topic(group.topic.name)
 
     def signing() -> list[bytes]:
-        held = deps.catalog.group(topic, group.name, fresh=True)
+        held = deps.catalog.group(topic, group.name, consistent=True)
         consumer = deps.catalog.consumer(topic, held, "c")
         return live_secrets(deps.sealer.ready(topic, held, consumer, clock.now_ms()), clock.now_ms())
 

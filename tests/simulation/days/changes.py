@@ -153,7 +153,7 @@ def seeks(days: Days) -> None:
     topic_name = home.topic.name
 
     def request(deps: Deps) -> int:
-        topic = deps.catalog.topic(topic_name, fresh=True)
+        topic = deps.catalog.topic(topic_name, consistent=True)
         group = deps.catalog.group(topic, member.group.name)
         for shard in range(topic.shards):
             deps.positions.seek(topic, cursor_key(topic, group, shard), where)

@@ -37,8 +37,8 @@ def _leaves(days: Days, home: Home, member: Member) -> None:
     home.ghosts.append(home.members.pop(member.name))
 
     def request(deps: Deps) -> bool:
-        topic = deps.catalog.topic(home.topic.name, fresh=True)
-        group = deps.catalog.group(topic, member.group.name, fresh=True)
+        topic = deps.catalog.topic(home.topic.name, consistent=True)
+        group = deps.catalog.group(topic, member.group.name, consistent=True)
         deps.registry.unregister(topic, group, deps.catalog.consumer(topic, group, member.consumer))
         return True
 
@@ -67,7 +67,7 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
         settings["offline"] = days.random.choice(("keep", "skip"))
 
     def request(deps: Deps) -> Any:
-        topic = deps.catalog.topic(home.topic.name, fresh=True)
+        topic = deps.catalog.topic(home.topic.name, consistent=True)
         known = deps.adapters.control.group(topic, group_name)
         group = known or deps.admin.put_group(topic, group_name, settings)[0]
         consumer = deps.registry.register(topic, group, name, contact).member.consumer

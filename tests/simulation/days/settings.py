@@ -31,7 +31,7 @@ def changes_group(days: Days) -> None:
     settings = {"lease_seconds": days.random.choice((5, 60)), "max_in_flight": days.random.choice((1, 64))}
     days.ask(
         f"change {group} of {name}",
-        lambda deps: deps.admin.put_group(deps.catalog.topic(name, fresh=True), group, settings),
+        lambda deps: deps.admin.put_group(deps.catalog.topic(name, consistent=True), group, settings),
         mortal=False,
     )
 
@@ -47,7 +47,7 @@ def remakes_group(days: Days) -> None:
         days.insist(
             f"delete {group} of {name}",
             lambda deps: deps.admin.delete_group(
-                topic := deps.catalog.topic(name, fresh=True), deps.admin.group_to_delete(topic, group)
+                topic := deps.catalog.topic(name, consistent=True), deps.admin.group_to_delete(topic, group)
             ),
         )
     if member is None or days.random.random() < 0.5:
@@ -89,7 +89,7 @@ def _put_group(days: Days, home: Home, name: str) -> None:
     answer = days.insist(
         f"put {name} of {topic_name} from {begin}",
         lambda deps: deps.admin.put_group(
-            deps.catalog.topic(topic_name, fresh=True), name, {"begin": begin, "mode": "queue"}
+            deps.catalog.topic(topic_name, consistent=True), name, {"begin": begin, "mode": "queue"}
         ),
     )
     if answer is not None:

@@ -20,8 +20,8 @@ from chalicelib.domain.errors import HeadraceError, Unreadable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Topic
-from chalicelib.services.consume.claimant import Delivery
-from chalicelib.services.core.wake import DeliveryTask, task_of
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.wiring import Deps
@@ -46,7 +46,7 @@ def _checked(checks: list[Check], deps: Deps) -> object:
     return deps.checker.check(checks, lambda: 60.0)
 
 
-def _delivered(job: DeliveryTask, deps: Deps) -> DispatchReport:
+def _delivered(job: DispatchTask, deps: Deps) -> DispatchReport:
     return deps.dispatcher.deliver(job, lambda: 600.0)
 
 
@@ -75,7 +75,7 @@ class Days:
         self.disabled: set[str] = set()  # likewise
         self.homes: dict[str, Home] = {}
         self.gone: list[Home] = []
-        self.held: list[tuple[Member, Topic, Delivery]] = []
+        self.held: list[tuple[Member, Topic, ClaimedMessage]] = []
         self.complaints: list[str] = []
         self.path: list[str] = []
         self.injected: Counter[str] = Counter()
@@ -209,7 +209,7 @@ class Days:
             elif function == "deliver":
                 job = task_of(event)
                 report = self.ask(f"deliver {job}", partial(_delivered, job))
-                self._settled(certain=report is not None and not report.stale)
+                self._settled(certain=report is not None and not report.late)
                 self._explain_disabled()
         self.inbox.asked.clear()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.topic import Topic
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import Placed
@@ -71,7 +71,7 @@ def receives(days: Days) -> None:
             days.ask("bury", partial(_nack, home.topic.name, member.group.name, got, bury))
 
 
-def received(days: Days, home: Home, name: str, most: int) -> list[Delivery]:
+def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessage]:
     """What a receive gives, judged by the ledger."""
     topic_name = home.topic.name
     live = home.members.get(name)
@@ -79,7 +79,7 @@ def received(days: Days, home: Home, name: str, most: int) -> list[Delivery]:
     if live and live.consumer:
         shows_life(days, home, live)
 
-    def request(deps: Deps) -> list[Delivery]:
+    def request(deps: Deps) -> list[ClaimedMessage]:
         topic = deps.catalog.topic(topic_name)
         group = deps.catalog.group(topic, group_name)
         consumer = None
@@ -88,7 +88,7 @@ def received(days: Days, home: Home, name: str, most: int) -> list[Delivery]:
             deps.registry.sign_of_life(topic, group, consumer)
         return deps.receiver.receive(topic, group, consumer, most, 0, 60)
 
-    got: list[Delivery] = days.ask(f"receive {topic_name} {name} {most}", request) or []
+    got: list[ClaimedMessage] = days.ask(f"receive {topic_name} {name} {most}", request) or []
     members = {each.group.uid: each for each in _lives(days, topic_name, name)}
     for each in got:
         inspect(
@@ -111,7 +111,7 @@ def _lives(days: Days, topic: str, name: str) -> Iterator[Member]:
             yield from (m for m in (*home.members.values(), *home.ghosts) if m.name == name)
 
 
-def settles(days: Days, member: Member, topic: Topic, got: list[Delivery]) -> None:
+def settles(days: Days, member: Member, topic: Topic, got: list[ClaimedMessage]) -> None:
     """An ack; what it says of each is believed."""
     answers = days.ask(f"ack {len(got)}", partial(ack, topic.name, member.group.name, got))
     labels = [label_of(each.message.draft.body) for each in got]
@@ -130,18 +130,18 @@ def settles_late(days: Days) -> None:
         settles(days, member, topic, [each])
 
 
-def ack(topic_name: str, name: str, got: list[Delivery], deps: Deps) -> Any:
+def ack(topic_name: str, name: str, got: list[ClaimedMessage], deps: Deps) -> Any:
     topic = deps.catalog.topic(topic_name)
     group = deps.catalog.group(topic, name)
     return deps.settler.ack(topic, group, _receipts(deps, got))
 
 
-def _nack(topic_name: str, name: str, got: list[Delivery], how: Nack, deps: Deps) -> Any:
+def _nack(topic_name: str, name: str, got: list[ClaimedMessage], how: Nack, deps: Deps) -> Any:
     topic = deps.catalog.topic(topic_name)
     return deps.settler.nack(topic, deps.catalog.group(topic, name), _receipts(deps, got), how)
 
 
-def _receipts(deps: Deps, got: list[Delivery]) -> list[str]:
+def _receipts(deps: Deps, got: list[ClaimedMessage]) -> list[str]:
     return [seal_receipt(deps.signing_key, each.receipt) for each in got]
 
 

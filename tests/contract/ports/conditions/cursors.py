@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Result
+from chalicelib.domain.cursor import Cursor, Disposition, Lease, Result
 from chalicelib.domain.spans import Span
 from chalicelib.ports.cursors import RefusalReason, WriteRefused
 from tests.contract.ports.conditions.common import claim
@@ -46,7 +46,7 @@ def a_cursor_is_replaced_in_the_epoch_that_was_read(stage: Stage) -> None:
 def a_settlement_needs_its_lease(stage: Stage) -> None:
     cursors, key, leased = stage.adapters.cursors, make.cursor_key(), make.leased(0, 2)
     cursors.create(key, leased)
-    after, _ = transitions.settle(leased, "1.aaaa", [Result(0, Fate.SUCCESS)])
+    after, _ = transitions.settle(leased, "1.aaaa", [Result(0, Disposition.SUCCESS)])
     settled = cursor_write.change(leased, after)
     expired = transitions.expire(leased, START_MS + 30_000)
     taken = claim(expired, "2.bb", *expired.waiting)
@@ -73,7 +73,9 @@ def a_large_change_loses_nothing_of_others(stage: Stage) -> None:
     many = Cursor(next=400, waiting=make.odd_spans(399), leases={"1.aa": lease})
     large = cursor_write.change(many, claim(many, "2.bb", *many.waiting))
     assert large.entries > 120
-    settled = cursor_write.change(many, transitions.settle(many, "1.aa", [Result(399, Fate.SUCCESS)])[0])
+    settled = cursor_write.change(
+        many, transitions.settle(many, "1.aa", [Result(399, Disposition.SUCCESS)])[0]
+    )
     claimed = cursor_write.change(many, claim(many, "3.cc", Span(400)))
     for meanwhile, token, held in ((settled, "1.aa", False), (claimed, "3.cc", True)):
         key = make.cursor_key()

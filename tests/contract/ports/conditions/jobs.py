@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chalicelib.domain.rate import Grant
-from chalicelib.ports.rounds import Place
+from chalicelib.ports.rounds import Bookmark
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage
@@ -13,12 +13,12 @@ from tests.support.stages import Stage
 
 def a_job_goes_on_from_the_place_that_was_read(stage: Stage) -> None:
     rounds, job = stage.adapters.rounds, make.uid("job-")
-    first = rounds.keep(job, Place("a"))
-    assert first == Place("a", version=1)
-    assert rounds.keep(job, Place("b")) is None
-    assert rounds.keep(job, replace(first, after="b")) == Place("b", version=2)
+    first = rounds.keep(job, Bookmark("a"))
+    assert first == Bookmark("a", version=1)
+    assert rounds.keep(job, Bookmark("b")) is None
+    assert rounds.keep(job, replace(first, after="b")) == Bookmark("b", version=2)
     assert rounds.keep(job, first) is None
-    assert rounds.place(job) == Place("b", version=2)
+    assert rounds.bookmark(job) == Bookmark("b", version=2)
 
 
 def permits_are_given_once(stage: Stage) -> None:

@@ -194,4 +194,4 @@ def test_counts_of_all_topics_go_on_without_a_group_that_cannot_be_read(stage: S
     [stats] = desk.deps.lookup.stats([desk.topic])
     assert [*stats.groups] == [good.name]
     with pytest.raises(Unavailable, match="cannot be read"):
-        desk.deps.catalog.group(desk.topic, bad.name, fresh=True)
+        desk.deps.catalog.group(desk.topic, bad.name, consistent=True)
