@@ -17,11 +17,11 @@ from glue_jobs.common.lock import exclusive
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
-    chosen = options.of_archive(__doc__, argv)
+    arguments = options.of_archive(__doc__, argv)
 
     def work() -> int:
-        with exclusive(chosen.folder):
-            return job.run("archive", chosen, lambda start, bucket: nights.run(start, bucket, chosen))
+        with exclusive(arguments.folder):
+            return job.run("archive", arguments, lambda start, bucket: nights.run(start, bucket, arguments))
 
     return job.guarded("archive", work)
 

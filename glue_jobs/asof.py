@@ -17,8 +17,8 @@ from glue_jobs.reporting import as_of, options
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
-    chosen = options.of_asof(__doc__, argv)
-    return job.run("asof", chosen, lambda start, bucket: as_of.run(start, bucket, chosen))
+    arguments = options.of_asof(__doc__, argv)
+    return job.run("asof", arguments, lambda start, bucket: as_of.run(start, bucket, arguments))
 
 
 if __name__ == "__main__":

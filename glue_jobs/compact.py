@@ -17,11 +17,13 @@ from glue_jobs.common.lock import exclusive
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
-    chosen = options.of_compact(__doc__, argv)
+    arguments = options.of_compact(__doc__, argv)
 
     def work() -> int:
-        with exclusive(chosen.folder):
-            return job.run("compact", chosen, lambda start, bucket: compaction.run(start, bucket, chosen))
+        with exclusive(arguments.folder):
+            return job.run(
+                "compact", arguments, lambda start, bucket: compaction.run(start, bucket, arguments)
+            )
 
     return job.guarded("compact", work)
 

@@ -21,8 +21,8 @@ from glue_jobs.reporting import options, shadow
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
-    chosen = options.of_compare(__doc__, argv)
-    return job.run("compare", chosen, lambda start, bucket: shadow.run(start, bucket, chosen))
+    arguments = options.of_compare(__doc__, argv)
+    return job.run("compare", arguments, lambda start, bucket: shadow.run(start, bucket, arguments))
 
 
 if __name__ == "__main__":

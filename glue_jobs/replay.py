@@ -23,10 +23,10 @@ from glue_jobs.replaying import options, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
-    chosen = options.of_replay(__doc__, argv)
+    arguments = options.of_replay(__doc__, argv)
 
     def work() -> int:
-        return run.run(chosen, access.service(chosen))
+        return run.run(arguments, access.service(arguments))
 
     return job.guarded("replay", work)
 

@@ -16,8 +16,8 @@ from glue_jobs.reporting import options, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
-    chosen = options.of_report(__doc__, argv)
-    return job.run("report", chosen, lambda start, bucket: run.run(start, bucket, chosen))
+    arguments = options.of_report(__doc__, argv)
+    return job.run("report", arguments, lambda start, bucket: run.run(start, bucket, arguments))
 
 
 if __name__ == "__main__":

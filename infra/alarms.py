@@ -61,12 +61,12 @@ def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS, archive
 def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> list[Alarm]:
     """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night."""
     existing = list(functions)
-    own = [_own(prefix, *told) for told in _OWN]
+    own = [_own(prefix, *row) for row in _OWN]
     errors = [_errors(prefix, name) for name in existing]
     throttles = [_throttles(prefix, name) for name in _STARTED if name in existing]
     journal = [_journal(prefix)] if "journal" in existing else []
-    stopped = [_stopped(prefix, name) for name in names.TIMED if name in existing]
-    lambdas = [*stopped, _route(prefix), *journal, *errors, *throttles]
+    stops = [_stopped(prefix, name) for name in names.TIMED if name in existing]
+    lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
     return [*own, *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
 
@@ -184,9 +184,9 @@ def _queue(prefix: str) -> Alarm:
 
 
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
-    failed = "A job of the archive failed, or was incomplete: its log says why and what is missing."
+    reason = "A job of the archive failed, or was incomplete: its log says why and what is missing."
     late = "No archive was made for 26 hours."
-    alarms = [Alarm("JobFailed", failed, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
+    alarms = [Alarm("JobFailed", reason, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
         metric = _ended(prefix, names.ARCHIVED)
         alarms.append(

@@ -39,7 +39,7 @@ def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) ->
         "TracingEnabled": tracing,
         "MethodSettings": [{**everything, "ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}],
         "DefinitionBody": {"info": {"title": prefix}, "securityDefinitions": {"authorize": _AUTHORIZER}},
-        "GatewayResponses": {name: response(*told) for name, told in _REFUSALS.items()},
+        "GatewayResponses": {name: response(*refusal) for name, refusal in _REFUSALS.items()},
     }
     if domain:
         properties["Domain"] = _domain(domain)
@@ -51,10 +51,10 @@ def bound_anonymous(template: dict[str, Any], rate: int) -> None:
     takes nothing from those who have one."""
     properties = template["Resources"]["RestAPI"]["Properties"]
     for path, methods in sorted(properties["DefinitionBody"]["paths"].items()):
-        encoded = "/" if path == "/" else f"/{path.replace('/', '~1')}"
-        for method, described in methods.items():
-            if method != "options" and not described.get("security"):
-                bound = {"HttpMethod": method.upper(), "ResourcePath": encoded}
+        resource_path = "/" if path == "/" else f"/{path.replace('/', '~1')}"
+        for method, operation in methods.items():
+            if method != "options" and not operation.get("security"):
+                bound = {"HttpMethod": method.upper(), "ResourcePath": resource_path}
                 limits = {"ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}
                 properties["MethodSettings"].append({**bound, **limits})
 
@@ -90,8 +90,8 @@ def private(api: dict[str, Any], vpc_endpoint: str) -> dict[str, Any]:
     properties = api["RestAPI"]["Properties"]
     body = {**properties["DefinitionBody"], "x-amazon-apigateway-policy": policy}
     endpoint = {"Type": "PRIVATE", "VPCEndpointIds": [vpc_endpoint]}
-    changed = {**properties, "DefinitionBody": body, "EndpointConfiguration": endpoint}
-    return {**api, "RestAPI": {"Properties": changed}}
+    new_properties = {**properties, "DefinitionBody": body, "EndpointConfiguration": endpoint}
+    return {**api, "RestAPI": {"Properties": new_properties}}
 
 
 def acl_association(web_acl: str, api: str = "RestAPI") -> dict[str, Any]:

@@ -38,8 +38,8 @@ def weaknesses(pip_audit: Path, requirements: Path) -> list[str] | None:
 def _lines(answer: Path) -> Iterator[str]:
     for package in json.loads(answer.read_text())["dependencies"]:
         for weakness in package.get("vulns", ()):
-            mended = ", ".join(weakness["fix_versions"]) or "no version yet"
-            yield f"{package['name']} {package['version']}: {weakness['id']}, mended in {mended}"
+            versions = ", ".join(weakness["fix_versions"]) or "no version yet"
+            yield f"{package['name']} {package['version']}: {weakness['id']}, mended in {versions}"
 
 
 def main(arguments: list[str] | None = None) -> int:

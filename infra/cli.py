@@ -34,15 +34,15 @@ class Aws:
 
     def run(self, *arguments: str, check: bool = True) -> str:
         """What a command printed. Refused, with the CLI's words, where it failed and `check`; else nothing."""
-        run = subprocess.run(
+        process = subprocess.run(
             [self._command, *arguments],
             env={**self._environment, "AWS_PAGER": ""},
             capture_output=True,
             text=True,
         )
-        if run.returncode and check:
-            raise Refused(run.stderr.strip() or run.stdout.strip())
-        return "" if run.returncode else run.stdout
+        if process.returncode and check:
+            raise Refused(process.stderr.strip() or process.stdout.strip())
+        return "" if process.returncode else process.stdout
 
     def ask(self, *arguments: str, check: bool = True) -> Any:
         """The answer of a command; None for none."""

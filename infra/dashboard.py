@@ -123,13 +123,16 @@ class _Stage:
         return "Shards", advice, row
 
     def _subscribers(self) -> Row:
-        delivered, failed = self._own("Delivered", "Sum", id="done"), self._own("Failed", "Sum", id="failed")
-        for line in (delivered, failed):
+        deliveries, failures = (
+            self._own("Delivered", "Sum", id="done"),
+            self._own("Failed", "Sum", id="failed"),
+        )
+        for line in (deliveries, failures):
             line[-1]["visible"] = False
         share = [{"expression": "100 * failed / (done + failed)", "label": "failed, %", "id": "share"}]
         at_work = self._of("deliver", "ConcurrentExecutions", "Maximum")
         row = [
-            _graph("Attempts that failed, %", [delivered, failed, share]),
+            _graph("Attempts that failed, %", [deliveries, failures, share]),
             _graph("Came too late; producers asked", [self._own("Stale", "Sum"), self._own("Checks", "Sum")]),
             _graph("Deliveries beside one another", [at_work]),
         ]
@@ -139,7 +142,7 @@ class _Stage:
         def all_of(metric: str, statistic: str) -> list[Line]:
             return [self._of(name, metric, statistic) for name in self._functions]
 
-        throttled = [
+        throttles = [
             self._table(noun, metric, "Sum")
             for noun in ("log", "cursors", "timers")
             for metric in ("WriteThrottleEvents", "ReadThrottleEvents")
@@ -148,19 +151,19 @@ class _Stage:
             _graph("Errors", all_of("Errors", "Sum")),
             _graph("Throttles", all_of("Throttles", "Sum")),
             _graph("Duration p99, ms", all_of("Duration", "p99")),
-            _graph("Tables throttled", throttled),
+            _graph("Tables throttled", throttles),
         ]
         return "Platform", "Errors are in the functions' logs: `unexpected`, or a traceback.", row
 
     def _archive(self) -> Row:
         size = {"BucketName": self._bucket, "StorageType": "StandardStorage"}
         count = {"BucketName": self._bucket, "StorageType": "AllStorageTypes"}
-        ended = [
+        ends = [
             _aws("AWS/Events", "TriggeredRules", {"RuleName": names.ended(self._prefix, how)}, "Sum", how)
             for how in (names.ARCHIVED, names.FAILED)
         ]
         row = [
-            _graph("Jobs", ended),
+            _graph("Jobs", ends),
             _graph("Near their end, not archived", [self._own("Kept", "Maximum")]),
             _graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)]),
             _graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]),
@@ -174,8 +177,14 @@ class _Stage:
         writes = [self._table(noun, "ConsumedWriteCapacityUnits", "Sum") for noun in names.TABLES]
         reads = [self._table(noun, "ConsumedReadCapacityUnits", "Sum") for noun in names.TABLES]
         logs = [
-            _aws("AWS/Logs", "IncomingBytes", {"LogGroupName": f"/aws/lambda/{deployed}"}, "Sum", deployed)
-            for deployed in (names.function(self._prefix, name) for name in self._functions)
+            _aws(
+                "AWS/Logs",
+                "IncomingBytes",
+                {"LogGroupName": f"/aws/lambda/{function_name}"},
+                "Sum",
+                function_name,
+            )
+            for function_name in (names.function(self._prefix, name) for name in self._functions)
         ]
         work = [self._of(name, "Duration", "Sum") for name in self._functions]
         row = [
@@ -189,14 +198,14 @@ class _Stage:
 
     def _units_each(self, writes: Sequence[Line]) -> list[Line]:
         """What AWS counts of all tables by what we count of messages."""
-        hidden = [
+        hidden_lines = [
             [*line[:-1], {**line[-1], "id": f"w{n}", "visible": False}] for n, line in enumerate(writes)
         ]
-        accepted = self._own("Accepted", "Sum", id="accepted")
-        accepted[-1]["visible"] = False
+        messages = self._own("Accepted", "Sum", id="accepted")
+        messages[-1]["visible"] = False
         total = " + ".join(f"w{n}" for n in range(len(writes)))
         expression = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
-        return [*hidden, accepted, [expression]]
+        return [*hidden_lines, messages, [expression]]
 
     def _own(self, metric: str, statistic: str, **options: Any) -> Line:
         metric_options = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
@@ -207,12 +216,12 @@ class _Stage:
         return [{"expression": f"SEARCH('{where}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
 
     def _of(self, function: str, metric: str, statistic: str) -> Line:
-        deployed = {"FunctionName": names.function(self._prefix, function)}
-        return _aws("AWS/Lambda", metric, deployed, statistic, function)
+        dimensions = {"FunctionName": names.function(self._prefix, function)}
+        return _aws("AWS/Lambda", metric, dimensions, statistic, function)
 
     def _table(self, noun: str, metric: str, statistic: str) -> Line:
-        deployed = {"TableName": names.table(self._prefix, noun)}
-        return _aws("AWS/DynamoDB", metric, deployed, statistic, noun)
+        dimensions = {"TableName": names.table(self._prefix, noun)}
+        return _aws("AWS/DynamoDB", metric, dimensions, statistic, noun)
 
 
 def _aws(

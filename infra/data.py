@@ -53,9 +53,9 @@ class Data:
 
     def _keys(self) -> list[str]:
         """The keys that encrypted this stage's secrets: one for each time that it was deployed anew."""
-        tagged = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
+        tag_filter = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
         kind = ("--resource-type-filters", "kms:key")
-        command = ("resourcegroupstaggingapi", "get-resources", *tagged, *kind)
+        command = ("resourcegroupstaggingapi", "get-resources", *tag_filter, *kind)
         answer = self._aws.ask(*command, check=False) or {}
         return [str(each["ResourceARN"]) for each in answer.get("ResourceTagMappingList", [])]
 
@@ -64,12 +64,12 @@ class Data:
         count = 0
         while versions := self._versions():
             with tempfile.TemporaryDirectory() as folder:
-                doomed = Path(folder, "doomed.json")
-                doomed.write_text(json.dumps({"Objects": versions, "Quiet": True}))
-                place = ("--bucket", self.bucket, "--delete", f"file://{doomed}")
-                failed = (self._aws.ask("s3api", "delete-objects", *place) or {}).get("Errors")
-            if failed:
-                raise Refused(f"{failed[0]['Key']} could not be deleted: {failed[0].get('Message', '')}")
+                listing = Path(folder, "doomed.json")
+                listing.write_text(json.dumps({"Objects": versions, "Quiet": True}))
+                place = ("--bucket", self.bucket, "--delete", f"file://{listing}")
+                errors = (self._aws.ask("s3api", "delete-objects", *place) or {}).get("Errors")
+            if errors:
+                raise Refused(f"{errors[0]['Key']} could not be deleted: {errors[0].get('Message', '')}")
             count += 1
             if not count % _PROGRESS:
                 print(f"  {count * _AT_ONCE:,} objects of {self.bucket} are deleted …", file=sys.stderr)

@@ -22,7 +22,7 @@ _JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
 def functions(prefix: str, existing: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
     """What is added to Chalice's functions; `existing` are the names of those that app.py has, `settings` what all
     are told by their environment beside names."""
-    added = {}
+    additions = {}
     for name in existing:
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
@@ -35,8 +35,8 @@ def functions(prefix: str, existing: Iterable[str], settings: dict[str, Any]) ->
         if name in _RECURSIVE:
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
-        added[function_id(name)] = {"Properties": properties}
-    return added
+        additions[function_id(name)] = {"Properties": properties}
+    return additions
 
 
 def function_id(name: str) -> str:
@@ -126,10 +126,10 @@ def _mapping(name: str, stream: Any, pattern: dict[str, Any], manner: dict[str, 
 
 def _given_up(name: str) -> dict[str, Any]:
     """When an asynchronous invocation is tried no more: those on schedule are made up for by the next."""
-    timed = name in names.TIMED
+    is_timed = name in names.TIMED
     return {
-        "MaximumRetryAttempts": 0 if timed else 2,
-        "MaximumEventAgeInSeconds": _TIMED_PAUSE_SECONDS if timed else _WAKES_SECONDS,
+        "MaximumRetryAttempts": 0 if is_timed else 2,
+        "MaximumEventAgeInSeconds": _TIMED_PAUSE_SECONDS if is_timed else _WAKES_SECONDS,
         "DestinationConfig": {"OnFailure": {"Type": "SQS", "Destination": {"Fn::GetAtt": [FAILURES, "Arn"]}}},
     }
 

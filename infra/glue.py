@@ -212,12 +212,12 @@ def _rule(prefix: str, how: str, jobs: list[str], states: tuple[str, ...]) -> di
 
 def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
     own = f"arn:${{AWS::Partition}}:s3:::{bucket.name(prefix)}"
-    sent = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
+    artifact_folder = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
     groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
     streams = [f"{group}:log-stream:*" for group in groups]
     statements = [
         _allow(("s3:ListBucket",), own),
-        _allow(("s3:GetObject",), f"{sent}/*"),
+        _allow(("s3:GetObject",), f"{artifact_folder}/*"),
         *(_allow(actions, f"{own}/{folder}/*") for folder, actions in job.folders),
         _allow(("logs:CreateLogGroup",), *groups),  # Glue asks for it first, though they are there
         _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),

@@ -54,9 +54,9 @@ def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
 
 def _guarded(paths: dict[str, Any]) -> dict[str, Any]:
     """The calls that need a token, with a signature in its place."""
-    guarded: dict[str, Any] = {}
+    signed_paths: dict[str, Any] = {}
     for path, methods in paths.items():
-        for method, described in methods.items():
-            if described.get("security"):
-                guarded.setdefault(path, {})[method] = {**described, "security": [{"sigv4": []}]}
-    return guarded
+        for method, operation in methods.items():
+            if operation.get("security"):
+                signed_paths.setdefault(path, {})[method] = {**operation, "security": [{"sigv4": []}]}
+    return signed_paths

@@ -19,9 +19,9 @@ def start(aws: Aws, prefix: str, job: str, arguments: Sequence[str]) -> str:
     names, values = arguments[::2], arguments[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
         raise Wrong(f"The job's arguments come in pairs, such as --topic orders, not {' '.join(arguments)}")
-    encoded = json.dumps(dict(zip(names, values, strict=True)))
-    run = aws.ask("glue", "start-job-run", "--job-name", f"{prefix}-{job}", "--arguments", encoded)
-    return str(run["JobRunId"])
+    text = json.dumps(dict(zip(names, values, strict=True)))
+    answer = aws.ask("glue", "start-job-run", "--job-name", f"{prefix}-{job}", "--arguments", text)
+    return str(answer["JobRunId"])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(words[:end])
     try:
         prefix = read(options.stage, given(options)).prefix
-        run = start(Aws(), prefix, options.job, words[end + 1 :])
+        run_id = start(Aws(), prefix, options.job, words[end + 1 :])
     except Wrong as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{prefix}-{options.job} runs as {run}. It takes a minute or two to start. What it prints:")
-    print(f"aws logs tail /aws-glue/{prefix}/output --log-stream-name-prefix {run} --follow")
+    print(f"{prefix}-{options.job} runs as {run_id}. It takes a minute or two to start. What it prints:")
+    print(f"aws logs tail /aws-glue/{prefix}/output --log-stream-name-prefix {run_id} --follow")
     return 0
 
 

@@ -15,7 +15,7 @@ def key(prefix: str) -> dict[str, Any]:
     account = {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}
     # The account's own policies decide: each function's role (roles.py), and its administrators.
     everybody = {"Effect": "Allow", "Principal": account, "Action": "kms:*", "Resource": "*"}
-    described = {
+    description = {
         "Description": f"Secrets of Headrace, {prefix}",
         "EnableKeyRotation": True,
         "KeyPolicy": {"Version": "2012-10-17", "Statement": [everybody]},
@@ -23,6 +23,6 @@ def key(prefix: str) -> dict[str, Any]:
     }
     alias = {"AliasName": f"alias/{prefix}", "TargetKeyId": {"Ref": KEY}}
     return {
-        KEY: kept("AWS::KMS::Key", described),
+        KEY: kept("AWS::KMS::Key", description),
         f"{KEY}Name": {"Type": "AWS::KMS::Alias", "Properties": alias},
     }

@@ -58,11 +58,11 @@ def describe(stack: Stack, build: Path) -> Path:
     _chalice("package", "--stage", stack.stage, "--merge-template", str(merge), str(build))
     merge.unlink()
     sam = build / "sam.json"
-    packaged = json.loads(sam.read_text())
+    document = json.loads(sam.read_text())
     if stack.iam:
-        add_iam(packaged, stack.prefix, stack.web_acl)
-    bound_anonymous(packaged, stack.anonymous_per_second)
-    sam.write_text(json.dumps(packaged, indent=2))
+        add_iam(document, stack.prefix, stack.web_acl)
+    bound_anonymous(document, stack.anonymous_per_second)
+    sam.write_text(json.dumps(document, indent=2))
     return sam.rename(build / TEMPLATE)
 
 
@@ -93,8 +93,8 @@ def slim(file: Path) -> None:
 
 
 def _is_wanted(name: str) -> bool:
-    described = _DESCRIPTION.fullmatch(name)
-    if described and described[1] not in _SERVICES:
+    info = _DESCRIPTION.fullmatch(name)
+    if info and info[1] not in _SERVICES:
         return False
     return not _NOT_RUN.fullmatch(name)
 
@@ -108,9 +108,9 @@ def _chalice(*arguments: str) -> None:
         "w"
     ) as lock:  # Chalice keeps zips there, and takes a half-written one for whole
         fcntl.flock(lock, fcntl.LOCK_EX)
-        run = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
-    if run.returncode:
-        raise Wrong(f"Chalice could not make the package:\n{run.stdout}{run.stderr}")
+        process = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise Wrong(f"Chalice could not make the package:\n{process.stdout}{process.stderr}")
 
 
 def _told(stack: Stack, build: Path) -> str:

@@ -191,20 +191,22 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
         table, _, part = place.partition("#")
         noun, _, index = table.partition("/")
         resource = f"table/{names.table(prefix, noun)}" + (f"/{index}" if index else "")
-        allowed = tuple(f"dynamodb:{action}" for action in actions.split())
-        statement = _allow(allowed, names.arn("dynamodb", resource))
+        permissions = tuple(f"dynamodb:{action}" for action in actions.split())
+        statement = _allow(permissions, names.arn("dynamodb", resource))
         statements.append(statement | (_only(_PARTS[part]) if part else {}))
     statements += [_secrets(prefix, kind, actions) for kind, actions in _SECRETS.get(name, {}).items()]
-    started = [names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())]
-    if started:
-        statements.append(_allow(("lambda:InvokeFunction",), *started))
+    function_arns = [
+        names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())
+    ]
+    if function_arns:
+        statements.append(_allow(("lambda:InvokeFunction",), *function_arns))
     jobs = [names.arn("glue", f"job/{prefix}-{job}") for job in _JOBS.get(name, ())]
     if jobs:
         statements.append(_allow(("glue:StartJobRun",), *jobs))
     objects = _OBJECTS.get(name, {})
-    for key, allowed in objects.items():
-        statements.append(_allow(allowed, f"arn:${{AWS::Partition}}:s3:::{bucket}/{key}"))
-    if any("s3:GetObject" in allowed for allowed in objects.values()):
+    for key, permissions in objects.items():
+        statements.append(_allow(permissions, f"arn:${{AWS::Partition}}:s3:::{bucket}/{key}"))
+    if any("s3:GetObject" in permissions for permissions in objects.values()):
         # Without it S3 answers "denied", not "no such key", for what is not there.
         statements.append(_allow(("s3:ListBucket",), f"arn:${{AWS::Partition}}:s3:::{bucket}"))
     if name not in (names.API, names.AUTHORIZE):  # what was invoked asynchronously and is given up
@@ -230,8 +232,8 @@ def _secrets(prefix: str, kind: str, actions: str) -> Statement:
     a new key, and its tables hold what the one before encrypted."""
     context = "kms:EncryptionContext:"
     only = {f"aws:ResourceTag/{keys.TAG}": prefix, f"{context}headrace": prefix, f"{context}secret": kind}
-    allowed = tuple(f"kms:{action}" for action in actions.split())
-    return _allow(allowed, names.arn("kms", "key/*")) | {"Condition": {"StringEquals": only}}
+    permissions = tuple(f"kms:{action}" for action in actions.split())
+    return _allow(permissions, names.arn("kms", "key/*")) | {"Condition": {"StringEquals": only}}
 
 
 def _role(statements: list[Statement]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _NAMESPACE = uuid.UUID("d1c3dbb1-5a5f-4c27-9f07-4f3b3d3c2d55")  # any; the bill'
 
 def write(file: Path, app: Path, layer: Path) -> None:
     """Write the bill of a package's two zips. The same zips give the same bytes."""
-    libraries = [_library(described) for described in [_chalice(), *_described(layer)]]
+    libraries = [_library(metadata) for metadata in [_chalice(), *_described(layer)]]
     libraries.sort(key=lambda library: str(library["bom-ref"]))
     bill = _bill(_version(app), [*libraries, *map(_file, (app, layer))])
     bill["serialNumber"] = uuid.uuid5(_NAMESPACE, json.dumps(bill)).urn
@@ -67,20 +67,20 @@ def _chalice() -> Message:
     return Parser().parsestr(str(distribution("chalice").read_text("METADATA")))
 
 
-def _library(described: Message) -> dict[str, Any]:
-    name = _SEPARATORS.sub("-", described["Name"]).lower()
-    url = f"pkg:pypi/{name}@{described['Version']}"
+def _library(metadata: Message) -> dict[str, Any]:
+    name = _SEPARATORS.sub("-", metadata["Name"]).lower()
+    url = f"pkg:pypi/{name}@{metadata['Version']}"
     library = {
         "type": "library",
         "bom-ref": url,
         "name": name,
-        "version": described["Version"],
+        "version": metadata["Version"],
         "purl": url,
     }
-    if expression := described["License-Expression"]:
+    if expression := metadata["License-Expression"]:
         library["licenses"] = [{"expression": expression}]
-    elif told := described["License"]:
-        library["licenses"] = [{"license": {"name": told.splitlines()[0]}}]
+    elif licence := metadata["License"]:
+        library["licenses"] = [{"license": {"name": licence.splitlines()[0]}}]
     return library
 
 

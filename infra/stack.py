@@ -176,21 +176,26 @@ class Deployment:
 
     def _sent(self) -> str:
         """Send the zips and the template; its URL."""
-        packaged = self._build / "packaged.json"
+        template_file = self._build / "packaged.json"
         place = ("--s3-bucket", self._artifacts, "--s3-prefix", self._name)
-        source = ("--template-file", str(self._build / TEMPLATE), "--output-template-file", str(packaged))
+        source = (
+            "--template-file",
+            str(self._build / TEMPLATE),
+            "--output-template-file",
+            str(template_file),
+        )
         self._aws.run("cloudformation", "package", "--use-json", *source, *place)
         if self._stack.glue:
             jobs = f"s3://{self._artifacts}/{self._stack.glue_key}/"
             self._aws.run("s3", "cp", "--quiet", "--recursive", str(self._build / GLUE), jobs)
-        template = json.loads(packaged.read_text())
+        template = json.loads(template_file.read_text())
         # Only what has its name in plain text is taken in again.
         template["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._data.bucket
         if not self._reserves:
             template = _without_reservations(template)
-        packaged.write_text(json.dumps(template))
+        template_file.write_text(json.dumps(template))
         key = f"{self._name}/{TEMPLATE}"
-        self._aws.run("s3", "cp", "--quiet", str(packaged), f"s3://{self._artifacts}/{key}")
+        self._aws.run("s3", "cp", "--quiet", str(template_file), f"s3://{self._artifacts}/{key}")
         return f"https://s3.{self._aws.region}.amazonaws.com/{self._artifacts}/{key}"
 
     def _change(self, kind: str, template_url: str) -> str:
@@ -242,10 +247,10 @@ class Deployment:
             check=False,
         )
         entries: list[Any] = (events or {}).get("StackEvents", [])
-        failed = [each for each in entries if each["ResourceStatus"].endswith("_FAILED")]
+        failures = [each for each in entries if each["ResourceStatus"].endswith("_FAILED")]
         return "\n".join(
             f"  {each['LogicalResourceId']}: {each.get('ResourceStatusReason', each['ResourceStatus'])}"
-            for each in reversed(failed)
+            for each in reversed(failures)
         )
 
     def _drop_logs(self) -> None:
@@ -303,10 +308,10 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
 
 def _destroy(options: argparse.Namespace, stack: Stack) -> None:
     _confirmed(stack, options.confirm, options.with_data)
-    left = Deployment(Aws(), stack, options.build).destroy(with_data=options.with_data)
+    resources = Deployment(Aws(), stack, options.build).destroy(with_data=options.with_data)
     print(f"The stack {stack.prefix} is deleted.")
-    if left:
-        print(f"Kept on purpose, and found again by the next deployment: {', '.join(left)}.")
+    if resources:
+        print(f"Kept on purpose, and found again by the next deployment: {', '.join(resources)}.")
         print(f"To delete these too: make destroy {_which(options, stack)} ARGS=--with-data")
 
 

@@ -166,9 +166,9 @@ def _api(stack: Stack) -> dict[str, Any]:
 def _roles(stack: Stack) -> dict[str, Any]:
     role_ids = {roles.role_id(name) for name in stack.functions}
     policies = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
-    missing = role_ids - policies.keys()
-    if missing:
-        raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing))}.")
+    lacking = role_ids - policies.keys()
+    if lacking:
+        raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(lacking))}.")
     return {logical: role for logical, role in policies.items() if logical in role_ids}
 
 

@@ -60,10 +60,10 @@ def run(options: Options) -> None:
         stack.callback(server.shutdown)
         server.start()
         print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)
-        ended = threading.Event()
+        end_event = threading.Event()
         if options.lifeline:
-            _tell_at_end_of_stdin(ended)
-        while not ended.wait(_LOOK_SECONDS):
+            _tell_at_end_of_stdin(end_event)
+        while not end_event.wait(_LOOK_SECONDS):
             pass  # a signal that came just before the wait is handled now
 
 

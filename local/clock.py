@@ -105,8 +105,8 @@ class ClockController:
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time; the answer says how far it got, `finished` whether that is all."""
         check_unlimited(context.caller)
-        finished = self.advance(context.body.advance_seconds)
-        return Response({"now": at(self._clock.now_ms()), "finished": finished})
+        is_finished = self.advance(context.body.advance_seconds)
+        return Response({"now": at(self._clock.now_ms()), "finished": is_finished})
 
     def advance(self, seconds: int, within: float = _ENOUGH_SECONDS) -> bool:
         """Move the time by so much, in at most `within` seconds of real time. False: another call was moving it all

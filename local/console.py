@@ -42,11 +42,11 @@ def main() -> int:
         "--url", default=os.environ.get("HEADRACE_URL", default), help="HEADRACE_URL (%(default)s)"
     )
     options = parser.parse_args()
-    kept = TokenFile(Path(os.environ.get("HEADRACE_DATA", ".data")) / "token")
-    token = os.environ.get("HEADRACE_TOKEN") or kept.read()
+    token_file = TokenFile(Path(os.environ.get("HEADRACE_DATA", ".data")) / "token")
+    token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
     try:
         if not token:
-            raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {kept.path}.")
+            raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {token_file.path}.")
         print(link(options.url, token))
     except Unusable as error:
         print(error, file=sys.stderr)

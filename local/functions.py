@@ -216,8 +216,8 @@ class Invocations:
         )
         success = attempt(self._functions[call.function], json.loads(call.event), context)
         if not success and call.pauses:
-            pause, *left = call.pauses
-            self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(left)))
+            pause, *later_pauses = call.pauses
+            self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(later_pauses)))
         with self._changed:
             self._free += 1
             self._running[call.function] -= 1

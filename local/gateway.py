@@ -74,10 +74,10 @@ class Gateway:
         spellings the last counts. Never raises."""
         context = LambdaContext(self._app.app_name, _MEMORY_MB, int(self._seconds * 1000))
         request_id = context.aws_request_id
-        started = self._clock()
+        began_s = self._clock()
         try:
             answer = self._answer(method, path, {k.lower(): v for k, v in headers.items()}, body, context)
-            if self._clock() - started > self._seconds:
+            if self._clock() - began_s > self._seconds:
                 raise problems.timed_out(self._seconds)
             return answer
         except Refusal as refusal:
@@ -128,7 +128,7 @@ class Gateway:
         if not token.strip() or not token.isascii():
             raise problems.unauthorized()
         try:
-            allowed, _ = self._authorizer.authorize(path, event, context)
+            result, _ = self._authorizer.authorize(path, event, context)
         except NotAuthorizedError:
             raise problems.unauthorized() from None
         except ForbiddenError:
@@ -139,7 +139,7 @@ class Gateway:
             if str(error) == "Unauthorized":  # the one word by which API Gateway tells a no from a failure
                 raise problems.unauthorized() from None
             raise
-        return allowed
+        return result
 
 
 def _unpack(response: dict[str, Any]) -> Answer:

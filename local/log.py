@@ -27,9 +27,9 @@ def logger(form: str | None = None) -> logging.Logger:
     from aws_lambda_powertools import Logger  # late: half of what a start takes that only shows its help
 
     powertools = Logger(service=_SERVICE, stream=sys.stderr)
-    chosen = form or (HUMAN if sys.stderr.isatty() else JSON)
+    style = form or (HUMAN if sys.stderr.isatty() else JSON)
     log = logging.getLogger(_SERVICE)
-    if chosen == HUMAN:
+    if style == HUMAN:
         for handler in log.handlers:
             handler.setFormatter(Lines())
             handler.addFilter(_is_for_people)

@@ -27,17 +27,17 @@ class Routes(RouteMatcher):
             path = path[:-1]
         parts = path.split("/")
         for route, pattern in self._by_length.get(len(parts), ()):
-            captured = _capture(pattern, parts)
-            if captured is not None:
-                return MatchResult(route, captured, parse_qs(query, keep_blank_values=True) if query else {})
+            params = _capture(pattern, parts)
+            if params is not None:
+                return MatchResult(route, params, parse_qs(query, keep_blank_values=True) if query else {})
         raise ValueError("No matching route found")
 
 
 def _capture(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
-    captured = {}
+    params = {}
     for segment, part in zip(pattern, parts, strict=True):
         if segment[:1] == "{" and part:
-            captured[segment[1:-1]] = part
+            params[segment[1:-1]] = part
         elif segment != part:
             return None
-    return captured
+    return params

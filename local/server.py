@@ -154,12 +154,12 @@ class Wire(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left = self._silent_seconds
+        seconds_left = self._silent_seconds
         if self._deadline is not None:
-            left = min(left, self._deadline - self._monotonic())
-            if left <= 0:
+            seconds_left = min(seconds_left, self._deadline - self._monotonic())
+            if seconds_left <= 0:
                 raise TimeoutError
-        self._connection.settimeout(left)
+        self._connection.settimeout(seconds_left)
         count = self._connection.recv_into(buffer)
         self._connection.settimeout(self._silent_seconds)  # for what is sent
         if self._deadline is None:
@@ -216,7 +216,7 @@ class _Connection(socketserver.StreamRequestHandler):
         """Let the client read its last answer: closing with its bytes unread would reset the connection."""
         self.connection.shutdown(socket.SHUT_WR)
         deadline = time.monotonic() + _LINGER_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            self.connection.settimeout(left)
+        while (seconds_left := deadline - time.monotonic()) > 0:
+            self.connection.settimeout(seconds_left)
             if not self.connection.recv(_BLOCK_BYTES):
                 return

@@ -196,16 +196,16 @@ class StreamPoller:
 
 def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
     """Stream records as Lambda gets them: plain JSON, with the source's ARN."""
-    named = [
+    changes = [
         {**record, "eventName": _NAMES.get(record["eventName"], record["eventName"]), "eventSourceARN": arn}
         for record in records
     ]
-    for record in named:
+    for record in changes:
         change = record["dynamodb"]
         record["dynamodb"] = (
             {**change, _CREATED: change[_CREATED].timestamp()} if _CREATED in change else change
         )
     event: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode({"Records": named})
+        msgspec.json.encode({"Records": changes})
     )  # bytes become base64
     return event

@@ -106,12 +106,12 @@ def _path(target: str) -> str:
 
 def _headers(stream: BufferedIOBase) -> dict[str, str]:
     headers: dict[str, str] = {}
-    left = HEADERS_LIMIT_BYTES
+    bytes_left = HEADERS_LIMIT_BYTES
     too_long = Refusal(431, "HEADERS_TOO_LARGE", f"Headers may have {HEADERS_LIMIT_BYTES} bytes in all.")
-    while (line := _line(stream, left, too_long)) not in (b"\r\n", b"\n"):
+    while (line := _line(stream, bytes_left, too_long)) not in (b"\r\n", b"\n"):
         if not line:
             raise Hangup
-        left -= len(line)
+        bytes_left -= len(line)
         match = _HEADER.fullmatch(line)
         if not match:
             raise _bad("A header cannot be read.")

@@ -60,16 +60,16 @@ class Totals:
         self.bytes_after += new.bytes
 
 
-def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
+def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     """Do the job; its exit code."""
-    grace_ms, now_ms = chosen.grace_minutes * 60_000, int(chosen.now.timestamp() * 1000)
+    grace_ms, now_ms = choices.grace_minutes * 60_000, int(choices.now.timestamp() * 1000)
     target = Target(
-        first=chosen.first,
-        last=chosen.last,
-        target_mb=chosen.target_mb,
+        first=choices.first,
+        last=choices.last,
+        target_mb=choices.target_mb,
         grace_ms=grace_ms,
         now_ms=now_ms,
-        table=chosen.table,
+        table=choices.table,
     )
     totals = compact(start, bucket, target)
     tell(totals)

@@ -19,58 +19,60 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Proved:
+class Proof:
     """By shard: the offsets in the archive, and those that nobody has any more."""
 
     ranges: Mapping[str, Ranges]
     lost: Mapping[str, Ranges]
 
-    def with_day(self, manifest: Manifest, asked: bool) -> Proved:
+    def with_day(self, manifest: Manifest, was_asked: bool) -> Proof:
         """The same after a day. What is missing is lost only where DynamoDB was asked for it."""
-        ranges, lost = dict(self.ranges), dict(self.lost)
+        ranges, lost_ranges = dict(self.ranges), dict(self.lost)
         for shard in manifest.shards:
             ranges[shard.key] = merged((*ranges.get(shard.key, ()), *shard.ranges))
-            missing = shard.missing if asked else ()
-            lost[shard.key] = without((*lost.get(shard.key, ()), *missing), ranges[shard.key])
-        return Proved(ranges, lost)
+            missing_ranges = shard.missing if was_asked else ()
+            lost_ranges[shard.key] = without(
+                (*lost_ranges.get(shard.key, ()), *missing_ranges), ranges[shard.key]
+            )
+        return Proof(ranges, lost_ranges)
 
 
-def load(bucket: Bucket) -> Proved:
+def load(bucket: Bucket) -> Proof:
     document = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
-    return Proved(_ranges(document["ranges"]), _ranges(document["lost"]))
+    return Proof(_ranges(document["ranges"]), _ranges(document["lost"]))
 
 
-def save(bucket: Bucket, proved: Proved) -> None:
+def save(bucket: Bucket, proof: Proof) -> None:
     document = {
         "v": VERSION,
-        "ranges": dict(proved.ranges),
-        "lost": {k: r for k, r in proved.lost.items() if r},
+        "ranges": dict(proof.ranges),
+        "lost": {k: r for k, r in proof.lost.items() if r},
     }
     bucket.write(NAME, json.dumps(document, separators=(",", ":")))
 
 
-def _ranges(told: Mapping[str, list[list[int]]]) -> dict[str, Ranges]:
-    return {key: tuple((first, last) for first, last in ranges) for key, ranges in told.items()}
+def _ranges(texts: Mapping[str, list[list[int]]]) -> dict[str, Ranges]:
+    return {key: tuple((first, last) for first, last in ranges) for key, ranges in texts.items()}
 
 
-def begin(key: str, ranges: Ranges, proved: Proved, old: Manifest | None) -> int:
+def begin(key: str, ranges: Ranges, proof: Proof, old: Manifest | None) -> int:
     """From which offset on a day must have all: from where it had at its last run, or behind what is proved."""
     for shard in old.shards if old else ():
         if shard.key == key:
             return shard.begin
-    proved_ranges = proved.ranges.get(key, ())
+    proved_ranges = proof.ranges.get(key, ())
     return min(proved_ranges[-1][1] + 1 if proved_ranges else 0, ranges[0][0])
 
 
 def gaps(
-    ranges_by_shard: Mapping[str, Ranges], begins: Mapping[str, int], proved: Proved, old: Manifest | None
+    ranges_by_shard: Mapping[str, Ranges], begins: Mapping[str, int], proof: Proof, old: Manifest | None
 ) -> dict[str, Ranges]:
     """The offsets that a day should have and has not: between its own, and those that it had before."""
     lacking: dict[str, Ranges] = {}
     had = {shard.key: shard.ranges for shard in old.shards} if old else {}
     for key, ranges in ranges_by_shard.items():
-        between = without([(begins[key], ranges[-1][1])], (*ranges, *proved.ranges.get(key, ())))
-        lacking[key] = merged((*between, *without(had.get(key, ()), ranges)))
+        inner_gaps = without([(begins[key], ranges[-1][1])], (*ranges, *proof.ranges.get(key, ())))
+        lacking[key] = merged((*inner_gaps, *without(had.get(key, ()), ranges)))
     for key in had.keys() - ranges_by_shard.keys():
         lacking[key] = had[key]
     return {key: ranges for key, ranges in lacking.items() if ranges}

@@ -37,8 +37,8 @@ class Result:
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
     catalog.show(bucket, day)
-    proved = completeness.load(bucket)
-    if (new := proved.with_day(day, bool(settings.prefix))) != proved:
+    proof = completeness.load(bucket)
+    if (new := proof.with_day(day, bool(settings.prefix))) != proof:
         completeness.save(bucket, new)
     publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
 
@@ -57,9 +57,9 @@ class _Work:
 
     def run(self) -> Result:
         scan, gaps, begins, bodies_missing = self._look()
-        fetched, days = self._backfill(scan, gaps)
-        if fetched:
-            progress(f"{self._window.name}: {fetched} offsets came from DynamoDB")
+        offsets, days = self._backfill(scan, gaps)
+        if offsets:
+            progress(f"{self._window.name}: {offsets} offsets came from DynamoDB")
             self._engine.look_again()
             scan, gaps, begins, bodies_missing = self._look()
         self._refuse_less(scan)
@@ -74,21 +74,21 @@ class _Work:
             damaged=tuple(sorted(self._engine.damaged)),
             bodies_missing=bodies_missing,
         )
-        return self._switch(new, fetched, without_id, days)
+        return self._switch(new, offsets, without_id, days)
 
-    def _switch(self, new: Manifest, fetched: int, without_id: int, days: set[str]) -> Result:
+    def _switch(self, new: Manifest, offsets: int, without_id: int, days: set[str]) -> Result:
         now_ms = self._settings.now_ms
         new = publish.switch(self._bucket, self._old, new, now_ms)
         tidy(self._bucket, new, self._settings)
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
-        touched = tuple(sorted(days - {self._window.name}))
+        late_days = tuple(sorted(days - {self._window.name}))
         return Result(
             manifest=new,
             files=files,
-            backfilled=fetched,
+            backfilled=offsets,
             backfilled_traces=self._backfilled_traces,
             without_id=without_id,
-            touched=touched,
+            touched=late_days,
         )
 
     # What there is

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from glue_jobs.archiving import compaction, completeness
-from glue_jobs.archiving.completeness import Proved
+from glue_jobs.archiving.completeness import Proof
 from glue_jobs.archiving.day import Result, archive, tidy
 from glue_jobs.archiving.engine import ARROW, AUTO, Settings, Unusual
 from glue_jobs.archiving.on_arrow.engine import OnArrow, is_for_arrow
@@ -117,29 +117,29 @@ class Night:
 
     def problems(self) -> list[dict[str, Any]]:
         """What is missing or damaged of the days, for the summary."""
-        proved = completeness.load(self._bucket)
-        return [problem for day in self.days.values() for problem in problems_of(day, proved)]
+        proof = completeness.load(self._bucket)
+        return [problem for day in self.days.values() for problem in problems_of(day, proof)]
 
 
-def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
+def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     """Do the job; its exit code."""
     began = time.monotonic()
     settings = Settings(
-        chosen.prefix if chosen.backfill else None,
-        chosen.region,
-        chosen.rows_per_file,
-        chosen.grace_minutes * 60_000,
-        int(chosen.now.timestamp() * 1000),
+        choices.prefix if choices.backfill else None,
+        choices.region,
+        choices.rows_per_file,
+        choices.grace_minutes * 60_000,
+        int(choices.now.timestamp() * 1000),
     )
-    night = Night(start=start, bucket=bucket, settings=settings, engine=chosen.engine)
-    night.look_at(windows(bucket, chosen), again=bool(chosen.window))
+    night = Night(start=start, bucket=bucket, settings=settings, engine=choices.engine)
+    night.look_at(windows(bucket, choices), again=bool(choices.window))
     problems = night.problems()
-    if chosen.compact_mb:
-        day = chosen.window.day if chosen.window else None
+    if choices.compact_mb:
+        day = choices.window.day if choices.window else None
         target = compaction.Target(
-            first=day or oldest(chosen),
+            first=day or oldest(choices),
             last=day,
-            target_mb=chosen.compact_mb,
+            target_mb=choices.compact_mb,
             grace_ms=settings.grace_ms,
             now_ms=settings.now_ms,
         )
@@ -153,10 +153,10 @@ def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
     return arguments.INCOMPLETE if problems else arguments.DONE
 
 
-def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
+def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
     """The windows to look at, in order."""
-    if chosen.window:
-        yield chosen.window
+    if choices.window:
+        yield choices.window
         return
     names = {
         name for table in TABLES for name in bucket.folders(f"journal/{table}") if name.startswith("day=")
@@ -164,17 +164,17 @@ def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
     for name in sorted(names):
         day = date.fromisoformat(name.removeprefix("day="))
         whole = Window(day)
-        if day < oldest(chosen):
+        if day < oldest(choices):
             continue
-        if whole.is_closed(chosen.now, chosen.lateness_minutes):
+        if whole.is_closed(choices.now, choices.lateness_minutes):
             yield whole
-        elif chosen.open and day <= chosen.now.date():
-            yield Window(day, min(24, chosen.now.hour + 1 if day == chosen.now.date() else 24))
+        elif choices.open and day <= choices.now.date():
+            yield Window(day, min(24, choices.now.hour + 1 if day == choices.now.date() else 24))
 
 
-def oldest(chosen: argparse.Namespace) -> date:
+def oldest(choices: argparse.Namespace) -> date:
     """The first of the days to look at."""
-    day: date = (chosen.now - timedelta(days=chosen.look_back_days)).date()
+    day: date = (choices.now - timedelta(days=choices.look_back_days)).date()
     return day
 
 
@@ -191,13 +191,13 @@ def unchanged(bucket: Bucket, window: Window) -> Manifest | None:
     return None
 
 
-def problems_of(day: Manifest, proved: Proved) -> list[dict[str, Any]]:
+def problems_of(day: Manifest, proof: Proof) -> list[dict[str, Any]]:
     """What is wrong with a day, for the summary. What it lacked may have been found with another day."""
-    missing = [
+    missing_offsets = [
         {"day": day.day, "shard": shard.key, "missing": [list(r) for r in lacking], "offsets": size(lacking)}
         for shard in day.shards
-        if (lacking := without(shard.missing, proved.ranges.get(shard.key, ())))
+        if (lacking := without(shard.missing, proof.ranges.get(shard.key, ())))
     ]
-    damaged = [{"day": day.day, "damaged": list(day.damaged)}] if day.damaged else []
+    damaged_files = [{"day": day.day, "damaged": list(day.damaged)}] if day.damaged else []
     bodies = [{"day": day.day, "bodies_missing": list(day.bodies_missing)}] if day.bodies_missing else []
-    return [*missing, *damaged, *bodies]
+    return [*missing_offsets, *damaged_files, *bodies]

@@ -40,14 +40,18 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         type=arguments.yes_no,
         help="fetch what is missing from DynamoDB (yes, where one is known)",
     )
-    chosen = arguments.parse(parser, argv)
-    if chosen.backfill is None:
-        chosen.backfill = not chosen.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
-    if chosen.window and not chosen.open and not chosen.window.is_closed(chosen.now, chosen.lateness_minutes):
+    choices = arguments.parse(parser, argv)
+    if choices.backfill is None:
+        choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
+    if (
+        choices.window
+        and not choices.open
+        and not choices.window.is_closed(choices.now, choices.lateness_minutes)
+    ):
         parser.error(
-            f"the window {chosen.window.name} is not closed yet; --open yes archives what it has so far"
+            f"the window {choices.window.name} is not closed yet; --open yes archives what it has so far"
         )
-    return chosen
+    return choices
 
 
 def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -59,10 +63,10 @@ def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse
     add("--to", dest="last", type=arguments.day, help="the last day (that of the last manifest)")
     add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
     _add_grace(parser)
-    chosen = arguments.parse(parser, argv)
-    if chosen.first and chosen.last and chosen.first > chosen.last:
+    choices = arguments.parse(parser, argv)
+    if choices.first and choices.last and choices.first > choices.last:
         parser.error("--from is after --to")
-    return chosen
+    return choices
 
 
 def window(text: str) -> Window:

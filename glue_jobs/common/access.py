@@ -19,20 +19,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-secret", metavar="NAME", help=secret)
 
 
-def check_url(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+def check_url(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Leave the process where the URL is none."""
-    if not chosen.url.startswith(("http://", "https://")):
+    if not arguments.url.startswith(("http://", "https://")):
         parser.error("--url begins with http:// or https://.")
 
 
-def has_token(chosen: argparse.Namespace) -> bool:
+def has_token(arguments: argparse.Namespace) -> bool:
     """Is there a token, or the name of one?"""
-    return bool(chosen.token_secret or _token_here())
+    return bool(arguments.token_secret or _token_here())
 
 
-def service(chosen: argparse.Namespace) -> Service:
+def service(arguments: argparse.Namespace) -> Service:
     """The service, called with the token that the secret, HEADRACE_TOKEN or the data folder holds."""
-    return Service(chosen.url.rstrip("/"), _token(chosen))
+    return Service(arguments.url.rstrip("/"), _token(arguments))
 
 
 def _token_here() -> str | None:
@@ -41,9 +41,11 @@ def _token_here() -> str | None:
     return os.environ.get("HEADRACE_TOKEN") or (file.read_text().strip() if file and file.exists() else None)
 
 
-def _token(chosen: argparse.Namespace) -> str:
-    if not chosen.token_secret:
+def _token(arguments: argparse.Namespace) -> str:
+    if not arguments.token_secret:
         return _token_here() or ""
     import boto3
 
-    return str(boto3.client("secretsmanager").get_secret_value(SecretId=chosen.token_secret)["SecretString"])
+    return str(
+        boto3.client("secretsmanager").get_secret_value(SecretId=arguments.token_secret)["SecretString"]
+    )

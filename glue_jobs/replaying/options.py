@@ -29,9 +29,9 @@ def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.
         "--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help="only count (no)"
     )
     access.add_options(parser)
-    chosen = arguments.parse(parser, argv)
-    _check(parser, chosen)
-    return chosen
+    choices = arguments.parse(parser, argv)
+    _check(parser, choices)
+    return choices
 
 
 def _name(text: str) -> str:
@@ -41,13 +41,13 @@ def _name(text: str) -> str:
     return text
 
 
-def _check(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+def _check(parser: argparse.ArgumentParser, choices: argparse.Namespace) -> None:
     """Leave the process where the arguments do not fit one another."""
-    making = [name for name in ("topic", "begin", "end", *SELECTION, "dry_run") if getattr(chosen, name)]
-    if chosen.replay and making:
+    making = [name for name in ("topic", "begin", "end", *SELECTION, "dry_run") if getattr(choices, name)]
+    if choices.replay and making:
         parser.error("--replay names a replay whose choice is made: give nothing else to choose by.")
-    if not chosen.replay and not (chosen.topic and chosen.begin and chosen.end):
+    if not choices.replay and not (choices.topic and choices.begin and choices.end):
         parser.error("give --replay, or --topic with --from and --to.")
-    access.check_url(parser, chosen)
-    if not access.has_token(chosen):
+    access.check_url(parser, choices)
+    if not access.has_token(choices):
         parser.error("there is no token: set HEADRACE_TOKEN, or HEADRACE_DATA to the folder of `make run`.")

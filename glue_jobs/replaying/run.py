@@ -34,7 +34,7 @@ _COLUMNS = ("id", "shard", "offset", "content_type", "body", "keys", "tag", "ord
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
-class Asked:
+class ReplayRequest:
     """A replay as the service tells it."""
 
     id: str
@@ -54,68 +54,70 @@ class Asked:
         return self.begin.date(), (self.end - timedelta(microseconds=1)).date()
 
 
-def asked_of(told: Mapping[str, Any]) -> Asked:
+def request_of(answer: Mapping[str, Any]) -> ReplayRequest:
     """What the service told of a replay."""
-    begin, end = (datetime.fromisoformat(told[name]) for name in ("from", "to"))
-    return Asked(
-        id=told["replay_id"],
-        topic=told["topic"],
+    begin, end = (datetime.fromisoformat(answer[name]) for name in ("from", "to"))
+    return ReplayRequest(
+        id=answer["replay_id"],
+        topic=answer["topic"],
         begin=begin,
         end=end,
-        tag=told["tag"],
-        key=told["key"],
-        predicate=told["predicate"],
-        rate=told["rate"],
-        dry_run=told["dry_run"],
-        state=told["state"],
+        tag=answer["tag"],
+        key=answer["key"],
+        predicate=answer["predicate"],
+        rate=answer["rate"],
+        dry_run=answer["dry_run"],
+        state=answer["state"],
     )
 
 
-def choose(messages: DataFrame, asked: Asked) -> DataFrame:
+def choose(messages: DataFrame, request: ReplayRequest) -> DataFrame:
     """The rows of the table of messages that a replay means."""
-    found = messages.where(
-        (F.col("topic") == asked.topic)
-        & (F.col("accepted_at") >= F.lit(asked.begin))
-        & (F.col("accepted_at") < F.lit(asked.end))
+    rows = messages.where(
+        (F.col("topic") == request.topic)
+        & (F.col("accepted_at") >= F.lit(request.begin))
+        & (F.col("accepted_at") < F.lit(request.end))
     )
-    if asked.tag is not None:
-        found = found.where(F.col("tag") == F.lit(asked.tag))
-    if asked.key is not None:
-        found = found.where(F.array_contains("keys", F.lit(asked.key)))
-    return found.where(condition(asked.predicate)) if asked.predicate else found
+    if request.tag is not None:
+        rows = rows.where(F.col("tag") == F.lit(request.tag))
+    if request.key is not None:
+        rows = rows.where(F.array_contains("keys", F.lit(request.key)))
+    return rows.where(condition(request.predicate)) if request.predicate else rows
 
 
-def counts(chosen: DataFrame) -> dict[date, dict[int, int]]:
+def counts(messages: DataFrame) -> dict[date, dict[int, int]]:
     """How many messages of each day and shard, days in order."""
-    found: dict[date, dict[int, int]] = {}
-    for row in chosen.groupBy("day", "shard").count().orderBy("day", "shard").collect():
-        found.setdefault(row["day"], {})[row["shard"]] = row["count"]
-    return found
+    by_day: dict[date, dict[int, int]] = {}
+    for row in messages.groupBy("day", "shard").count().orderBy("day", "shard").collect():
+        by_day.setdefault(row["day"], {})[row["shard"]] = row["count"]
+    return by_day
 
 
-def in_order(chosen: DataFrame, senders: int) -> DataFrame:
+def in_order(messages: DataFrame, senders: int) -> DataFrame:
     """What is sent of the rows, in a partition for each sender (or fewer): a shard is in one of them, by offset."""
-    parts = chosen.select(*_COLUMNS).repartitionByRange(senders, "shard")
+    parts = messages.select(*_COLUMNS).repartitionByRange(senders, "shard")
     return parts.sortWithinPartitions("shard", "offset")
 
 
-def send(chosen: DataFrame, service: Service, asked: Asked, shards: int) -> Sent:
+def send(messages: DataFrame, service: Service, request: ReplayRequest, shards: int) -> Sent:
     """Send rows from the executors, a shard's in their order. Together the senders keep to the rate: each has its part
     of it, and there are no more of them than can run at once."""
-    at_once = chosen.sparkSession.sparkContext.defaultParallelism
-    senders = max(1, min(shards, at_once, asked.rate, _MOST_SENDERS))
-    deliverer = ReplaySender(service=service, replay=asked.id, rate=asked.rate / senders)
-    return sum(in_order(chosen, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
+    at_once = messages.sparkSession.sparkContext.defaultParallelism
+    senders = max(1, min(shards, at_once, request.rate, _MOST_SENDERS))
+    deliverer = ReplaySender(service=service, replay=request.id, rate=request.rate / senders)
+    return sum(in_order(messages, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
 
 
 class ReplayJob:
     """One run of a replay."""
 
-    def __init__(self, *, spark: SparkSession, bucket: Bucket, service: Service, asked: Asked) -> None:
+    def __init__(
+        self, *, spark: SparkSession, bucket: Bucket, service: Service, request: ReplayRequest
+    ) -> None:
         self._spark = spark
         self._bucket = bucket
         self._service = service
-        self._asked = asked
+        self._request = request
         self.matched: int | None = None
         self.done = Sent()
 
@@ -125,25 +127,25 @@ class ReplayJob:
         with self.at_work():
             self._send()
         if self.done.refused:
-            refused = ", ".join(f"{count} {code}" for code, count in sorted(self.done.refused.items()))
-            self._tell("FAILED", f"Some messages were refused: {refused}.")
+            refusals = ", ".join(f"{count} {code}" for code, count in sorted(self.done.refused.items()))
+            self._tell("FAILED", f"Some messages were refused: {refusals}.")
             return INCOMPLETE
         self._tell("DONE")
         return DONE
 
     def _send(self) -> None:
-        asked = self._asked
-        archived = table(
-            self._spark, self._bucket, MESSAGES, load_all(self._bucket, *asked.days), [asked.topic]
+        request = self._request
+        archive = table(
+            self._spark, self._bucket, MESSAGES, load_all(self._bucket, *request.days), [request.topic]
         )
-        chosen = choose(archived, asked)
-        days = counts(chosen)
+        rows = choose(archive, request)
+        days = counts(rows)
         self.matched = sum(sum(shards.values()) for shards in days.values())
-        progress(f"replay {asked.id}: {self.matched} messages match, on {len(days)} days")
-        for day, shards in days.items() if not asked.dry_run else ():
+        progress(f"replay {request.id}: {self.matched} messages match, on {len(days)} days")
+        for day, shards in days.items() if not request.dry_run else ():
             self._tell("RUNNING")
-            self.done += send(chosen.where(F.col("day") == F.lit(day)), self._service, asked, len(shards))
-            progress(f"replay {asked.id}: {day} is done, {self.done.sent} of {self.matched} sent")
+            self.done += send(rows.where(F.col("day") == F.lit(day)), self._service, request, len(shards))
+            progress(f"replay {request.id}: {day} is done, {self.done.sent} of {self.matched} sent")
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -173,19 +175,19 @@ class ReplayJob:
             progress(f"the service was not told of the failure: {error}")
 
     def _tell(self, state: str, error: str | None = None) -> None:
-        told = {"state": state, "matched": self.matched, "sent": self.done.sent}
-        body = {**told, "error": error and error[:_MAX_ERROR_CHARS]}
-        self._service.ask("PATCH", f"/v1/replays/{self._asked.id}", body)
+        progress_fields = {"state": state, "matched": self.matched, "sent": self.done.sent}
+        body = {**progress_fields, "error": error and error[:_MAX_ERROR_CHARS]}
+        self._service.ask("PATCH", f"/v1/replays/{self._request.id}", body)
 
 
-def find(service: Service, options: argparse.Namespace) -> Asked:
+def find(service: Service, options: argparse.Namespace) -> ReplayRequest:
     """The replay that was named, or a new one. Raises Refused, Unreachable."""
     if options.replay:
-        return asked_of(service.ask("GET", f"/v1/replays/{options.replay}"))
+        return request_of(service.ask("GET", f"/v1/replays/{options.replay}"))
     times = {"from": _text(options.begin), "to": _text(options.end)}
-    chosen = {name: value for name in SELECTION if (value := getattr(options, name)) is not None}
-    body = {**times, **chosen, "dry_run": options.dry_run, "start": False}
-    return asked_of(service.ask("POST", f"/v1/topics/{options.topic}/replays", body))
+    selection = {name: value for name in SELECTION if (value := getattr(options, name)) is not None}
+    body = {**times, **selection, "dry_run": options.dry_run, "start": False}
+    return request_of(service.ask("POST", f"/v1/topics/{options.topic}/replays", body))
 
 
 def _text(moment: datetime) -> str:
@@ -195,29 +197,29 @@ def _text(moment: datetime) -> str:
 def run(options: argparse.Namespace, service: Service) -> int:
     """Do the job; its exit code."""
     try:
-        asked = find(service, options)
+        request = find(service, options)
     except Refused as error:
         if error.status in RETRYABLE:
             raise
         print(error, file=sys.stderr)
         return BAD_ARGUMENTS
     began = time.monotonic()
-    if asked.state == "DONE":
-        progress(f"replay {asked.id} was done before: nothing is sent")
-        code, told = DONE, {"state": "DONE"}
+    if request.state == "DONE":
+        progress(f"replay {request.id} was done before: nothing is sent")
+        code, report = DONE, {"state": "DONE"}
     else:
         with job.spark("replay", options) as start:
-            code, told = _run(start(), options, service, asked)
+            code, report = _run(start(), options, service, request)
     seconds = round(time.monotonic() - began, 1)
-    summary("replay", replay=asked.id, dry_run=asked.dry_run, **told, seconds=seconds)
+    summary("replay", replay=request.id, dry_run=request.dry_run, **report, seconds=seconds)
     return code
 
 
 def _run(
-    spark: SparkSession, options: argparse.Namespace, service: Service, asked: Asked
+    spark: SparkSession, options: argparse.Namespace, service: Service, request: ReplayRequest
 ) -> tuple[int, dict[str, Any]]:
     replay = ReplayJob(
-        spark=spark, bucket=bucket_of(options.bucket, options.folder), service=service, asked=asked
+        spark=spark, bucket=bucket_of(options.bucket, options.folder), service=service, request=request
     )
     why = None
     try:
@@ -225,7 +227,7 @@ def _run(
     except Exception as error:  # noqa: BLE001
         code, why = FAILED, sentence(error)
         replay.fail(why)
-        print(f"The replay failed: {why}\nRun it again: --replay {asked.id}", file=sys.stderr)
-    counted = {"matched": replay.matched, "sent": replay.done.sent, "sent_before": replay.done.before}
-    told = {"state": "DONE" if code == DONE else "FAILED", **counted, "refused": dict(replay.done.refused)}
-    return code, told | ({"error": why} if why else {})
+        print(f"The replay failed: {why}\nRun it again: --replay {request.id}", file=sys.stderr)
+    totals = {"matched": replay.matched, "sent": replay.done.sent, "sent_before": replay.done.before}
+    report = {"state": "DONE" if code == DONE else "FAILED", **totals, "refused": dict(replay.done.refused)}
+    return code, report | ({"error": why} if why else {})

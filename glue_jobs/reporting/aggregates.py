@@ -50,12 +50,12 @@ def by_hour(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
 
 
 def _moved(messages: DataFrame, deliveries: DataFrame, when: str) -> DataFrame:
-    accepted = messages.select(*_MESSAGE, "accepted_at")
-    tried = attempts(deliveries).join(accepted, list(_MESSAGE), "left")
+    arrivals = messages.select(*_MESSAGE, "accepted_at")
+    tries = attempts(deliveries).join(arrivals, list(_MESSAGE), "left")
     latency = F.when(F.col("outcome") == "SUCCESS", _ms(ended()) - _ms(F.col("accepted_at")))
     ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
-    found = (
-        tried.withColumn("latency", latency)
+    rows = (
+        tries.withColumn("latency", latency)
         .groupBy(*_PAIR, when)
         .agg(
             F.count("*").alias("attempts"),
@@ -68,8 +68,8 @@ def _moved(messages: DataFrame, deliveries: DataFrame, when: str) -> DataFrame:
         )
     )
     percentiles = [F.col("ranks")[n].alias(f"latency_{name}_ms") for n, name in enumerate(_PERCENTILES)]
-    plain = [name for name in found.columns if name not in ("ranks", "latency_max_ms")]
-    return found.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, when)
+    plain = [name for name in rows.columns if name not in ("ranks", "latency_max_ms")]
+    return rows.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, when)
 
 
 _OUTCOMES = {"delivered": "SUCCESS", "retried": "RETRY", "lapsed": "LAPSED", "dead_letters": "DEAD"}
@@ -102,12 +102,12 @@ shard. PASSED_OVER: before it and not tried: its filter does not want it, it exp
 def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """For each message and each group that was seen to try something of its topic: `topic`, `group`, `accepted_at`,
     `ended_at` (null: not yet) and `fate`."""
-    tried = attempts(deliveries)
+    tries = attempts(deliveries)
     over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), ended())
-    ends = tried.groupBy("group", *_MESSAGE).agg(
+    ends = tries.groupBy("group", *_MESSAGE).agg(
         F.min(over).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
     )
-    frontier = tried.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
+    frontier = tries.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
     groups = deliveries.select("group", "topic", "topic_uid").distinct()
     fate = (
         F.when(F.col("is_delivered"), DELIVERED)

@@ -89,22 +89,22 @@ def bars(labels: Sequence[str], series: Series, title: str) -> str:
     """One bar for each label."""
     axis, step = counted(series.values), _plot_width() / max(1, len(labels))
     width = max(1.0, min(40.0, step - _GAP))
-    drawn = []
+    rects = []
     for n, (label, value) in enumerate(zip(labels, series.values, strict=True)):
         if value:
             x, y = _LEFT + step * (n + 0.5) - width / 2, axis.y(value)
-            told = escape(f"{label}: {number(value)} {series.name}")
+            hint = escape(f"{label}: {number(value)} {series.name}")
             bar = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{axis.y(0) - y:.1f}"'
-            drawn.append(f'<rect class="{series.colour}" {bar} rx="2"><title>{told}</title></rect>')
-    return _chart(title, _frame(labels, axis, step) + "".join(drawn))
+            rects.append(f'<rect class="{series.colour}" {bar} rx="2"><title>{hint}</title></rect>')
+    return _chart(title, _frame(labels, axis, step) + "".join(rects))
 
 
 def lines(labels: Sequence[str], several: Sequence[Series], axis: Axis, title: str, every: int = 0) -> str:
     """One line for each series, named at its end; a single one is filled down to zero. `every` so many labels, the
     first included, one is shown (0: as many as fit)."""
     step = _plot_width() / max(1, len(labels))
-    drawn = "".join(_line(labels, series, step, axis, area=len(several) == 1) for series in several)
-    return _chart(title, _frame(labels, axis, step, every) + drawn + _names(several, axis))
+    svg = "".join(_line(labels, series, step, axis, area=len(several) == 1) for series in several)
+    return _chart(title, _frame(labels, axis, step, every) + svg + _names(several, axis))
 
 
 def _line(labels: Sequence[str], series: Series, step: float, axis: Axis, *, area: bool) -> str:
@@ -128,12 +128,12 @@ def _line(labels: Sequence[str], series: Series, step: float, axis: Axis, *, are
 def _names(several: Sequence[Series], axis: Axis) -> str:
     """Names beside the last points, pushed apart where they would meet."""
     ends = [(axis.y(last), s) for s in several if (last := _last(s)) is not None]
-    drawn, free = "", float(HEIGHT)
+    svg, free = "", float(HEIGHT)
     for y, series in sorted(ends, key=lambda end: -end[0]):
         free = min(y + 4, free)
-        drawn += f'<text class="name" x="{WIDTH - _RIGHT + 6}" y="{free:.1f}">{escape(series.name)}</text>'
+        svg += f'<text class="name" x="{WIDTH - _RIGHT + 6}" y="{free:.1f}">{escape(series.name)}</text>'
         free -= 12
-    return drawn
+    return svg
 
 
 def _last(series: Series) -> float | None:
@@ -141,16 +141,16 @@ def _last(series: Series) -> float | None:
 
 
 def _frame(labels: Sequence[str], axis: Axis, step: float, every: int = 0) -> str:
-    drawn = ""
+    svg = ""
     for value in axis.marks:
         y = axis.y(value)
-        drawn += f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        svg += f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         at = f'x="{_LEFT - 6}" y="{y + 3.5:.1f}"'
-        drawn += f'<text class="tick" {at} text-anchor="end">{axis.word(value)}</text>'
+        svg += f'<text class="tick" {at} text-anchor="end">{axis.word(value)}</text>'
     for n in range(0, len(labels), every or max(1, math.ceil(len(labels) / _LABELS))):
         at = f'x="{_LEFT + step * (n + 0.5):.1f}" y="{HEIGHT - 6}"'
-        drawn += f'<text class="tick" {at} text-anchor="middle">{escape(labels[n])}</text>'
-    return drawn
+        svg += f'<text class="tick" {at} text-anchor="middle">{escape(labels[n])}</text>'
+    return svg
 
 
 def _chart(title: str, inner: str) -> str:

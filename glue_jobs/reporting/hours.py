@@ -38,9 +38,9 @@ def name_of(topic: str, day: date) -> str:
 def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     """By `topic`, `group`, `state` and `hour` (how many after `begin`): by how many messages more (or fewer) are in the
     state at that hour than an hour before; at the first, than nothing. States are those of `as_of`."""
-    accepted = messages.where(F.col("accepted_at") <= F.lit(end)).select(*_MESSAGE, "accepted_at")
-    tried = attempts(deliveries).where(F.col("started_at") <= F.lit(end)).join(accepted, [*_MESSAGE])
-    events = _waiting(accepted, tried).unionByName(_tried(tried))
+    arrivals = messages.where(F.col("accepted_at") <= F.lit(end)).select(*_MESSAGE, "accepted_at")
+    tries = attempts(deliveries).where(F.col("started_at") <= F.lit(end)).join(arrivals, [*_MESSAGE])
+    events = _waiting(arrivals, tries).unionByName(_tried(tries))
     after_us = F.unix_micros("at") - F.unix_micros(F.lit(begin))
     hour = F.greatest(F.ceil(after_us / _HOUR_US), F.lit(0))
     moves = events.where("state is not null and at is not null").withColumn("hour", hour)
@@ -48,21 +48,23 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     return within.groupBy("topic", "group", "state", "hour").agg(F.sum("step").alias("step"))
 
 
-def _waiting(accepted: DataFrame, tried: DataFrame) -> DataFrame:
+def _waiting(arrivals: DataFrame, tries: DataFrame) -> DataFrame:
     """From its acceptance until its first attempt, or until somebody came past it."""
-    first = tried.groupBy("group", *_MESSAGE).agg(F.min("started_at").alias("first"))
-    groups = tried.select("group", "topic", "topic_uid").distinct()
+    first = tries.groupBy("group", *_MESSAGE).agg(F.min("started_at").alias("first"))
+    groups = tries.select("group", "topic", "topic_uid").distinct()
     behind = Window.partitionBy(*_GROUP).orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, 0)
-    each = accepted.join(groups, ["topic", "topic_uid"]).join(first, ["group", *_MESSAGE], "left")
-    left = each.withColumn("left", F.coalesce("first", F.min("first").over(behind)))
+    each = arrivals.join(groups, ["topic", "topic_uid"]).join(first, ["group", *_MESSAGE], "left")
+    departures = each.withColumn("left", F.coalesce("first", F.min("first").over(behind)))
     until = F.when(F.col("left").isNotNull(), F.greatest("accepted_at", "left"))  # clocks differ
-    return _exploded(left.withColumn("until", until), ("waiting", "accepted_at", 1), ("waiting", "until", -1))
+    return _exploded(
+        departures.withColumn("until", until), ("waiting", "accepted_at", 1), ("waiting", "until", -1)
+    )
 
 
-def _tried(tried: DataFrame) -> DataFrame:
+def _tried(tries: DataFrame) -> DataFrame:
     """In flight while an attempt lasts, and then what it came to, until the next one."""
     order = Window.partitionBy("group", *_MESSAGE).orderBy("started_at", "attempt")
-    following = tried.withColumn("next", F.lead("started_at").over(order))
+    following = tries.withColumn("next", F.lead("started_at").over(order))
     over = following.withColumn("over", F.least(ended(), "next"))
     became = F.when(F.col("outcome") == "DEAD", "dead").when(F.col("outcome") != "SUCCESS", "retrying")
     return _exploded(

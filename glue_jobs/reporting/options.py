@@ -17,11 +17,11 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     parser.add_argument("--to", dest="last", type=arguments.day, help="the last day (the last one archived)")
     parser.add_argument("--topic", help="tell of this topic only")
     access.add_options(parser)
-    chosen = arguments.parse(parser, argv)
-    access.check_url(parser, chosen)
-    if chosen.first and chosen.last and chosen.first > chosen.last:
+    choices = arguments.parse(parser, argv)
+    access.check_url(parser, choices)
+    if choices.first and choices.last and choices.first > choices.last:
         parser.error("--from is later than --to.")
-    return chosen
+    return choices
 
 
 def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -27,7 +27,7 @@ _MOST_POINTS = 168  # hours of a week; beyond, the last hour of each day
 
 
 @dataclass(frozen=True)
-class Told:
+class Report:
     """The rows of a report's tables; `gaps` says in sentences what the archive lacks of these days."""
 
     first: date
@@ -93,8 +93,15 @@ class _Group:
     @property
     def rank(self) -> tuple[Any, ...]:
         """The worst first: by dead letters, what is left over, failed attempts."""
-        failed = self.sum("attempts") - self.sum("delivered")
-        return (self.is_healthy, -self.sum("dead_letters"), -self.open, -failed, self.topic, self.group)
+        failure_count = self.sum("attempts") - self.sum("delivered")
+        return (
+            self.is_healthy,
+            -self.sum("dead_letters"),
+            -self.open,
+            -failure_count,
+            self.topic,
+            self.group,
+        )
 
 
 def is_short(first: date, last: date) -> bool:
@@ -102,16 +109,16 @@ def is_short(first: date, last: date) -> bool:
     return (last - first).days + 1 < _FEW_DAYS
 
 
-def page(told: Told) -> str:
+def page(report: Report) -> str:
     """The whole document."""
-    groups = sorted(_groups(told), key=lambda group: group.rank)
-    title = f"Headrace, {_span(told)}"
+    groups = sorted(_groups(report), key=lambda group: group.rank)
+    title = f"Headrace, {_span(report)}"
     parts = [
-        f"<h1>Headrace <span>{escape(_span(told))}</span></h1>",
-        "".join(f'<p class="gap">{escape(gap)}</p>' for gap in told.gaps),
-        _tiles(told, groups),
-        _overview(told, groups),
-        *(_section(told, group) for group in groups[:MOST_PAIRS] if group.daily or group.backlog),
+        f"<h1>Headrace <span>{escape(_span(report))}</span></h1>",
+        "".join(f'<p class="gap">{escape(gap)}</p>' for gap in report.gaps),
+        _tiles(report, groups),
+        _overview(report, groups),
+        *(_section(report, group) for group in groups[:MOST_PAIRS] if group.daily or group.backlog),
         _rest(groups),
         _NOTES,
     ]
@@ -123,24 +130,24 @@ def page(told: Told) -> str:
     )
 
 
-def _span(told: Told) -> str:
-    return str(told.first) if told.first == told.last else f"{told.first} to {told.last}"
+def _span(report: Report) -> str:
+    return str(report.first) if report.first == report.last else f"{report.first} to {report.last}"
 
 
-def _groups(told: Told) -> list[_Group]:
+def _groups(report: Report) -> list[_Group]:
     daily: defaultdict[Pair, dict[date, Row]] = defaultdict(dict)
     failures: defaultdict[Pair, list[Row]] = defaultdict(list)
     backlog: defaultdict[Pair, list[Row]] = defaultdict(list)
-    for row in told.daily:
+    for row in report.daily:
         daily[row["topic"], row["group"]][row["day"]] = row
-    for row in told.failures:
+    for row in report.failures:
         failures[row["topic"], row["group"]].append(row)
-    for row in told.backlog:
+    for row in report.backlog:
         backlog[row["topic"], row["group"]].append(row)
-    explained = {(row["topic"], row["group"]): row for row in told.explained}
-    standing = {(each.topic, each.group): each for each in told.standing}
+    fates = {(row["topic"], row["group"]): row for row in report.explained}
+    standing = {(each.topic, each.group): each for each in report.standing}
     hourly: defaultdict[Pair, dict[date, Row]] = defaultdict(dict)
-    for row in told.hourly:
+    for row in report.hourly:
         hourly[row["topic"], row["group"]][row["hour"]] = row
     return [
         _Group(
@@ -150,21 +157,21 @@ def _groups(told: Told) -> list[_Group]:
             hourly=hourly[pair],
             failures=failures[pair],
             backlog=backlog[pair],
-            explained=explained.get(pair, {}),
+            explained=fates.get(pair, {}),
             standing=standing.get(pair),
         )
-        for pair in {**daily, **backlog, **explained, **standing}
+        for pair in {**daily, **backlog, **fates, **standing}
     ]
 
 
-def _tiles(told: Told, groups: Sequence[_Group]) -> str:
-    attempts, delivered = (sum(g.sum(name) for g in groups) for name in ("attempts", "delivered"))
+def _tiles(report: Report, groups: Sequence[_Group]) -> str:
+    attempts, delivered_count = (sum(g.sum(name) for g in groups) for name in ("attempts", "delivered"))
     dead = sum(g.sum("dead_letters") for g in groups)
     worst = max((p for g in groups if (p := g.worst("latency_p99_ms")) is not None), default=None)
     tiles = [
-        ("accepted", number(sum(row["accepted"] for row in told.volumes)), ""),
-        ("delivered", number(delivered), ""),
-        ("attempts per success", f"{attempts / delivered:.2f}" if delivered else "-", ""),
+        ("accepted", number(sum(row["accepted"] for row in report.volumes)), ""),
+        ("delivered", number(delivered_count), ""),
+        ("attempts per success", f"{attempts / delivered_count:.2f}" if delivered_count else "-", ""),
         ("dead letters", number(dead), "bad" if dead else ""),
         ("left over at the end", number(sum(g.open for g in groups)), ""),
         ("slowest group's p99", duration(worst), ""),
@@ -176,14 +183,14 @@ def _tiles(told: Told, groups: Sequence[_Group]) -> str:
     )
 
 
-def _overview(told: Told, groups: Sequence[_Group]) -> str:
-    accepted: defaultdict[str, int] = defaultdict(int)
-    for row in told.volumes:
-        accepted[row["topic"]] += row["accepted"]
+def _overview(report: Report, groups: Sequence[_Group]) -> str:
+    acceptances: defaultdict[str, int] = defaultdict(int)
+    for row in report.volumes:
+        acceptances[row["topic"]] += row["accepted"]
     rows = [
         (
             *(escape(name) for name in (g.topic, g.group)),
-            number(accepted[g.topic]),
+            number(acceptances[g.topic]),
             *(number(g.explained.get(fate)) for fate in FATES),
             number(g.sum("attempts")),
             *(duration(g.worst(f"latency_{p}_ms")) for p in ("p50", "p99")),
@@ -191,9 +198,9 @@ def _overview(told: Told, groups: Sequence[_Group]) -> str:
         )
         for g in groups[:MOST_PAIRS]
     ]
-    alone = sorted(accepted.keys() - {g.topic for g in groups})
+    alone = sorted(acceptances.keys() - {g.topic for g in groups})
     rest = ["-"] * (len(_HEADS) - 3)
-    rows += [(escape(topic), "no group", number(accepted[topic]), *rest) for topic in alone[:MOST_PAIRS]]
+    rows += [(escape(topic), "no group", number(acceptances[topic]), *rest) for topic in alone[:MOST_PAIRS]]
     return _table(_HEADS, rows, texts=2)
 
 
@@ -218,12 +225,12 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> s
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _section(told: Told, group: _Group) -> str:
-    unit, known = ("an hour", group.hourly) if told.is_short else ("a day", group.daily)
-    labels = [_moment(moment, isinstance(moment, datetime)) for moment in told.moments]
+def _section(report: Report, group: _Group) -> str:
+    unit, readings = ("an hour", group.hourly) if report.is_short else ("a day", group.daily)
+    labels = [_moment(moment, isinstance(moment, datetime)) for moment in report.moments]
 
     def by_time(name: str) -> list[float | None]:
-        return [known[moment][name] if moment in known else None for moment in told.moments]
+        return [readings[moment][name] if moment in readings else None for moment in report.moments]
 
     ranks = [Series(p, colour, by_time(f"latency_{p}_ms")) for p, colour in _RANKS]
     charts = [
@@ -241,8 +248,8 @@ def _section(told: Told, group: _Group) -> str:
         _reasons(group),
     ]
     title = f"{escape(group.topic)} <span>to</span> {escape(group.group)}"
-    opened = "" if group.is_healthy else " open"
-    return f'<details{opened}><summary><h2>{title}</h2></summary><div class="charts">{"".join(charts)}</div></details>'
+    state = "" if group.is_healthy else " open"
+    return f'<details{state}><summary><h2>{title}</h2></summary><div class="charts">{"".join(charts)}</div></details>'
 
 
 def _waiting(group: _Group) -> str:
@@ -270,12 +277,12 @@ def _reasons(group: _Group) -> str:
         return ""
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in most[_MOST_REASONS:])
-    shown = most[:_MOST_REASONS] + ([("other reasons", rest)] if rest else [])
-    highest = max(count for _, count in shown)
+    rows_shown = most[:_MOST_REASONS] + ([("other reasons", rest)] if rest else [])
+    highest = max(count for _, count in rows_shown)
     items = "".join(
         f"<li><span>{escape(reason)}</span>"
         f'<i style="width:{100 * count / highest:.1f}%"></i><b>{number(count)}</b></li>'
-        for reason, count in shown
+        for reason, count in rows_shown
     )
     return (
         f'<figure><figcaption>Failed attempts by reason</figcaption><ol class="reasons">{items}</ol></figure>'

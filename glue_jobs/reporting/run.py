@@ -19,7 +19,7 @@ from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
 from glue_jobs.reporting import aggregates, hours
-from glue_jobs.reporting.page import Told, is_short, page
+from glue_jobs.reporting.page import Report, is_short, page
 from glue_jobs.reporting.standing import Standing, groups
 from glue_jobs.reporting.tables import rows_of, write
 
@@ -45,13 +45,13 @@ class Span:
         return datetime.combine(self.last, datetime.min.time(), UTC) + timedelta(days=1)
 
 
-def span_of(given: argparse.Namespace, archived: Sequence[str]) -> Span | None:
+def span_of(arguments: argparse.Namespace, days: Sequence[str]) -> Span | None:
     """The days to tell of: those that were asked for, else the last seven of the archive; None where it is empty."""
-    if not archived:
+    if not days:
         return None
-    oldest, newest = (date.fromisoformat(day) for day in (min(archived), max(archived)))
-    last = given.last or newest
-    first = given.first or min(last, max(last - timedelta(days=_DAYS - 1), oldest))
+    oldest, newest = (date.fromisoformat(day) for day in (min(days), max(days)))
+    last = arguments.last or newest
+    first = arguments.first or min(last, max(last - timedelta(days=_DAYS - 1), oldest))
     return Span(first, last)
 
 
@@ -80,16 +80,18 @@ def known_until(manifests: Sequence[Manifest], span: Span) -> datetime:
 def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
     """What the archive lacks of the days, in sentences."""
     complete = {manifest.day: manifest.complete for manifest in manifests}
-    told = []
+    sentences = []
     for n in range((span.last - span.first).days + 1):
         day = (span.first + timedelta(days=n)).isoformat()
         if day not in complete:
-            told.append(f"{day} is not archived.")
+            sentences.append(f"{day} is not archived.")
         elif not complete[day]:
-            told.append(f"The archive of {day} is not complete: see its manifest.")
-    if len(told) > _MOST_GAPS:
-        told[_MOST_GAPS:] = [f"And {len(told) - _MOST_GAPS} more days are not or not wholly archived."]
-    return told
+            sentences.append(f"The archive of {day} is not complete: see its manifest.")
+    if len(sentences) > _MOST_GAPS:
+        sentences[_MOST_GAPS:] = [
+            f"And {len(sentences) - _MOST_GAPS} more days are not or not wholly archived."
+        ]
+    return sentences
 
 
 def notes(manifests: Sequence[Manifest]) -> list[str]:
@@ -129,7 +131,7 @@ class ReportJob:
         lacking = gaps(manifests, self._span)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
         sentences = [*lacking, *notes(manifests), *asked]
-        told = Told(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
+        told = Report(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
 
@@ -138,14 +140,14 @@ class ReportJob:
         begin, end = self._span.begin, known_until(manifests, self._span)
         if end - begin > timedelta(days=hours.MOST_DAYS):
             return
-        found = rows_of(hours.steps(messages, deliveries, begin, end))
+        rows = rows_of(hours.steps(messages, deliveries, begin, end))
         first = max(self._span.first - _LOOK_BACK, date.fromisoformat(manifests[0].day))
         last = self._span.last.isoformat()
         whole = {m.day for m in manifests if m.complete and (m.until_hour == 24 or m.day == last)}
-        written = hours.write(
-            self._bucket, hours.counts(found, (end - begin) // timedelta(hours=1)), begin, end, first, whole
+        count = hours.write(
+            self._bucket, hours.counts(rows, (end - begin) // timedelta(hours=1)), begin, end, first, whole
         )
-        progress(f"report: as they were at each hour, {written} texts")
+        progress(f"report: as they were at each hour, {count} texts")
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:

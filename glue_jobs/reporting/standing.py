@@ -26,12 +26,12 @@ class Standing:
     oldest_age_seconds: float | None
 
 
-def groups(chosen: argparse.Namespace) -> tuple[list[Standing], str | None]:
+def groups(arguments: argparse.Namespace) -> tuple[list[Standing], str | None]:
     """Every group of the topics in question; and, where the service could not be asked, why not."""
-    if not access.has_token(chosen):
+    if not access.has_token(arguments):
         return [], "there is no token (HEADRACE_TOKEN, HEADRACE_DATA or --token-secret)"
     try:
-        return list(_groups(access.service(chosen), chosen.topic)), None
+        return list(_groups(access.service(arguments), arguments.topic)), None
     except Exception as error:  # noqa: BLE001
         return [], sentence(error)
 

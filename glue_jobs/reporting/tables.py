@@ -18,8 +18,8 @@ from glue_jobs.common.bucket import Bucket
 def write(spark: SparkSession, bucket: Bucket, place: str, frame: DataFrame) -> list[dict[str, Any]]:
     """Store a table as Parquet (a folder) and as CSV; its rows, whose times are naive and in UTC."""
     frame.coalesce(1).write.mode("overwrite").parquet(bucket.uri(place))
-    stored = spark.read.schema(frame.schema).parquet(bucket.uri(place))
-    rows = rows_of(stored)
+    copy = spark.read.schema(frame.schema).parquet(bucket.uri(place))
+    rows = rows_of(copy)
     bucket.write(f"{place}.csv", as_csv(rows, frame.columns))
     return rows
 
@@ -53,5 +53,5 @@ def as_text(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     """Rows in columns, with a head."""
     lines = [names, *(["-" if row[name] is None else str(row[name]) for name in names] for row in rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(names))]
-    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+    texts = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in texts)

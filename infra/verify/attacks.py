@@ -125,8 +125,8 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
         ("an admin of a group", mine, "POST", f"{a}/replays", span),
     ):  # fmt: skip
         notes.refused(f"{who}: {method} {path}", scene.call(method, path, body, token), {403})
-    made = scene.call("POST", f"{b}/transactions", {"message": {"body": 1}}).json or {}
-    foreign = scene.call("GET", f"/v1/transactions/{made.get('transaction_id')}", token=producer)
+    transaction = scene.call("POST", f"{b}/transactions", {"message": {"body": 1}}).json or {}
+    foreign = scene.call("GET", f"/v1/transactions/{transaction.get('transaction_id')}", token=producer)
     unknown = scene.call("GET", "/v1/transactions/none", token=producer)
     same = (foreign.status, (foreign.json or {}).get("code")) == (
         unknown.status,
@@ -140,14 +140,14 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
 def forgeries(scene: Scene, notes: Notes) -> None:
     """Receipts and page tokens are signed."""
     group = f"/v1/topics/{scene.topic}/groups/mine"
-    received = (scene.call("POST", f"{group}/receive", {"wait_seconds": 5}).json or {}).get("messages") or [
+    messages = (scene.call("POST", f"{group}/receive", {"wait_seconds": 5}).json or {}).get("messages") or [
         {}
     ]
-    receipt = received[0].get("receipt", "")
-    changed = receipt[:5] + ("A" if receipt[5:6] != "A" else "B") + receipt[6:]
+    receipt = messages[0].get("receipt", "")
+    forgery = receipt[:5] + ("A" if receipt[5:6] != "A" else "B") + receipt[6:]
     other = f"/v1/topics/{scene.topic}/groups/other"
     for name, path, text in (
-        ("a changed receipt", group, changed),
+        ("a changed receipt", group, forgery),
         ("another group's receipt", other, receipt),
     ):
         [result] = (scene.call("POST", f"{path}/ack", {"receipts": [text]}).json or {}).get("results") or [{}]
@@ -167,8 +167,8 @@ def what_is_sent(scene: Scene, notes: Notes) -> None:
     for name, raw in _DAMAGED.items():
         notes.refused(name, scene.call("POST", f"{path}/messages", raw), {400})
     for name in _RESERVED:
-        sent = scene.call("POST", f"{path}/messages", {"body": 1, "headers": {name: "x"}})
-        notes.refused(f"a message with the header {name}", sent, {422})
+        answer = scene.call("POST", f"{path}/messages", {"body": 1, "headers": {name: "x"}})
+        notes.refused(f"a message with the header {name}", answer, {422})
 
 
 def what_is_answered(scene: Scene, notes: Notes) -> None:
@@ -185,8 +185,12 @@ def the_console(scene: Scene, notes: Notes) -> None:
     """Forms of other sites do nothing, links sign in once, cookies stay where they are."""
     url = (scene.call("POST", "/v1/sign-in-links", {}).json or {}).get("url", "")
     link = "/console/sign-in?" + url.partition("?")[2]
-    led = scene.call("GET", link, token="", headers=[("Sec-Fetch-Site", "cross-site")])
-    notes.expect("a stranger's link signs nobody in", "set-cookie" not in led.headers, str(led.status))
+    answer_to_link = scene.call("GET", link, token="", headers=[("Sec-Fetch-Site", "cross-site")])
+    notes.expect(
+        "a stranger's link signs nobody in",
+        "set-cookie" not in answer_to_link.headers,
+        str(answer_to_link.status),
+    )
     first, second = scene.call("GET", link, token=""), scene.call("GET", link, token="")
     cookie = first.headers.get("set-cookie", "")
     attributes = {"HttpOnly", "SameSite=Strict", *(("Secure",) if scene.stage.is_tls else ())}
@@ -209,13 +213,13 @@ def the_console(scene: Scene, notes: Notes) -> None:
 
 def how_often(scene: Scene, notes: Notes) -> None:
     """A token's `rate_limit` holds over all processes, and it makes no other token."""
-    limited, _ = scene.made("produce", "admin", rate_limit=5)
+    limited_token, _ = scene.made("produce", "admin", rate_limit=5)
     body = {"name": "verify-stage", "scopes": ["produce"], "rate_limit": 5}
     notes.refused(
-        "a token with a limit makes another", scene.call("POST", "/v1/tokens", body, limited), {403}
+        "a token with a limit makes another", scene.call("POST", "/v1/tokens", body, limited_token), {403}
     )
     began = time.monotonic()
-    statuses = [scene.call("GET", "/v1/ladders/jmq", token=limited).status for _ in range(60)]
+    statuses = [scene.call("GET", "/v1/ladders/jmq", token=limited_token).status for _ in range(60)]
     most = 5 * (time.monotonic() - began + 2)
     notes.expect(
         "60 calls with a limit of 5 a second",

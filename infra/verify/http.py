@@ -56,8 +56,8 @@ class Stage:
     ) -> Answer:
         """One request; a `body` of bytes goes out as it is. Raises Unreachable."""
         raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        sent = [("Host", self._host), ("Content-Length", str(len(raw or b"")))]
-        sent += [("Authorization", f"Bearer {token}")] if token else []
+        own_headers = [("Host", self._host), ("Content-Length", str(len(raw or b"")))]
+        own_headers += [("Authorization", f"Bearer {token}")] if token else []
         kinds = (
             []
             if any(name == "Content-Type" for name, _ in headers)
@@ -67,12 +67,12 @@ class Stage:
         connection = kind(self._host, timeout=_SECONDS)
         try:
             connection.putrequest(method, self._prefix + path, skip_host=True, skip_accept_encoding=True)
-            for name, value in (*sent, *kinds, *headers):
+            for name, value in (*own_headers, *kinds, *headers):
                 connection.putheader(name, value)
             connection.endheaders(raw)
             response = connection.getresponse()
-            named = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, named, response.read())
+            answer_headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, answer_headers, response.read())
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{self._host} does not answer: {error}") from error
         finally:

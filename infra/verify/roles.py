@@ -35,12 +35,14 @@ def verify(aws: Aws, prefix: str, notes: Notes) -> None:
     for function in _TALKERS:
         for theft, action, partition in _THEFTS:
             keys = {"dynamodb:LeadingKeys": [partition]}
-            allowed = _allows(aws, roles[function], action, table, keys)
-            notes.expect(f"{function} does not {theft}", not allowed, "IAM allows it")
+            is_allowed = _allows(aws, roles[function], action, table, keys)
+            notes.expect(f"{function} does not {theft}", not is_allowed, "IAM allows it")
     for function, role in roles.items():
         for kind, openers in _OPENERS.items():
-            allowed = _opens(aws, role, prefix, kind)
-            notes.expect(f"{function} and {kind}s", allowed == (function in openers), f"decrypts: {allowed}")
+            is_allowed = _opens(aws, role, prefix, kind)
+            notes.expect(
+                f"{function} and {kind}s", is_allowed == (function in openers), f"decrypts: {is_allowed}"
+            )
     _no_plain_secret(aws, prefix, notes)
 
 

@@ -123,9 +123,11 @@ class Flow:
 
     def replay(self, replay_id: str) -> tuple[int, dict[str, Any]]:
         """Run a replay's job; its exit code, and the replay afterwards."""
-        asked = replay.asked_of(self.ask("GET", f"/v1/replays/{replay_id}"))
+        asked = replay.request_of(self.ask("GET", f"/v1/replays/{replay_id}"))
         code = (
-            replay.ReplayJob(spark=self._spark, bucket=self.bucket, service=self._service, asked=asked).run()
+            replay.ReplayJob(
+                spark=self._spark, bucket=self.bucket, service=self._service, request=asked
+            ).run()
             if asked.state != "DONE"
             else 0
         )

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from glue_jobs.archiving.completeness import Proved, begin, gaps
+from glue_jobs.archiving.completeness import Proof, begin, gaps
 from glue_jobs.common.manifest import Manifest, Shard
 from glue_jobs.common.ranges import Ranges
 
 KEY = "shop:t1/0"
-NOTHING = Proved({}, {})
+NOTHING = Proof({}, {})
 
 
 def day(*ranges: tuple[int, int], missing: Ranges = (), start: int = 0) -> Manifest:
@@ -21,7 +21,7 @@ def day(*ranges: tuple[int, int], missing: Ranges = (), start: int = 0) -> Manif
 
 
 def test_a_day_adds_to_what_is_proved_and_takes_nothing_away() -> None:
-    proved = NOTHING.with_day(day((0, 4)), asked=True).with_day(day((5, 9), (12, 14)), asked=True)
+    proved = NOTHING.with_day(day((0, 4)), was_asked=True).with_day(day((5, 9), (12, 14)), was_asked=True)
     assert proved.ranges == {KEY: ((0, 9), (12, 14))}
 
 
@@ -33,14 +33,14 @@ def test_what_is_missing_is_lost_only_where_the_table_was_asked(asked: bool, los
 
 
 def test_what_was_lost_stays_lost_until_a_day_has_it() -> None:
-    lost = NOTHING.with_day(day((0, 4), missing=((5, 6),)), asked=True)
-    assert lost.with_day(day((8, 9)), asked=True).lost == {KEY: ((5, 6),)}
-    again = lost.with_day(day((6, 6)), asked=True)
+    lost = NOTHING.with_day(day((0, 4), missing=((5, 6),)), was_asked=True)
+    assert lost.with_day(day((8, 9)), was_asked=True).lost == {KEY: ((5, 6),)}
+    again = lost.with_day(day((6, 6)), was_asked=True)
     assert (again.lost, again.ranges) == ({KEY: ((5, 5),)}, {KEY: ((0, 4), (6, 6))})
 
 
 def test_a_day_begins_behind_what_is_proved_and_never_behind_its_own_first() -> None:
-    proved = Proved({KEY: ((0, 4), (6, 9))}, {})
+    proved = Proof({KEY: ((0, 4), (6, 9))}, {})
     assert begin(KEY, ((20, 25),), proved, None) == 10
     assert begin(KEY, ((8, 25),), proved, None) == 8
     assert begin(KEY, ((3, 9),), NOTHING, None) == 0
@@ -52,7 +52,7 @@ def test_a_day_begins_behind_what_is_proved_and_never_behind_its_own_first() -> 
 def test_a_day_lacks_what_is_between_its_rows_and_behind_where_it_begins() -> None:
     ranges = {KEY: ((12, 14), (18, 19))}
     assert gaps(ranges, {KEY: 10}, NOTHING, None) == {KEY: ((10, 11), (15, 17))}
-    proved = Proved({KEY: ((0, 10), (16, 16))}, {})
+    proved = Proof({KEY: ((0, 10), (16, 16))}, {})
     assert gaps(ranges, {KEY: 10}, proved, None) == {KEY: ((11, 11), (15, 15), (17, 17))}
     assert gaps({KEY: ((10, 19),)}, {KEY: 10}, NOTHING, None) == {}
 

@@ -22,7 +22,7 @@ from glue_jobs.common.failures import sentence
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import Service, Unreachable
 from glue_jobs.replaying import run
-from glue_jobs.replaying.run import Asked, ReplayJob, asked_of, choose, counts, in_order
+from glue_jobs.replaying.run import ReplayJob, ReplayRequest, choose, counts, in_order, request_of
 from local.gateway import Gateway
 from local.server import serve
 from tests.support.http import Client, Topic
@@ -34,9 +34,9 @@ DAY = timedelta(days=1)
 TIMES = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-03T00:00:00.000Z"}
 
 
-def asked(**fields: Any) -> Asked:
+def asked(**fields: Any) -> ReplayRequest:
     plain = {"replay_id": "r", "topic": "orders", **TIMES, "state": "PENDING", "dry_run": False}
-    return asked_of({**plain, "tag": None, "key": None, "predicate": None, "rate": 1000, **fields})
+    return request_of({**plain, "tag": None, "key": None, "predicate": None, "rate": 1000, **fields})
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def make(topic: Topic, **fields: Any) -> str:
 
 
 def job(filled: Place, service: Service, replay_id: str) -> ReplayJob:
-    told = asked_of(service.ask("GET", f"/v1/replays/{replay_id}"))
-    return ReplayJob(spark=filled.spark, bucket=filled.bucket, service=service, asked=told)
+    told = request_of(service.ask("GET", f"/v1/replays/{replay_id}"))
+    return ReplayJob(spark=filled.spark, bucket=filled.bucket, service=service, request=told)
 
 
 def received(topic: Topic) -> list[int]:
@@ -203,7 +203,7 @@ def test_a_job_says_again_and_again_that_it_is_at_work(monkeypatch: pytest.Monke
     silent: Any = None
     service: Any = Listening()
     before = threading.active_count()
-    with ReplayJob(spark=silent, bucket=silent, service=service, asked=asked()).at_work():
+    with ReplayJob(spark=silent, bucket=silent, service=service, request=asked()).at_work():
         for _ in range(3):
             assert beats.get(timeout=60) == "PATCH /v1/replays/r RUNNING"
     assert threading.active_count() <= before

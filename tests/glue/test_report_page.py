@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spar
 
 from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
-from glue_jobs.reporting.page import MOST_PAIRS, Told, page
+from glue_jobs.reporting.page import MOST_PAIRS, Report, page
 from glue_jobs.reporting.standing import Standing
 from glue_jobs.reporting.tables import as_csv
 
@@ -44,9 +44,9 @@ def day(topic: str = "orders", group: str = "g", **fields: Any) -> dict[str, Any
     return {"topic": topic, "group": group, "day": DAY, **counts, **ranks, **fields}
 
 
-def told(**fields: Any) -> Told:
+def told(**fields: Any) -> Report:
     volumes = [{"topic": "orders", "day": DAY, "accepted": 11}]
-    return Told(**{"first": DAY, "last": DAY, "volumes": volumes, "daily": [day()], **fields})
+    return Report(**{"first": DAY, "last": DAY, "volumes": volumes, "daily": [day()], **fields})
 
 
 def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
@@ -152,7 +152,7 @@ def test_a_narrow_page_names_each_number_in_its_row() -> None:
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
-    assert "<table>" in page(Told(DAY, DAY))
+    assert "<table>" in page(Report(DAY, DAY))
 
 
 @pytest.mark.parametrize(

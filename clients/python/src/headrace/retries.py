@@ -18,13 +18,13 @@ class Retries:
     cap_seconds: float = 10.0
     total_seconds: float = 120.0
 
-    def pause(self, error: HeadraceError, tried: int, elapsed: float, chance: float) -> float | None:
-        """Seconds to wait before the next try, after `tried` of them; None: give up. `chance` is in [0, 1)."""
-        if not error.retryable or tried >= self.attempts:
+    def pause(self, error: HeadraceError, tries: int, seconds: float, chance: float) -> float | None:
+        """Seconds to wait before the next try, after `tries` of them; None: give up. `chance` is in [0, 1)."""
+        if not error.retryable or tries >= self.attempts:
             return None
-        step = min(self.cap_seconds, self.base_seconds * 2.0 ** (tried - 1))
+        step = min(self.cap_seconds, self.base_seconds * 2.0 ** (tries - 1))
         wait = max(step * (0.5 + chance / 2), error.retry_after or 0.0)
-        return wait if elapsed + wait <= self.total_seconds else None
+        return wait if seconds + wait <= self.total_seconds else None
 
 
 NEVER = Retries(attempts=1)

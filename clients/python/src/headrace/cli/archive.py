@@ -21,15 +21,15 @@ def archive(
 ) -> None:
     """Show what is archived of each day and topic: proved, open, or with holes."""
     s = session(context)
-    archived = s.hr.get_archive(to=to, limit=days)
+    answer = s.hr.get_archive(to=to, limit=days)
     rows = (
         (each, (day.day, each.topic, each.proof, each.messages, each.deliveries, each.missing))
-        for day in archived.items
+        for day in answer.items
         for each in day.topics
     )
     columns = ("DAY", "TOPIC", "PROOF", "MESSAGES", "ATTEMPTS", "MISSING")
     if s.output.as_json:
-        for day in archived.items:
+        for day in answer.items:
             s.output.document(day)
         return
     s.output.many(columns, rows, "Nothing is archived of these days: make archive")

@@ -48,10 +48,10 @@ def settings_of(pairs: Iterable[str] | None) -> dict[str, Any]:
 
 def headers_of(pairs: Iterable[str] | None) -> dict[str, str]:
     """NAME=VALUE as headers. Raises BadParameter."""
-    split = [pair.partition("=") for pair in pairs or ()]
-    if wrong := [name for name, equals, _ in split if not equals]:
+    parts = [pair.partition("=") for pair in pairs or ()]
+    if wrong := [name for name, equals, _ in parts if not equals]:
         raise typer.BadParameter(f"{wrong[0]!r} has no value: write --header name=value.")
-    return {name: value for name, _, value in split}
+    return {name: value for name, _, value in parts}
 
 
 def sure(question: str, yes: bool) -> None:

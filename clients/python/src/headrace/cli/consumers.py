@@ -58,18 +58,18 @@ def _attempt(each: models.Attempt) -> tuple[Any, ...]:
 def test(context: typer.Context, topic: Topic, group: Group, consumer: Consumer) -> None:
     """Send a signed test event to a consumer's URL. Exit code 1 if a message would have failed."""
     s = session(context)
-    tested = s.hr.test_consumer(topic, group, consumer)
-    _show(s.output, tested)
-    if not tested.ok:
+    report = s.hr.test_consumer(topic, group, consumer)
+    _show(s.output, report)
+    if not report.ok:
         raise typer.Exit(1)
 
 
-def _show(output: Output, tested: models.Tested) -> None:
-    request, answer = tested.request, tested.answer or {}
-    lines = [("ok", tested.ok), ("detail", tested.detail), ("duration_ms", tested.duration_ms)]
+def _show(output: Output, report: models.Tested) -> None:
+    request, answer = report.request, report.answer or {}
+    lines = [("ok", report.ok), ("detail", report.detail), ("duration_ms", report.duration_ms)]
     lines += [("sent to", request["url"]), *request["headers"].items(), ("body", request["body"])]
     lines += [("answer", answer.get("status")), *(answer.get("headers") or {}).items()]
-    output.one(tested, [*lines, ("answer's body", answer.get("body"))])
+    output.one(report, [*lines, ("answer's body", answer.get("body"))])
 
 
 @app.command("rotate-secret")

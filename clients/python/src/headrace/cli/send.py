@@ -83,9 +83,9 @@ def send(
         raise typer.BadParameter(str(error)) from None
 
 
-def _tell(s: Session, sent: Sent) -> None:
-    fields = [(name, getattr(sent, name)) for name in ("id", "status", "shard", "offset", "deliver_at")]
-    s.output.one(sent, [*fields, ("duplicate", sent.duplicate or None)])
+def _tell(s: Session, receipt: Sent) -> None:
+    fields = [(name, getattr(receipt, name)) for name in ("id", "status", "shard", "offset", "deliver_at")]
+    s.output.one(receipt, [*fields, ("duplicate", receipt.duplicate or None)])
 
 
 def _many(s: Session, topic: str, messages: Iterable[Outgoing]) -> None:
