@@ -9,7 +9,7 @@ from typing import Any, cast
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.receipt import seal_receipt
-from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -54,10 +54,10 @@ def test_each_step_of_a_message_may_be_done_by_another_process(stage: Stage) -> 
     desk = Desk.at(stage, retry=Retry(max_attempts=3, ladder=(1,)))
     group = desk.group()
 
-    def receive() -> list[Delivery]:
+    def receive() -> list[ClaimedMessage]:
         return stage.process().receiver.receive(desk.topic, group, None, 10, 0, 30)
 
-    def receipts(deliveries: list[Delivery]) -> list[str]:
+    def receipts(deliveries: list[ClaimedMessage]) -> list[str]:
         return [seal_receipt(stage.process().signing_key, each.receipt) for each in deliveries]
 
     def pass_time(seconds: int) -> None:
