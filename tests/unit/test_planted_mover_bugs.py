@@ -88,7 +88,7 @@ BUGS: Planted = {
         Bug(
             Lines,
             "_next",
-            "max(self._turn + 1, self._clock.now_ms() * _TURNS_PER_MS)",
+            "max(self._sequence + 1, self._clock.now_ms() * _PER_MS)",
             "self._clock.now_ms()",
         ),
         a_batch_keeps_its_order,
