@@ -154,6 +154,10 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
             attacker.tries_to(entry).refused(403, "GROUP_FORBIDDEN")  # all groups would feel it
         if entry.path.startswith("/v1/replays/"):
             attacker.tries_to(entry).refused(404, "REPLAY_NOT_FOUND")
+        if entry.method == "GET":
+            reply = attacker.tries_to(entry)
+            unasked = reply.raw.replace(victim.path(entry).encode(), b"")
+            assert victim.group.encode() not in unasked, f"{entry.path} names a group of others"
         if entry.handler.__name__ == "list_replays":
             assert attacker.tries_to(entry).expect(200)["items"] == []
     for entry in GUARDED:

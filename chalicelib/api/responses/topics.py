@@ -1,5 +1,6 @@
 """Topics: their settings, and what is in them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from ...domain.topic import Topic
@@ -76,19 +77,19 @@ def view(topic: Topic) -> TopicView:
     return body
 
 
-def detail(topic: Topic, counted: "TopicStats") -> TopicDetail:
+def detail(topic: Topic, counted: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicDetail:
     """A topic's settings, and what is in it."""
-    return {**view(topic), "stats": stats(counted)}
+    return {**view(topic), "stats": stats(counted, may_use_group)}
 
 
-def stats(counted: "TopicStats") -> TopicStatsView:
-    """What is in a topic."""
+def stats(counted: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicStatsView:
+    """What is in a topic, with the groups that the caller may use."""
     before = {"delayed": counted.delayed, "prepared": counted.prepared}
     body: TopicStatsView = {
         "accepted": counted.accepted,
         "delayed": counted.delayed.number,
         "prepared": counted.prepared.number,
-        "groups": {name: counts(status) for name, status in counted.groups.items()},
+        "groups": {name: counts(status) for name, status in counted.groups.items() if may_use_group(name)},
     }
     if at_least := [name for name, number in before.items() if not number.whole]:
         body["at_least"] = at_least

@@ -58,7 +58,9 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
 def stats(context: Context) -> Response[Page[NamedStats]]:
     """Counts per topic and group."""
     pairs, following = parse.counted_topics(context, "stats")
-    items: list[NamedStats] = [{"topic": topic.name, **topics.stats(stats)} for topic, stats in pairs]
+    items: list[NamedStats] = [
+        {"topic": topic.name, **topics.stats(stats, context.may_use_group)} for topic, stats in pairs
+    ]
     return Response(page(context, "stats", items, following))
 
 

@@ -34,7 +34,7 @@ def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
     (stats,) = context.deps.lookup.stats([topic])
-    return Response(topics.detail(topic, stats))
+    return Response(topics.detail(topic, stats, context.may_use_group))
 
 
 @call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
@@ -78,7 +78,9 @@ def get_as_of(context: Context) -> Response[AsOfView]:
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     pairs, following = parse.counted_topics(context, "topics")
-    return Response(page(context, "topics", [topics.detail(*pair) for pair in pairs], following))
+    return Response(
+        page(context, "topics", [topics.detail(*pair, context.may_use_group) for pair in pairs], following)
+    )
 
 
 @call("DELETE", "/v1/topics/{topic}", scopes=(Scope.ADMIN,), query=("confirm",), statuses=(204,))
