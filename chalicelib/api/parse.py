@@ -259,13 +259,15 @@ def limit(query: Mapping[str, str]) -> int:
     return int(text)
 
 
-def shard(query: Mapping[str, str]) -> int | None:
-    """The shard asked for."""
+def shard(query: Mapping[str, str], topic: Topic) -> int | None:
+    """The shard asked for. Raises Refused where the topic has no such shard."""
     text = query.get("shard")
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 4:
         raise invalid("shard", "must be a shard's number")
+    if int(text) >= topic.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     return int(text)
 
 

@@ -15,6 +15,7 @@ from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import matches
+from tests.support import factories as make
 from tests.support.clock import SECOND_MS, START_MS
 
 LONGEST_MS = limits.MAX_DELAY_SECONDS * SECOND_MS
@@ -163,11 +164,15 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         parse.limit({"limit": text})
 
 
-def test_a_shard_is_a_number() -> None:
-    assert [parse.shard({}), parse.shard({"shard": "0"}), parse.shard({"shard": "0255"})] == [None, 0, 255]
+def test_a_shard_is_the_number_of_one_that_the_topic_has() -> None:
+    topic = make.topic(shards=256)
+    queries = [{}, {"shard": "0"}, {"shard": "0255"}]
+    assert [parse.shard(query, topic) for query in queries] == [None, 0, 255]
     for text in ("", "-1", "x", "٣", "00000"):
         with pytest.raises(Malformed):
-            parse.shard({"shard": text})
+            parse.shard({"shard": text}, topic)
+    with pytest.raises(Refused, match="NO_SUCH_SHARD"):
+        parse.shard({"shard": "256"}, topic)
 
 
 def test_what_an_archived_message_said_is_said_again() -> None:

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import MAX_DELAY_SECONDS, MAX_KEY_CHARS
+from ...domain.message import Message
 from ...domain.topic import Scope, Topic
 from .. import parse
 from ..http import Context, Response, call, invalid
@@ -61,7 +62,10 @@ def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waitin
         raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
     filters = Filters(
-        tag=query.get("tag"), shard=parse.shard(query), from_ms=times.get("from"), to_ms=times.get("to")
+        tag=query.get("tag"),
+        shard=parse.shard(query, topic),
+        from_ms=times.get("from"),
+        to_ms=times.get("to"),
     )
     start = parse.page_start(context, purpose)
     after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
@@ -84,8 +88,12 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
         return {"id": id, "error": problem(error, context.request_id)}
     if isinstance(message, Waiting):
         return _changed(context, topic, message)
-    late = Refused("NOT_DELAYED", "The message waits for no time any more, or for a decision.")
-    return {"id": id, "error": problem(late, context.request_id)}
+    reason = (
+        "It waits for no time any more."
+        if isinstance(message, Message)
+        else "It waits for the decision of its transaction, not for a time: commit it or roll it back."
+    )
+    return {"id": id, "error": problem(Refused("NOT_DELAYED", reason), context.request_id)}
 
 
 def _changed(context: Context, topic: Topic, row: Waiting) -> RescheduledMessage:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ...domain.errors import Conflict, Refused
+from ...domain.errors import Conflict
 from ...domain.limits import MAX_DEDUP_ID_CHARS, MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
@@ -135,8 +135,6 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     if "dedup_id" in query:
         return Response({"items": _with_dedup_id(context, topic)})
     filters = _filters(context, topic)
-    if filters.shard is not None and filters.shard >= topic.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     purpose = "messages:" + json.dumps([topic.name, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     start = parse.page_start(context, purpose)
     if filters.status == _DELAYED:
@@ -233,7 +231,7 @@ def _filters(context: Context, topic: Topic) -> Filters:
         group=group,
         status=status,
         tag=query.get("tag"),
-        shard=parse.shard(query),
+        shard=parse.shard(query, topic),
         from_ms=parse.time_ms(query["from"], "from") if "from" in query else None,
         to_ms=parse.time_ms(query["to"], "to") if "to" in query else None,
     )

@@ -69,6 +69,14 @@ def test_each_is_taken_back_or_says_why_not(topic: Topic) -> None:
     assert times(topic, first, second)[0] == "CANCELLED"
 
 
+def test_a_prepared_message_waits_for_its_decision(topic: Topic) -> None:
+    half = topic.api.post(f"{topic.path}/transactions", {"message": {"body": "half"}}).expect(201)
+    message_id = half["message_id"]
+    (item,) = changed(topic, postpone_seconds=60, ids=[message_id])["items"]
+    assert item["error"]["code"] == "NOT_DELAYED"
+    assert "transaction" in item["error"]["detail"]
+
+
 def test_what_was_postponed_does_not_come_by_again(topic: Topic) -> None:
     """Soonest first, what is postponed stands behind what is still to come."""
     ids = waiting(topic, HOUR, HOUR + 1, HOUR + 2, HOUR + 3)
@@ -108,6 +116,7 @@ def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: 
         ("?tag=a", {"cancel": True, "ids": ["x"]}, 422, "REDRIVE_AMBIGUOUS"),
         ("?key=", {"cancel": True}, 400, "VALIDATION"),
         ("?from=x", {"cancel": True}, 400, "VALIDATION"),
+        ("?shard=99", {"cancel": True}, 422, "NO_SUCH_SHARD"),
     ],
 )
 def test_what_is_not_clear_changes_nothing(
