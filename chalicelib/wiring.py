@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .services.core.wake import Waker
     from .services.inspect.archive_days import ArchiveDays
     from .services.inspect.as_of import Past
-    from .services.inspect.fate import Fates
+    from .services.inspect.fate import FateReader
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.lookup import Lookup
     from .services.inspect.rates import RateCharts
@@ -595,10 +595,10 @@ class Deps:
         return State(worst_of(survey, survey.at_ms), any(group.backlog for group in survey.groups))
 
     @cached_property
-    def fates(self) -> Fates:
-        from .services.inspect.fate import Fates
+    def fates(self) -> FateReader:
+        from .services.inspect.fate import FateReader
 
-        return Fates(
+        return FateReader(
             catalog=self.catalog, statuses=self.statuses, records=self.adapters.records, log=self.adapters.log
         )
 

@@ -120,7 +120,7 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
             if {message.id for message in page} != ids:
                 yield f"{len(page)} are listed as {word} for {group.name}, and are {len(ids)}"
     for message in messages:
-        for name, fate in deps.fates.of(topic, message).items():
+        for name, fate in deps.fates.of(topic, message).owed.items():
             if not fate.adds_up:
                 yield f"{message.id} is {fate.status.status} for {name}, and nowhere"
 

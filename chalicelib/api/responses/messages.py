@@ -87,11 +87,12 @@ class MessageView(MessageSummary):
 
 
 class FateView(TypedDict):
-    """A message's state in every group. `complete`: every group has finished with it; `adds_up`: each delivery is in
-    one place."""
+    """A message's state in every group. `skipped`: groups that do not get it, for they began behind it or were moved
+    there by a seek; `complete`: every group has finished with it; `adds_up`: each delivery is in one place."""
 
     message: MessageSummary
     groups: dict[str, GroupFate]
+    skipped: list[str]
     complete: bool
     adds_up: bool
 

@@ -106,21 +106,22 @@ def get_trace(context: Context) -> Response[TraceView]:
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
 def get_fate(context: Context) -> Response[FateView]:
     """A message's state in every group: its status, and the one place in which it is."""
-    from ...services.inspect.fate import is_complete
+    from ...services.inspect.fate import Fates
 
     topic = context.topic()
     seen = _find(context, topic)
     view = _view(context, topic, seen)
-    fates = context.deps.fates.of(topic, seen) if isinstance(seen, Message) else {}
+    fates = context.deps.fates.of(topic, seen) if isinstance(seen, Message) else Fates()
     summary = {name: value for name, value in view.items() if name != "deliveries"}
     return Response(
         {
             "message": cast(MessageSummary, summary),
             "groups": {
-                name: statuses.fate(fate) for name, fate in fates.items() if context.may_use_group(name)
+                name: statuses.fate(fate) for name, fate in fates.owed.items() if context.may_use_group(name)
             },
-            "complete": view["status"] == "CANCELLED" or is_complete(fates),
-            "adds_up": all(fate.adds_up for fate in fates.values()),
+            "skipped": [name for name in fates.skipped if context.may_use_group(name)],
+            "complete": view["status"] == "CANCELLED" or fates.is_complete,
+            "adds_up": fates.adds_up,
         }
     )
 

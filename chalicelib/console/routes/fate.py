@@ -13,14 +13,14 @@ _ENOUGH = 9  # so much is left when another group is begun
 def message_fate(visit: Visit) -> Shown:
     """The message's place for each group, as far as the page's read units reach."""
     from ...domain.message import Message
-    from ...services.inspect.fate import is_complete
+    from ...services.inspect.fate import Fates
 
     check_may_read(visit)
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
     seen = deps.lookup.find(topic, id)
-    fates, left = {}, 0
+    owed, skipped, left = {}, [], 0
     if isinstance(seen, Message):
         for group in (
             group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
@@ -28,14 +28,17 @@ def message_fate(visit: Visit) -> Shown:
             if not visit.has_units(_ENOUGH):
                 left += 1
             elif fate := deps.fates.of_group(topic, group, seen, _MOST_ROWS):
-                fates[group.name] = fate
+                owed[group.name] = fate
+            else:
+                skipped.append(group.name)
+    fates = Fates(owed, tuple(skipped))
     model = {
         "topic": topic,
         "id": id,
         "fates": fates,
         "is_in_log": isinstance(seen, Message),
-        "adds_up": all(fate.adds_up for fate in fates.values()),
-        "is_complete": not left and is_complete(fates),
+        "adds_up": fates.adds_up,
+        "is_complete": not left and fates.is_complete,
         "groups_left": left,
     }
     return Page("fate.html", model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...domain.cursor import Cursor, Position, position
@@ -53,7 +53,27 @@ class MessageFate:
     adds_up: bool
 
 
+@dataclass(frozen=True, slots=True)
 class Fates:
+    """A message's fate in the groups that are owed it, and the names of the others: they `skipped` it, for they began
+    behind it or were moved there by a seek."""
+
+    owed: Mapping[str, MessageFate] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Has every group come to an end with the message? Without a group, nobody has."""
+        has_groups = bool(self.owed or self.skipped)
+        return has_groups and all(fate.status.status in OVER for fate in self.owed.values())
+
+    @property
+    def adds_up(self) -> bool:
+        """Is it in one place for each group?"""
+        return all(fate.adds_up for fate in self.owed.values())
+
+
+class FateReader:
     """Reads only; nothing here changes anything."""
 
     def __init__(self, *, catalog: Catalog, statuses: Statuses, records: Records, log: Log) -> None:
@@ -62,10 +82,11 @@ class Fates:
         self._records = records
         self._log = log
 
-    def of(self, topic: Topic, message: Message) -> dict[str, MessageFate]:
-        """The fate of a message in the log, for every group that is owed it."""
+    def of(self, topic: Topic, message: Message) -> Fates:
+        """The fate of a message in the log, for every group."""
         fates = {group.name: self.of_group(topic, group, message) for group in self._catalog.groups(topic)}
-        return {name: fate for name, fate in fates.items() if fate}
+        owed = {name: fate for name, fate in fates.items() if fate}
+        return Fates(owed, tuple(name for name in fates if name not in owed))
 
     def of_group(
         self, topic: Topic, group: Group, message: Message, most_rows: int = _MOST_ROWS
@@ -153,8 +174,3 @@ class Fates:
                 return None
             at = rows[-1].end
         return Place.UNKNOWN
-
-
-def is_complete(fates: Mapping[str, MessageFate]) -> bool:
-    """Has every group come to an end with the message? Without a group, nobody has."""
-    return bool(fates) and all(fate.status.status in OVER for fate in fates.values())

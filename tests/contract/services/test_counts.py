@@ -45,7 +45,7 @@ def messages(desk: Desk) -> Iterator[Message]:
 
 def places(desk: Desk, message: Message) -> tuple[str, ...]:
     """Where a message is for the group, by its fate."""
-    fate = desk.deps.fates.of(desk.topic, message)["billing"]
+    fate = desk.deps.fates.of(desk.topic, message).owed["billing"]
     return fate.places if fate.adds_up else ("nowhere",)
 
 

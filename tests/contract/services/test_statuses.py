@@ -13,7 +13,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.fate import Place, is_complete
+from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.lookup import Filters, before_log
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.delayed import Waiting
@@ -105,7 +105,7 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
     assert (shown.status, shown.attempts) == ("SUCCESS", 1)
     counts = desk.deps.lookup.group_status(desk.topic, group)
     assert (counts.retrying, counts.account) == (0, Account(success=1))
-    fate = desk.deps.fates.of(desk.topic, message)[group.name]
+    fate = desk.deps.fates.of(desk.topic, message).owed[group.name]
     assert (fate.places, fate.adds_up) == ((Place.SETTLED,), True)
 
 
@@ -255,11 +255,11 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     message = desk.deps.lookup.message(desk.topic, placed.id)
 
     def places() -> dict[str, tuple[str, ...]]:
-        found = desk.deps.fates.of(desk.topic, message)
-        assert all(fate.adds_up for fate in found.values())
-        return {name: fate.places for name, fate in found.items()}
+        fates = desk.deps.fates.of(desk.topic, message)
+        assert fates.adds_up
+        return {name: fate.places for name, fate in fates.owed.items()}
 
-    assert not is_complete(desk.deps.fates.of(desk.topic, message)), "nobody has had it"
+    assert not desk.deps.fates.of(desk.topic, message).is_complete, "nobody has had it"
     new, done, dead = desk.group("new"), desk.group("done"), desk.group("dead")
     later = desk.group("later")
     desk.ack(done, desk.receive(done))
@@ -273,13 +273,26 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     got = desk.receive(later)
     assert places() == {**known, "later": ("lease",)}
     desk.ack(later, got)
-    assert not is_complete(desk.deps.fates.of(desk.topic, message))
+    assert not desk.deps.fates.of(desk.topic, message).is_complete
     desk.ack(new, desk.receive(new))
     fates = desk.deps.fates.of(desk.topic, message)
-    assert is_complete(fates)
+    assert fates.is_complete
     desk.seek(dead, "earliest")
-    assert desk.deps.fates.of(desk.topic, message)["dead"].older == ("DEAD",)
-    assert not is_complete(desk.deps.fates.of(desk.topic, message))
+    assert desk.deps.fates.of(desk.topic, message).owed["dead"].older == ("DEAD",)
+    assert not desk.deps.fates.of(desk.topic, message).is_complete
+
+
+def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    desk.seek(group, "latest")
+    fates = desk.deps.fates.of(desk.topic, message)
+    assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
+    desk.seek(group, "earliest")
+    fates = desk.deps.fates.of(desk.topic, message)
+    assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
 
 
 def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
@@ -292,7 +305,7 @@ def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
     for fragment in range(FRAGMENTS):
         lost = [t for t in timers.behind(fragment, "0", 1000) if t.group_uid == group.uid]
         timers.drop(lost)
-    (fate,) = desk.deps.fates.of(desk.topic, message).values()
+    (fate,) = desk.deps.fates.of(desk.topic, message).owed.values()
     assert (fate.adds_up, fate.places) == (False, ())
 
 

@@ -326,7 +326,7 @@ def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:
 
     def fate(message_id: str) -> Any:
         answer = api.get(f"{topic.path}/messages/{message_id}/fate").expect(200)
-        assert answer.keys() == {"message", "groups", "complete", "adds_up"}
+        assert answer.keys() == {"message", "groups", "skipped", "complete", "adds_up"}
         assert answer["adds_up"] is True
         return answer
 
@@ -339,7 +339,9 @@ def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:
     for group in groups:
         group.ack(*group.receive())
     seen = fate(sent["id"])
-    assert (seen["message"]["status"], seen["complete"]) == ("SUCCESS", True)
+    assert (seen["message"]["status"], seen["complete"], seen["skipped"]) == ("SUCCESS", True, [])
+    topic.group("late", **{"from": "latest"})
+    assert fate(sent["id"])["skipped"] == ["late"]
     delayed = topic.produce(1, delay_seconds=60)
     assert (fate(delayed["id"])["message"]["status"], fate(delayed["id"])["complete"]) == ("DELAYED", False)
     api.delete(f"{topic.path}/messages/{delayed['id']}").expect(204)

@@ -418,17 +418,21 @@ class Trace(Model, frozen=True, kw_only=True):
 
 
 class Fate(Model, frozen=True, kw_only=True):
-    """Where a message stands everywhere. `complete`: nothing will happen to it any more."""
+    """Where a message stands everywhere. `skipped`: groups that do not get it; `complete`: nothing will happen to it
+    any more."""
 
     message: StoredMessage
     groups: dict[str, Delivery]
+    skipped: list[str] = []
     complete: bool
     adds_up: bool
 
     def is_complete(self, group: str | None = None) -> bool:
         """Will nothing happen to it any more, in this group or in all?"""
         one = self.groups.get(group) if group is not None else None
-        return self.complete or (one is not None and one.status in ("SUCCESS", "DEAD"))
+        return (
+            self.complete or group in self.skipped or (one is not None and one.status in ("SUCCESS", "DEAD"))
+        )
 
 
 class Settled(Model, frozen=True, kw_only=True):

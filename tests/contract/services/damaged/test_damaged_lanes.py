@@ -74,7 +74,7 @@ def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
     for letter in buried:
         message = reader.deps.lookup.message(desk.topic, letter.message.id)
         assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
-        assert reader.deps.fates.of(desk.topic, message)[group.name].adds_up
+        assert reader.deps.fates.of(desk.topic, message).owed[group.name].adds_up
     stage.clock.advance(3_600_000)
     assert reader.drain(group) == [2]
 
@@ -98,4 +98,4 @@ def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_messa
     for letter in buried:
         message = reader.deps.lookup.message(desk.topic, letter.message.id)
         assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
-        assert reader.deps.fates.of(desk.topic, message)[group.name].adds_up
+        assert reader.deps.fates.of(desk.topic, message).owed[group.name].adds_up
