@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from ...domain import ids, ranges
 from ...domain.account import Account, account, under_way
-from ...domain.cursor import Cursor, fold
+from ...domain.cursor import Cursor, Position, fold, position
 from ...domain.errors import Conflict, NotFound, newer_format
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
 from ...domain.message import Message
@@ -297,7 +297,8 @@ class Lookup:
         now_ms = self._clock.now_ms()
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
         unfinished = self._records.unfinished(topic.uid, group.uid)
-        in_lanes = self._in_lanes(topic, group)
+        lanes = self._lanes(topic, group)
+        in_lanes = sum(cursor.in_flight for cursor in lanes.values())
         waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
         here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
         left = (
@@ -310,14 +311,31 @@ class Lookup:
             retrying=waiting + sum(each.status == Status.RETRYING for each in apart),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
-            account=_account(shards, apart, in_lanes),
+            account=_account(shards, apart, in_lanes - self._older_in_lanes(lanes, shards, apart)),
             shards=tuple(shards),
         )
 
-    def _in_lanes(self, topic: Topic, group: Group) -> int:
-        """How many messages are being tried again at the moment."""
-        lanes = self.statuses.keys(topic, group, None)
-        return sum(self.statuses.cursor(lane, consistent=False).in_flight for lane in lanes)
+    def _lanes(self, topic: Topic, group: Group) -> dict[CursorKey, Cursor]:
+        """The cursors of the group's retry lanes: their leases are of messages that are being tried again."""
+        keys = self.statuses.keys(topic, group, None)
+        return {key: self.statuses.cursor(key, consistent=False) for key in keys}
+
+    def _older_in_lanes(
+        self, lanes: Mapping[CursorKey, Cursor], shards: Sequence[ShardStatus], apart: Sequence[Unfinished]
+    ) -> int:
+        """How many leases in the lanes are of deliveries from before a seek, whose message is counted where the newer
+        delivery is. It reads their entries, if a record tells that there is such a delivery."""
+        cursors = {(each.shard, each.consumer_uid): each.cursor for each in shards}
+        if all(_has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart):
+            return 0
+        count = 0
+        for key, cursor in lanes.items():
+            leased = [offset for lease in cursor.leases.values() for offset in lease.attempts()]
+            for slot in self._reader.fetch(key.shard, leased).values():
+                origin = slot.message.draft.origin if slot.message else None
+                if origin and not _has_left(cursors, origin.shard, key.consumer_uid, origin.offset):
+                    count += 1
+        return count
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
         cursor = fold(self.statuses.cursor(key))
@@ -348,6 +366,12 @@ class _Budget:
     @property
     def spent(self) -> bool:
         return self.left <= 0 or not self.may_go_on()
+
+
+def _has_left(cursors: Mapping[tuple[int, str], Cursor], shard: int, consumer_uid: str, offset: int) -> bool:
+    """Did the latest delivery leave its shard's cursor? One that did not was begun by a seek, beside an older one."""
+    cursor = cursors.get((shard, consumer_uid))
+    return cursor is None or position(cursor, offset)[0] is Position.SETTLED
 
 
 def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in_lanes: int) -> Account:
