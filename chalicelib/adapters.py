@@ -134,7 +134,7 @@ def _invoker(settings: Settings) -> Invoker:
 
     names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
     again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
-    names |= {name: deployed for name, deployed in again.items() if deployed}
+    names |= {name: deployed_name for name, deployed_name in again.items() if deployed_name}
     clients = Clients(settings.region)
     return LambdaInvoker(lambda seconds: clients.get("lambda", seconds), names)
 

@@ -94,9 +94,9 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
         return deps.outbound.answer_greet(event["greet"])
 
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
-    ended = deps.checker.check(checks, _seconds_left(context))
-    observe.metrics(deps.adapters.stage, {"Checks": ended.total()} if ended else {})
-    return _told("check", dict(ended), deps)
+    outcomes = deps.checker.check(checks, _seconds_left(context))
+    observe.metrics(deps.adapters.stage, {"Checks": outcomes.total()} if outcomes else {})
+    return _told("check", dict(outcomes), deps)
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
@@ -109,19 +109,25 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     """Wake what nobody is at work on; see how much lies where somebody wants to be warned; read the meters."""
     stage = deps.adapters.stage
     # A third of the time is the watch's: neither starves the other.
-    watched = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
+    watch_report = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
     swept = deps.sweeper.run_once(_has_time(context))
-    read = deps.meter_reader.run_once(watched.moving, _has_time(context), watched.troubled)
-    for backlog in watched.backlogs:
+    meter_report = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
+    for backlog in watch_report.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, counts, topic=backlog.topic)
-    for backlog in watched.over:
+    for backlog in watch_report.over:
         observe.event("backlog over alarm", **asdict(backlog))
-    observe.metrics(stage, _worst(watched.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {}))
-    _tell("sweep", [*watched.stretch.troubles, *swept.stretch.troubles])
-    report = swept.as_dict() | {"over": len(watched.over), "watched": watched.stretch.topics, "read": read}
-    report["troubles"] += len(watched.stretch.troubles)
-    report["finished"] = swept.stretch.finished and watched.stretch.finished
+    observe.metrics(
+        stage, _worst(watch_report.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {})
+    )
+    _tell("sweep", [*watch_report.stretch.troubles, *swept.stretch.troubles])
+    report = swept.as_dict() | {
+        "over": len(watch_report.over),
+        "watched": watch_report.stretch.topics,
+        "read": meter_report,
+    }
+    report["troubles"] += len(watch_report.stretch.troubles)
+    report["finished"] = swept.stretch.finished and watch_report.stretch.finished
     return _told("sweep", report, deps)
 
 

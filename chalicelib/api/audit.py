@@ -36,7 +36,7 @@ def note(entry: Call, context: Context, result: str, created_id: str = "") -> No
     topic = context.params.get("topic")
     if caller is None:
         return
-    added = AuditEntry(
+    new_entry = AuditEntry(
         at_ms=clock.now_ms(),
         token_id=caller.token_id,
         token_name=caller.name,
@@ -49,7 +49,7 @@ def note(entry: Call, context: Context, result: str, created_id: str = "") -> No
         source=context.source or None,
     )
     try:
-        context.deps.adapters.audit.add(added)
+        context.deps.adapters.audit.add(new_entry)
     except HeadraceError as error:
         observe.event("audit entry lost", call=entry.handler.__name__, detail=str(error))
 

@@ -174,7 +174,7 @@ def _request_id(request: Request) -> str:
 
 def _response(answer: Response[Any], request_id: str) -> ChaliceResponse:
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
-    sent: dict[str, str | list[str]] = {
+    header_lines: dict[str, str | list[str]] = {
         "Content-Type": JSON,
         "X-Request-Id": request_id,
         **problems.EVERYWHERE,
@@ -184,16 +184,16 @@ def _response(answer: Response[Any], request_id: str) -> ChaliceResponse:
         body = b""
     elif "Content-Encoding" not in answer.headers:
         body += b"\n"  # a shell's prompt stands below an answer, not behind it
-    return ChaliceResponse(body, headers=sent, status_code=answer.status)
+    return ChaliceResponse(body, headers=header_lines, status_code=answer.status)
 
 
 def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:
     """An error as a response."""
     status, _ = problems.status_of(error)
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
-    sent: dict[str, str | list[str]] = {**headers}
+    header_lines: dict[str, str | list[str]] = {**headers}
     body = strict.dump(problems.problem(error, request_id)) + b"\n"
-    return ChaliceResponse(body, headers=sent, status_code=status)
+    return ChaliceResponse(body, headers=header_lines, status_code=status)
 
 
 def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:
@@ -339,9 +339,9 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
             f"This call's query parameters are: {names}.",
             issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown),
         )
-    repeated = [name for name in query if len(query.getlist(name)) > 1]
-    if repeated:
-        raise invalid(repeated[0], "is given more than once")
+    repetitions = [name for name in query if len(query.getlist(name)) > 1]
+    if repetitions:
+        raise invalid(repetitions[0], "is given more than once")
     return {name: query[name] for name in query}
 
 

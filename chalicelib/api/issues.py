@@ -34,8 +34,8 @@ def issue_of(text: str, kind: type, at: str = "") -> Issue:
     reason, path = (match[1], match[2]) if match else (text, "")
     if unknown := _UNKNOWN.match(reason):
         path, reason = _joined(path, unknown[1][:_MAX_NAME_CHARS]), "unknown field"
-    elif missing := _MISSING.match(reason):
-        path, reason = _joined(path, missing[1]), "is missing"
+    elif lack := _MISSING.match(reason):
+        path, reason = _joined(path, lack[1]), "is missing"
     elif _VALUE.match(reason):
         reason = f"must be one of {', '.join(map(str, _choices(kind, path)))}"
     return Issue(_joined(at, path), _UNMATCHED.get(reason, reason))

@@ -56,7 +56,7 @@ def document(prefix: str = "") -> dict[str, Any]:
     for entry in CALLS:
         operation = _operation(entry, answers[_id(entry)], examples.get(_id(entry), {}))
         paths.setdefault(entry.path, {})[entry.method.lower()] = operation
-    described: dict[str, Any] = _readable(
+    contract: dict[str, Any] = _readable(
         {
             "openapi": "3.1.0",
             "info": {
@@ -74,7 +74,7 @@ def document(prefix: str = "") -> dict[str, Any]:
             },
         }
     )
-    return described
+    return contract
 
 
 def answer_type(entry: Call) -> Any:
@@ -125,8 +125,8 @@ def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> 
         media: dict[str, Any] = {"schema": {"$ref": _REF.format(name=entry.body.__name__)}}
         if "request" in example:
             media["examples"] = {"example": {"value": example["request"]}}
-        needed = any(field.required for field in msgspec.structs.fields(entry.body))
-        operation["requestBody"] = {"required": needed, "content": {JSON: media}}
+        is_required = any(field.required for field in msgspec.structs.fields(entry.body))
+        operation["requestBody"] = {"required": is_required, "content": {JSON: media}}
     elif entry.any_media:
         operation["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     return operation
@@ -151,8 +151,8 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
 
 def _responses(entry: Call, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
     successes = {str(status): _done(entry, status, answer, examples) for status in entry.statuses}
-    refused = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
-    return successes | refused
+    refusals = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
+    return successes | refusals
 
 
 def _done(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:

@@ -114,9 +114,9 @@ def _links(what: str, parts: list[dict[str, Any]]) -> str:
 
 
 def _type(name: str, schema: dict[str, Any]) -> str:
-    required = schema.get("required", [])
+    required_names = schema.get("required", [])
     fields = "".join(
-        f"<dt><code>{escape(field)}</code>{', always there' if field in required else ''}</dt>"
+        f"<dt><code>{escape(field)}</code>{', always there' if field in required_names else ''}</dt>"
         f"<dd><code>{escape(json.dumps(kind, ensure_ascii=False))}</code></dd>"
         for field, kind in schema.get("properties", {}).items()
     )

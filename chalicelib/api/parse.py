@@ -67,9 +67,9 @@ def retry(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
 
 def _retry_fields(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
     fields = settings(body)
-    if isinstance(named := fields.get("ladder", base.ladder), list):
-        fields["ladder"] = tuple(named)
-    elif named != base.ladder and (attempts := ladder.ATTEMPTS.get(named)):
+    if isinstance(name_or_steps := fields.get("ladder", base.ladder), list):
+        fields["ladder"] = tuple(name_or_steps)
+    elif name_or_steps != base.ladder and (attempts := ladder.ATTEMPTS.get(name_or_steps)):
         fields.setdefault("max_attempts", attempts)
     return fields
 

@@ -36,10 +36,10 @@ class Deadline:
 
     def left(self) -> float:
         """Seconds left; TimeoutError if there are none."""
-        left = self._ends - self._monotonic()
-        if left <= 0:
+        seconds = self._ends - self._monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return left
+        return seconds
 
     def spent_ms(self) -> int:
         """Milliseconds since the beginning."""
@@ -110,12 +110,12 @@ class Connection:
         response = _final(reader, method)
         wire.begin_body()
         body = _body(response)
-        cut = wire.left == 0 or len(body) >= MAX_REPLY_BYTES
-        if response.length and not cut:
+        is_cut = wire.left == 0 or len(body) >= MAX_REPLY_BYTES
+        if response.length and not is_cut:
             raise BrokenOff
         headers = {name.lower(): value for name, value in response.headers.items()}
-        spent = response.will_close or response.status == HTTPStatus.SWITCHING_PROTOCOLS
-        reusable = response.isclosed() and not spent and not reader.has_more(wire)
+        is_spent = response.will_close or response.status == HTTPStatus.SWITCHING_PROTOCOLS
+        reusable = response.isclosed() and not is_spent and not reader.has_more(wire)
         return HttpAnswer(response.status, headers, body), reusable
 
     def _send(self, request: bytes, deadline: Deadline) -> None:

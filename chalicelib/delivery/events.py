@@ -104,8 +104,8 @@ def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
 def _producers(draft: Draft) -> dict[str, str]:
     """The attributes of the producer's own event that are kept."""
     headers = ((name.lower(), value) for name, value in draft.headers.items())
-    named = ((name[3:], value) for name, value in headers if name.startswith("ce-") and value)
-    return {name: value for name, value in named if name not in _NOT_KEPT and _ATTRIBUTE.fullmatch(name)}
+    attributes = ((name[3:], value) for name, value in headers if name.startswith("ce-") and value)
+    return {name: value for name, value in attributes if name not in _NOT_KEPT and _ATTRIBUTE.fullmatch(name)}
 
 
 def _event(parcel: Parcel, attempt: Attempt) -> dict[str, Any]:
@@ -136,6 +136,6 @@ def _forwarded(draft: Draft) -> dict[str, str]:
     }
 
 
-def _encoded(value: str, kept: str) -> str:
+def _encoded(value: str, plain_characters: str) -> str:
     """A header's value, percent-encoded but for the characters that are kept: hardly ever is there any other."""
-    return value if _ALL_PLAIN.fullmatch(value) else quote(value, safe=kept)
+    return value if _ALL_PLAIN.fullmatch(value) else quote(value, safe=plain_characters)

@@ -27,15 +27,15 @@ def event(parcel: Parcel) -> bytes:
     return msgspec.json.encode({"topic": parcel.topic, "group": parcel.group, "messages": messages})
 
 
-def failed(sent: Collection[str], answer: bytes) -> frozenset[str] | None:
-    """The ids of the messages that failed, of those that were `sent`; None where the answer is malformed or names a
+def failed(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | None:
+    """The ids of the messages that failed, of those that were `sent_ids`; None where the answer is malformed or names a
     message that was not in the batch: then nobody knows. No answer (null) means that all went well."""
     try:
-        read = msgspec.json.decode(answer or b"null", type=_Answer | None)
+        response = msgspec.json.decode(answer or b"null", type=_Answer | None)
     except (ValueError, RecursionError):
         return None
-    ids = frozenset(failure.id for failure in (read.failures or ())) if read else frozenset()
-    return ids if ids <= set(sent) else None
+    ids = frozenset(failure.id for failure in (response.failures or ())) if response else frozenset()
+    return ids if ids <= set(sent_ids) else None
 
 
 def _message(attempt: Attempt) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float
     answer = egress.call("OPTIONS", url, {"WebHook-Request-Origin": origin}, b"", seconds)
     if isinstance(answer, Unreached):
         return Outcome(Verdict.FAILED, f"OPTIONS: {answer.detail}", duration_ms=answer.duration_ms)
-    allowed = answer.headers.get("webhook-allowed-origin", "").strip().lower()
-    if allowed in ("*", origin.lower()):
+    allowed_origin = answer.headers.get("webhook-allowed-origin", "").strip().lower()
+    if allowed_origin in ("*", origin.lower()):
         return Outcome(Verdict.DONE, "its owner agreed", answer.status, duration_ms=answer.duration_ms)
     detail = f"OPTIONS: HTTP {answer.status} without WebHook-Allowed-Origin for us"
     if answer.status // 100 == 3:

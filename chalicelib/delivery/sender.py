@@ -96,8 +96,8 @@ class Sender:
         id = f"{transaction.id}.{transaction.check_ms}"
         signature = webhooks.sign(secrets, id, self._world.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
-        left = max(0.001, seconds - deadline.spent_ms() / 1000)
-        return checks.read(self._egress.call("POST", url, headers, body, left))
+        seconds_left = max(0.001, seconds - deadline.spent_ms() / 1000)
+        return checks.read(self._egress.call("POST", url, headers, body, seconds_left))
 
     def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
         secrets = live_secrets(consumer, self._clock.now_ms())
@@ -163,10 +163,10 @@ def _of_batch(
     if isinstance(answer, FunctionFailed):
         busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
         return Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, answered=answer.ran)
-    failed = function_batch.failed(ids, answer)
-    if failed is None:
+    failed_ids = function_batch.failed(ids, answer)
+    if failed_ids is None:
         return Outcome(Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, answered=True)
-    return failed
+    return failed_ids
 
 
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:

@@ -43,8 +43,8 @@ def sign(secrets: Sequence[bytes], id: str, timestamp: int, body: bytes) -> dict
 def verify(secrets: Sequence[bytes], id: str, timestamp: int, body: bytes, signatures: str) -> bool:
     """Is one of the signatures by one of the secrets? Whether the timestamp is recent is the caller's to say."""
     candidates = [signature.encode() for signature in signatures.split(" ")]
-    expected = [_signature(secret, id, timestamp, body).encode() for secret in secrets]
-    return any(hmac.compare_digest(one, other) for one in expected for other in candidates)
+    own_signatures = [_signature(secret, id, timestamp, body).encode() for secret in secrets]
+    return any(hmac.compare_digest(one, other) for one in own_signatures for other in candidates)
 
 
 def _signature(secret: bytes, id: str, timestamp: int, body: bytes) -> str:

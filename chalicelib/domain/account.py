@@ -36,13 +36,13 @@ class Account:
 def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
     """The account of one cursor, after `expire`. `elsewhere` are offsets of deliveries that left the cursor, each with
     RETRYING or DEAD; `tail` is the last offset of its log."""
-    left = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
+    in_lane = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
     waiting = {
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
     }
-    retrying, dead = left.count(Status.RETRYING), left.count(Status.DEAD)
-    unsettled = cursor.in_flight + waiting[True] + waiting[False]
-    settled = cursor.next - cursor.begin - unsettled
+    retrying, dead = in_lane.count(Status.RETRYING), in_lane.count(Status.DEAD)
+    unsettled_count = cursor.in_flight + waiting[True] + waiting[False]
+    settled = cursor.next - cursor.begin - unsettled_count
     skipped = min(cursor.skipped, max(0, settled - retrying - dead))
     return Account(
         new=max(0, tail + 1 - cursor.next) + waiting[True],
@@ -54,15 +54,15 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
     )
 
 
-def under_way(counted: Account, in_lanes: int) -> Account:
+def under_way(sums: Account, in_lanes: int) -> Account:
     """The account, with `in_lanes` deliveries counted as RUNNING instead of RETRYING: they are leased in a retry
     lane."""
-    promoted = min(in_lanes, counted.retrying)
+    running_in_lane = min(in_lanes, sums.retrying)
     return Account(
-        counted.new,
-        counted.running + promoted,
-        counted.retrying - promoted,
-        counted.success,
-        counted.dead,
-        counted.skipped,
+        sums.new,
+        sums.running + running_in_lane,
+        sums.retrying - running_in_lane,
+        sums.success,
+        sums.dead,
+        sums.skipped,
     )

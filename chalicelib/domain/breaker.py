@@ -65,8 +65,8 @@ def after(
     if ok:
         if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
             return replace(health, failing_ms=None, succeeded_ms=now_ms)
-        risen = 2 * max(1, health.allowance) if half_open or health.allowance else 0
-        return Health(window=(), allowance=risen if risen < full else 0, succeeded_ms=now_ms)
+        higher = 2 * max(1, health.allowance) if half_open or health.allowance else 0
+        return Health(window=(), allowance=higher if higher < full else 0, succeeded_ms=now_ms)
     failing_ms = _failing_ms(health, now_ms)
     if _is_open(health.open_until_ms, now_ms):
         return replace(health, failing_ms=failing_ms)
@@ -83,8 +83,8 @@ def after(
             trips=health.trips + 1,
             succeeded_ms=health.succeeded_ms,
         )
-    fallen = health.allowance if answered else max(1, health.allowance // 2) if health.allowance else 0
-    return replace(health, window=window, failing_ms=failing_ms, allowance=fallen)
+    lower = health.allowance if answered else max(1, health.allowance // 2) if health.allowance else 0
+    return replace(health, window=window, failing_ms=failing_ms, allowance=lower)
 
 
 def _gives_up(

@@ -26,10 +26,14 @@ def most_bytes(cursor: Cursor) -> int:
         len(lease.token) + len(lease.owner) + _LEASE_BYTES + sum(_bytes(s) + _growth(s) for s in lease.spans)
         for lease in cursor.leases.values()
     )
-    amended = sum(len(f"{low}+{high - low}") + 1 for low, high in cursor.amended)
-    shared = _PART_BYTES * (len(cursor.round.parts) + 1) if cursor.round else 0
+    amended_bytes = sum(len(f"{low}+{high - low}") + 1 for low, high in cursor.amended)
+    share_bytes = _PART_BYTES * (len(cursor.round.parts) + 1) if cursor.round else 0
     return (
-        _CURSOR_BYTES + shared + amended + sum(leases) + sum(_bytes(s) + _ENTRY_BYTES for s in cursor.waiting)
+        _CURSOR_BYTES
+        + share_bytes
+        + amended_bytes
+        + sum(leases)
+        + sum(_bytes(s) + _ENTRY_BYTES for s in cursor.waiting)
     )
 
 

@@ -18,9 +18,9 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
-    returned = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
+    due = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
     live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
-    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *returned]))
+    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *due]))
 
 
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
@@ -33,8 +33,8 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
 
     `token` must be new. The caller makes it up, so that it recognises its own write after a lost answer.
     """
-    gone = ranges.normalise([*ranges_of(selection.granted), *selection.settled])
-    waiting = without(cursor.waiting, gone) + selection.passed_over
+    unavailable_ranges = ranges.normalise([*ranges_of(selection.granted), *selection.settled])
+    waiting = without(cursor.waiting, unavailable_ranges) + selection.passed_over
     leases = dict(cursor.leases)
     if selection.granted:
         leases[token] = Lease(token, coalesce(selection.granted), deadline_ms, owner)
@@ -128,11 +128,11 @@ def amend(cursor: Cursor, offset: int) -> Cursor | None:
     if cursor.begin <= offset < cursor.next:
         return None
     past = [end for _, end in cursor.amended if end <= cursor.floor]
-    joined = [(cursor.amended[0][0], past[-1])] if past else []
-    amended = ranges.normalise([*joined, *cursor.amended, (offset, offset + 1)])
-    while len(amended) > MAX_AMENDED_RANGES:
-        amended = ((amended[0][0], amended[1][1]), *amended[2:])
-    return replace(cursor, amended=amended, epoch=cursor.epoch + 1)
+    older_ranges = [(cursor.amended[0][0], past[-1])] if past else []
+    amended_ranges = ranges.normalise([*older_ranges, *cursor.amended, (offset, offset + 1)])
+    while len(amended_ranges) > MAX_AMENDED_RANGES:
+        amended_ranges = ((amended_ranges[0][0], amended_ranges[1][1]), *amended_ranges[2:])
+    return replace(cursor, amended=amended_ranges, epoch=cursor.epoch + 1)
 
 
 def hurry(cursor: Cursor, offset: int) -> Cursor | None:

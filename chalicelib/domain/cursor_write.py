@@ -39,8 +39,8 @@ class Change:
     @property
     def entries(self) -> int:
         """How many entries the write names; the length of DynamoDB's expressions depends on it."""
-        touched = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
-        return sum(map(len, (*touched, self.removed_waiting)))
+        groups = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
+        return sum(map(len, (*groups, self.removed_waiting)))
 
 
 def change(old: Cursor, new: Cursor) -> Change:
@@ -107,17 +107,17 @@ def took(change: Change, current: Cursor) -> bool | None:
     set_there = all(current.leases.get(t) == lease for t, lease in change.set_leases.items())
     if change.serialised:
         return bool(change.set_leases) and set_there
-    gone = _taken_by(change)
-    if not gone:
+    our_ranges = _taken_by(change)
+    if not our_ranges:
         return set_there  # an extension: if it was not stored, it may be repeated safely
     leased_spans = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
-    gone_there = ranges.subtract(gone, ranges_of(leased_spans))
+    gone_there = ranges.subtract(our_ranges, ranges_of(leased_spans))
     if current.epoch == change.known_epoch:
         waiting = {span.start: span for span in current.waiting}
-        settled = ranges.subtract(gone, ranges_of(change.set_waiting.values()))
-        settled_there = ranges.subtract(settled, ranges_of(current.waiting))
+        our_settled_ranges = ranges.subtract(our_ranges, ranges_of(change.set_waiting.values()))
+        settled_there = ranges.subtract(our_settled_ranges, ranges_of(current.waiting))
         given_back = change.set_waiting.items() <= waiting.items()
-        return gone_there == gone and given_back and settled_there == settled
+        return gone_there == our_ranges and given_back and settled_there == our_settled_ranges
     return None if gone_there else False
 
 

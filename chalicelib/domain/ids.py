@@ -69,8 +69,8 @@ class Timed:
 
 def timed_id(random: str, shard: int | None, due_ms: int) -> str:
     """The id of a delayed message. `random` has REQUEST_ID_CHARS characters, or is a `sequence_name`."""
-    fixed = "" if shard is None else f"-{base32(shard)}"
-    return f"{random}{fixed}-u{base32(due_ms)}"
+    shard_part = "" if shard is None else f"-{base32(shard)}"
+    return f"{random}{shard_part}-u{base32(due_ms)}"
 
 
 def sequence_name(sequence: int, random: str) -> str:

@@ -108,7 +108,7 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bu
     if not readings:
         return []
     names = sorted({name for reading in readings for name in reading.groups})
-    accepted = _Curve(readings, lambda reading: reading.accepted, window)
+    accepted_curve = _Curve(readings, lambda reading: reading.accepted, window)
     curves = {name: _curves(readings, name, window) for name in names}
     first_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
     known_ms = readings[0].at_ms
@@ -121,7 +121,7 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bu
             name: GroupBucket(settled.rate(start_ms, end_ms), retried.rate(start_ms, end_ms), lag.at(end_ms))
             for name, (settled, retried, lag) in curves.items()
         }
-        rows.append(Bucket(start_ms, end_ms, accepted.rate(start_ms, end_ms), groups))
+        rows.append(Bucket(start_ms, end_ms, accepted_curve.rate(start_ms, end_ms), groups))
     return rows
 
 

@@ -54,8 +54,8 @@ def room(share: ShareWindow | None, seat: Seat, available: int, now_ms: int) -> 
     others = _present(current, seat, now_ms)
     mine = _taken(current, seat, now_ms)
     fair = -(-(mine + sum(part.taken for part in others) + available) // (len(others) + 1))
-    reserved = sum(min(max(0, fair - part.taken), part.asked) for part in others)
-    return max(0, min(available, max(fair - mine, available - reserved)))
+    reserved_count = sum(min(max(0, fair - part.taken), part.asked) for part in others)
+    return max(0, min(available, max(fair - mine, available - reserved_count)))
 
 
 def after(share: ShareWindow | None, seat: Seat, granted: int, left: int, now_ms: int) -> ShareWindow:
@@ -79,11 +79,11 @@ def _current(share: ShareWindow | None, seat: Seat, now_ms: int) -> ShareWindow:
 
 def _present(current: ShareWindow, seat: Seat, now_ms: int) -> list[Part]:
     """The parts of the other active consumers."""
-    awaited = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
+    newcomer = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
     others = [rank for rank in range(seat.total) if rank != seat.rank]
-    come = [current.parts[rank] for rank in others if rank in current.parts]
-    recent = [part for part in come if _is_recent(part.last_ms, now_ms)]
-    return recent + awaited * (len(others) - len(come))
+    present = [current.parts[rank] for rank in others if rank in current.parts]
+    recent = [part for part in present if _is_recent(part.last_ms, now_ms)]
+    return recent + newcomer * (len(others) - len(present))
 
 
 def _taken(current: ShareWindow, seat: Seat, now_ms: int) -> int:

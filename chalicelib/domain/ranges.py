@@ -10,13 +10,13 @@ Ranges = tuple[Range, ...]
 
 def normalise(ranges: Iterable[Range]) -> Ranges:
     """Sort, drop empty ranges, merge ranges that touch or overlap."""
-    merged: list[Range] = []
+    result: list[Range] = []
     for start, end in sorted(r for r in ranges if r[0] < r[1]):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
         else:
-            merged.append((start, end))
-    return tuple(merged)
+            result.append((start, end))
+    return tuple(result)
 
 
 def of(offsets: Iterable[int]) -> Ranges:
@@ -24,19 +24,19 @@ def of(offsets: Iterable[int]) -> Ranges:
     return normalise((offset, offset + 1) for offset in offsets)
 
 
-def subtract(ranges: Iterable[Range], taken: Ranges) -> Ranges:
-    """The part of `ranges` that is not in `taken`."""
-    left: list[Range] = []
+def subtract(ranges: Iterable[Range], removed_ranges: Ranges) -> Ranges:
+    """The part of `ranges` that is not in `removed_ranges`."""
+    rest: list[Range] = []
     for start, end in ranges:
-        for low, high in taken:
+        for low, high in removed_ranges:
             if high <= start or low >= end:
                 continue
             if low > start:
-                left.append((start, low))
+                rest.append((start, low))
             start = high
         if start < end:
-            left.append((start, end))
-    return tuple(left)
+            rest.append((start, end))
+    return tuple(rest)
 
 
 def contains(ranges: Ranges, offset: int) -> bool:

@@ -29,8 +29,8 @@ def take(given_until_ns: int, limit: int, count: int, now_ms: int, seconds: int 
     # An account of a few permits a second holds not quite two, so that nothing is lost while nobody asks in time.
     ahead_ns = now_ns + max(seconds * _BURST_NS, 19 * permit_ns // 10)
     start_ns = max(given_until_ns, now_ns)
-    granted = min(count, max(0, ahead_ns - start_ns) // permit_ns)
-    after_ns = start_ns + granted * permit_ns
-    if granted == count:
+    permits = min(count, max(0, ahead_ns - start_ns) // permit_ns)
+    after_ns = start_ns + permits * permit_ns
+    if permits == count:
         return Grant(count), after_ns
-    return Grant(granted, max(1, -(-(after_ns + permit_ns - ahead_ns) // _MS))), after_ns
+    return Grant(permits, max(1, -(-(after_ns + permit_ns - ahead_ns) // _MS))), after_ns

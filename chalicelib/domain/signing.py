@@ -16,17 +16,17 @@ def seal(key: bytes, purpose: str, text: str) -> str:
     return base64.urlsafe_b64encode(_tag(key, purpose, payload) + payload).rstrip(b"=").decode()
 
 
-def open_sealed(key: bytes, purpose: str, sealed: str) -> str | None:
+def open_sealed(key: bytes, purpose: str, text: str) -> str | None:
     """The text that was sealed for this purpose; None if any byte was changed."""
     try:
-        raw = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
     tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
     if not hmac.compare_digest(tag, _tag(key, purpose, payload)):
         return None
     canonical = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()  # the last character has spare bits
-    return payload.decode() if canonical == sealed else None
+    return payload.decode() if canonical == text else None
 
 
 def derived(key: bytes, purpose: str, text: str) -> bytes:
@@ -35,5 +35,5 @@ def derived(key: bytes, purpose: str, text: str) -> bytes:
 
 
 def _tag(key: bytes, purpose: str, payload: bytes) -> bytes:
-    keyed = hashlib.blake2b(purpose.encode() + b"\0" + payload, key=key, digest_size=_TAG_BYTES)
-    return keyed.digest()  # keyed BLAKE2 is a MAC (RFC 7693), in a third of HMAC's time
+    digest = hashlib.blake2b(purpose.encode() + b"\0" + payload, key=key, digest_size=_TAG_BYTES)
+    return digest.digest()  # keyed BLAKE2 is a MAC (RFC 7693), in a third of HMAC's time

@@ -69,8 +69,10 @@ def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
     by_kind: defaultdict[tuple[int, str, int], list[Span]] = defaultdict(list)
     for run in runs:
         by_kind[_kind(run)].append(run)
-    masked = (span for alike in by_kind.values() for close in _clusters(alike) for span in _masked(close))
-    return tuple(sorted(masked, key=lambda s: s.start))
+    masked_spans = (
+        span for alike in by_kind.values() for close in _clusters(alike) for span in _masked(close)
+    )
+    return tuple(sorted(masked_spans, key=lambda s: s.start))
 
 
 def _clusters(runs: Sequence[Span]) -> Iterator[list[Span]]:
@@ -97,7 +99,7 @@ def _masked(runs: list[Span]) -> list[Span]:
 
 
 def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
-    joined: list[Span] = []
+    result: list[Span] = []
     first: Span | None = None  # of the run being joined, which reaches up to `end`
     end = -1
     for span in sorted(_plain(spans), key=lambda s: s.start):
@@ -105,9 +107,9 @@ def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
             end = span.end
             continue
         if first:
-            joined.append(replace(first, count=end - first.start))
+            result.append(replace(first, count=end - first.start))
         first, end = span, span.end
-    return (*joined, replace(first, count=end - first.start)) if first else ()
+    return (*result, replace(first, count=end - first.start)) if first else ()
 
 
 def _plain(spans: Iterable[Span]) -> Iterator[Span]:
@@ -121,14 +123,14 @@ def _kind(span: Span) -> tuple[int, str, int]:
     return span.attempt, span.unit, span.due_ms
 
 
-def without(spans: Iterable[Span], taken: Ranges) -> tuple[Span, ...]:
-    """The spans without the `taken` offsets; the caller joins them again."""
-    return tuple(left for span in spans if (left := _less(span, taken)))
+def without(spans: Iterable[Span], removed_ranges: Ranges) -> tuple[Span, ...]:
+    """The spans without the `removed_ranges` offsets; the caller joins them again."""
+    return tuple(rest for span in spans if (rest := _less(span, removed_ranges)))
 
 
-def _less(span: Span, taken: Ranges) -> Span | None:
+def _less(span: Span, removed_ranges: Ranges) -> Span | None:
     bits = span.mask or (1 << span.count) - 1
-    for low, high in taken:
+    for low, high in removed_ranges:
         if low < span.end and high > span.start:
             first = max(low, span.start) - span.start
             bits &= ~(((1 << high - span.start - first) - 1) << first)

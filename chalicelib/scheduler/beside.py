@@ -29,22 +29,22 @@ class Beside(Generic[K, T]):
 
     def do(self, works: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
         """Begin what has nothing under way for its key; what has ended after a moment, also of earlier calls."""
-        begun = works.keys() - self._under_way
-        for key in (key for key in works if key in begun):
+        new_keys = works.keys() - self._under_way
+        for key in (key for key in works if key in new_keys):
             self._under_way.add(key)
             self._threads.submit(works[key]).add_done_callback(partial(self._note, key))
-        ended: dict[K, Future[T]] = {}
-        while begun & self._under_way or not self._ends.empty():
+        futures: dict[K, Future[T]] = {}
+        while new_keys & self._under_way or not self._ends.empty():
             try:
-                self._collect(ended, self._patience_seconds)
+                self._collect(futures, self._patience_seconds)
             except queue.Empty:
                 break
-        return ended
+        return futures
 
     def _note(self, key: K, future: Future[T]) -> None:
         self._ends.put((key, future))
 
-    def _collect(self, ended: dict[K, Future[T]], seconds: float | None) -> None:
+    def _collect(self, futures: dict[K, Future[T]], seconds: float | None) -> None:
         key, future = self._ends.get(timeout=seconds) if seconds else self._ends.get()
         self._under_way.discard(key)
-        ended[key] = future
+        futures[key] = future

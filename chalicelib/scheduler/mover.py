@@ -236,9 +236,9 @@ class _Run:
     def _take(self, fragments: Iterable[int], *, consistent: bool) -> None:
         """Take those in which something is due soon. Who was woken looks consistently: its timer is new."""
         tries = {f: partial(self._try_to_take, f, consistent) for f in sorted(fragments)}
-        times, refused = self._results(self._takes.do(tries))
+        times, refused_keys = self._results(self._takes.do(tries))
         self._held |= {f: next_ms for f, next_ms in times.items() if next_ms is not None}
-        self._held |= dict.fromkeys(refused)  # held or not, for all we know
+        self._held |= dict.fromkeys(refused_keys)  # held or not, for all we know
 
     def _try_to_take(self, fragment: int, consistent: bool) -> int | None:
         next_ms = self._timers.next_ms(fragment, consistent=consistent)
@@ -276,9 +276,9 @@ class _Run:
         """What is due in the fragments behind their marks; what could not be asked is asked again later."""
         until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
         works = {f: partial(self._seen, f, self._held[f], mark, until_ms) for f, mark in marks.items()}
-        visits, refused = self._results(self._visits.do(works))
+        visits, refused_keys = self._results(self._visits.do(works))
         self._held |= {
-            f: now_ms + (_RETRY_MS if f in refused else _STILL_MS) for f in marks if f not in visits
+            f: now_ms + (_RETRY_MS if f in refused_keys else _STILL_MS) for f in marks if f not in visits
         }
         looks = {}
         for fragment, visit in visits.items():
@@ -357,12 +357,14 @@ class _Run:
             stuck.update(newer)
         works = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck}
         before = set(self._moves.under_way)
-        ended, refused = self._harvest(self._moves.do(works))
-        left = loads.keys() - (ended - before)
-        stuck |= left
+        finished_loads, refused_loads = self._harvest(self._moves.do(works))
+        waiting_loads = loads.keys() - (finished_loads - before)
+        stuck |= waiting_loads
         now_ms = self._clock.now_ms()
-        again_ms = {load: now_ms + (_RETRY_MS if load in refused else _STILL_MS) for load in left}
-        return {timer.fragment: again_ms[load] for load in left for timer in loads[load]}
+        again_ms = {
+            load: now_ms + (_RETRY_MS if load in refused_loads else _STILL_MS) for load in waiting_loads
+        }
+        return {timer.fragment: again_ms[load] for load in waiting_loads for timer in loads[load]}
 
     def _carry(self, load: _Load, timers: Sequence[Timer]) -> MoveReport:
         if load.kind is TimerKind.WAKE:
@@ -384,30 +386,30 @@ class _Run:
         self._ways.check(later)
         return MoveReport(checked=len(timers))
 
-    def _harvest(self, ended: Mapping[_Load, Future[MoveReport]]) -> tuple[set[_Load], set[_Load]]:
+    def _harvest(self, futures: Mapping[_Load, Future[MoveReport]]) -> tuple[set[_Load], set[_Load]]:
         """Count what loads brought about; those that went, and those that were refused."""
-        reports, refused = self._results(ended)
+        reports, refused_loads = self._results(futures)
         for report in reports.values():
             self.report.add(report)
-        return set(reports), refused
+        return set(reports), refused_loads
 
-    def _results(self, ended: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
+    def _results(self, futures: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
         """What work came to, and whose was refused. What nobody expected is told, once."""
-        results, refused = {}, set()
-        for key, future in ended.items():
+        results, refused_keys = {}, set()
+        for key, future in futures.items():
             error = future.exception()
             if error is None:
                 results[key] = future.result()
                 continue
             if not isinstance(error, Exception):
                 raise error  # the end of the process, not of this work
-            refused.add(key)
+            refused_keys.add(key)
             self.report.refused += 1
             self.report.finished = False
             if not isinstance(error, Unavailable) and key not in self._told:
                 self._told.add(key)
                 self._ways.tell(str(key), error)
-        return results, refused
+        return results, refused_keys
 
     def _is_soon(self, next_ms: int | None) -> bool:
         return next_ms is not None and next_ms <= self._clock.now_ms() + SOON_MS

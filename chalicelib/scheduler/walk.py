@@ -101,9 +101,9 @@ class Walk:
                 stretch.finished = False
                 break
             way.comes_to(topic)
-            spare = self._spare(has_time)
-            stretch.visit(topic.name, partial(visit, topic, spare))
-            stretch.finished = stretch.finished and spare()
+            spare_time = self._spare(has_time)
+            stretch.visit(topic.name, partial(visit, topic, spare_time))
+            stretch.finished = stretch.finished and spare_time()
         stretch.age_ms = way.ends()
         return stretch
 

@@ -149,9 +149,9 @@ class Watch:
             messages = 0
             for shard, tail in enumerate(tails):
                 cursor = fold(cursors.get(str(topic.shard_key(shard)), Cursor()))
-                left = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
-                messages += left
-                if left:
+                backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
+                messages += backlog
+                if backlog:
                     oldest_ms = min(oldest_ms, self._accepted_ms(topic, shard, cursor.floor))
             most = max(most, messages)
         age_ms = self._clock.now_ms() - oldest_ms

@@ -57,9 +57,9 @@ class Journal:
             for folder, line in lines(row):
                 objects[folder].append(_encode(line))
         unreadable = len(objects.get(QUARANTINE, ()))
-        for folder, encoded in objects.items():
+        for folder, content in objects.items():
             name = f"journal/{folder}/{self._batch_name(records)}.jsonl.gz"
-            self._blobs.put(name, gzip.compress(b"".join(encoded), 6, mtime=0))
+            self._blobs.put(name, gzip.compress(b"".join(content), 6, mtime=0))
         for name in sorted(body.name for body in bodies):
             self._blobs.put(name, b"")
         counts = {"lines": sum(map(len, objects.values())) - unreadable, "objects": len(objects)}
@@ -135,8 +135,8 @@ def _body(draft: Draft) -> Line:
 
 
 def _deliveries(row: TraceRow) -> Iterator[Line]:
-    for tried in row.tried:
-        if tried.outcome in (AttemptOutcome.EDITED, AttemptOutcome.DELETED):
+    for attempt in row.tried:
+        if attempt.outcome in (AttemptOutcome.EDITED, AttemptOutcome.DELETED):
             continue
         yield {
             "v": VERSION,
@@ -145,14 +145,14 @@ def _deliveries(row: TraceRow) -> Iterator[Line]:
             "group": row.group,
             "group_uid": row.key.group_uid,
             "shard": row.key.shard.shard,
-            "offset": tried.offset,
-            "attempt": tried.attempt,
+            "offset": attempt.offset,
+            "attempt": attempt.attempt,
             "consumer": row.consumer,
             "consumer_uid": row.key.consumer_uid,
             "started_ms": row.started_ms,
-            "duration_ms": tried.duration_ms,
-            "outcome": tried.outcome,
-            "detail": tried.detail if tried.outcome != AttemptOutcome.REDRIVEN else "",
+            "duration_ms": attempt.duration_ms,
+            "outcome": attempt.outcome,
+            "detail": attempt.detail if attempt.outcome != AttemptOutcome.REDRIVEN else "",
             "trace": row.id,
         }
 

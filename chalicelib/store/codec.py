@@ -149,16 +149,16 @@ def _draft(wire: Wire) -> Draft:
 
 def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
     """Encode the first of the drafts, as many as fit one segment (at least one; with `whole`, all of them)."""
-    encoded: list[bytes] = []
+    parts: list[bytes] = []
     size = 0
     for draft in drafts:
         text = encode(draft)
         size += len(text) + 1
-        if encoded and size > MAX_SEGMENT_BYTES and not whole:
+        if parts and size > MAX_SEGMENT_BYTES and not whole:
             break
-        encoded.append(text)
-    packed_drafts = tuple(drafts[: len(encoded)])
-    plain = b"[" + b",".join(encoded) + b"]"
+        parts.append(text)
+    packed_drafts = tuple(drafts[: len(parts)])
+    plain = b"[" + b",".join(parts) + b"]"
     payload = _smaller(plain)
     return Pack(packed_drafts, payload, len(payload) if isinstance(payload, bytes) else len(plain))
 
@@ -245,12 +245,12 @@ def unpack_origins(payload: object) -> tuple[Origin, ...]:
     )
 
 
-def pack_tried(tried: Sequence[Tried]) -> bytes | str:
+def pack_tried(attempts: Sequence[Tried]) -> bytes | str:
     """Encode attempts, whose offsets rise: neighbours that ended alike as one run."""
     runs = []
-    for alike, run in groupby(enumerate(tried), lambda nt: replace(nt[1], offset=nt[1].offset - nt[0])):
+    for alike, run in groupby(enumerate(attempts), lambda nt: replace(nt[1], offset=nt[1].offset - nt[0])):
         members = [t for _, t in run]
-        start = members[0].offset - tried[0].offset
+        start = members[0].offset - attempts[0].offset
         runs.append((start, len(members), *astuple(alike)[1:]))
     return _smaller(_encoder.encode(runs))
 
@@ -273,9 +273,9 @@ def unpack_tried(payload: bytes | str, first: int) -> tuple[Tried, ...]:
 def _smaller(plain: bytes) -> bytes | str:
     """The text, or what it compresses to where that is shorter."""
     if len(plain) > COMPRESS_ABOVE_BYTES:
-        packed = zlib.compress(plain, _COMPRESSION_LEVEL)
-        if len(packed) < len(plain):
-            return packed
+        compressed_text = zlib.compress(plain, _COMPRESSION_LEVEL)
+        if len(compressed_text) < len(plain):
+            return compressed_text
     return plain.decode()
 
 

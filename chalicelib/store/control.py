@@ -126,8 +126,8 @@ class DynamoControl:
     def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
         groups = (readable(GroupRow, item, pass_over) for item in _under(items, "group#"))
-        staffed = (_staffed(topic, group, items, pass_over) for group in groups if group)
-        return [each for each in staffed if each]
+        groups_with_staff = (_staffed(topic, group, items, pass_over) for group in groups if group)
+        return [each for each in groups_with_staff if each]
 
     def token(self, token_id: str) -> Token | None:
         return self._get(TokenRow, Key("tokens", token_id))

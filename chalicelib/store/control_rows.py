@@ -172,11 +172,11 @@ class SecretMap(MapAttribute[str, Any]):
         return {"hex": f"~{secret['fingerprint']}~{until}~{secret['ciphertext']}", "until_ms": 0}
 
     @staticmethod
-    def read(stored: Mapping[str, Any]) -> dict[str, Any]:
+    def read(attributes: Mapping[str, Any]) -> dict[str, Any]:
         """A secret's fields."""
-        if not stored["hex"].startswith("~"):
-            return dict(stored)
-        _, fingerprint, until, ciphertext = stored["hex"].split("~")
+        if not attributes["hex"].startswith("~"):
+            return dict(attributes)
+        _, fingerprint, until, ciphertext = attributes["hex"].split("~")
         return {
             "fingerprint": fingerprint,
             "until_ms": int(until) if until else None,

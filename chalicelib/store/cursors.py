@@ -106,8 +106,8 @@ class DynamoCursors:
         return after
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
-        closed = {**_item(CLOSED), "z": number(until_s)}
-        self._dynamo.put(self._table, [{**cursor_item_key(key), **closed} for key in keys])
+        item = {**_item(CLOSED), "z": number(until_s)}
+        self._dynamo.put(self._table, [{**cursor_item_key(key), **item} for key in keys])
 
     def _request(self, key: CursorKey, change: Change, exists: bool) -> tuple[str, dict[str, Any]]:
         if not exists:
@@ -334,11 +334,11 @@ def _round_text(round: ShareWindow) -> str:
 def _parse_round(text: str | None) -> ShareWindow | None:
     if text is None:
         return None
-    epoch, began, left, parts = text.split(";")
+    epoch, began, rest, parts = text.split(";")
     rows = [[int(number) for number in part.split(".")] for part in parts.split(",") if part]
     began_ms = int(began)
     taken = {rank: Part(taken, began_ms + last, asked) for rank, taken, last, asked in rows}
-    return ShareWindow(int(epoch), began_ms, int(left), taken)
+    return ShareWindow(int(epoch), began_ms, int(rest), taken)
 
 
 def _leases(cursor: Cursor) -> dict[str, Any]:

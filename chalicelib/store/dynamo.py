@@ -95,10 +95,12 @@ class Dynamo:
 
     def _batch(self, table: str, requests: Sequence[dict[str, Any]]) -> None:
         for start in range(0, len(requests), _BATCH):
-            left = {table: requests[start : start + _BATCH]}
+            unwritten = {table: requests[start : start + _BATCH]}
             for attempt in range(1, _TRIES + 1):
-                left = self.call("batch_write_item", RequestItems=left).get("UnprocessedItems") or {}
-                if not left:
+                unwritten = (
+                    self.call("batch_write_item", RequestItems=unwritten).get("UnprocessedItems") or {}
+                )
+                if not unwritten:
                     break
                 self._pause(attempt)
             else:

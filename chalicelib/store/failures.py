@@ -81,8 +81,8 @@ def _cancelled(error: ClientError, resent: bool) -> Exception:
         return unavailable()
     if not any(r.get("Code") == "ConditionalCheckFailed" for r in reasons):
         return unavailable()
-    failed = [r.get("Item", {}) if r.get("Code") == "ConditionalCheckFailed" else None for r in reasons]
-    return Cancelled(failed, resent)
+    items = [r.get("Item", {}) if r.get("Code") == "ConditionalCheckFailed" else None for r in reasons]
+    return Cancelled(items, resent)
 
 
 def is_conflict(error: ClientError) -> bool:

@@ -77,7 +77,7 @@ class DynamoLog:
         dedup: Sequence[DedupEntry] = (),
         moved: Sequence[Promotable] = (),
     ) -> PutResult:
-        put: dict[str, Any] = {
+        request: dict[str, Any] = {
             "TableName": self._table,
             "Item": _item(shard, segment, pack),
             "ConditionExpression": "attribute_not_exists(o)",
@@ -88,10 +88,10 @@ class DynamoLog:
         places = [place for place, actions in enumerate(moves) for _ in actions]
         try:
             if dedup or moved:
-                actions = [{"Put": put}, *beside, *chain.from_iterable(moves)]
+                actions = [{"Put": request}, *beside, *chain.from_iterable(moves)]
                 self._dynamo.call("transact_write_items", TransactItems=actions)
             else:
-                self._dynamo.call("put_item", **put)
+                self._dynamo.call("put_item", **request)
         except ConditionFailed as failed:
             return _stored_or_taken(segment, failed.item)
         except Cancelled as cancelled:
@@ -370,12 +370,14 @@ def _refused(
     segment: Segment, dedup: Sequence[DedupEntry], places: Sequence[int], items: Sequence[Item | None]
 ) -> PutResult:
     """What a cancelled transaction means, by the items that stood in the way of its actions."""
-    first, used, missing = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
+    first, used_items, lacking = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
         if duplicates := tuple(
-            dedup_entry(e.topic_uid, e.dedup_id, item) for e, item in zip(dedup, used, strict=True) if item
+            dedup_entry(e.topic_uid, e.dedup_id, item)
+            for e, item in zip(dedup, used_items, strict=True)
+            if item
         ):
             return Known(duplicates)
-        if missing_places := {place for place, item in zip(places, missing, strict=True) if item is not None}:
+        if missing_places := {place for place, item in zip(places, lacking, strict=True) if item is not None}:
             return AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

@@ -65,9 +65,13 @@ class DynamoMarks:
 
     def each_minute(self) -> EachMinute:
         versions = {item["k"]["S"]: int_of(item, "e") for item in self._query(_WATCHED, "", {})}
-        watched = {key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)}
+        watched_versions = {
+            key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)
+        }
         moving = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
-        return EachMinute(watched, moving, _ranks(key for key in versions if key.startswith(_TROUBLED)))
+        return EachMinute(
+            watched_versions, moving, _ranks(key for key in versions if key.startswith(_TROUBLED))
+        )
 
     def _put(self, home: str, key: str, rest: Item) -> None:
         row = {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}

@@ -91,8 +91,8 @@ class DynamoTimers:
         if not item:
             return None
         due_ms = int_of(item, "u")
-        cancelled = _timer_of(item, due_ms, timer_id) if "j" in item else None
-        return Moved(due_ms, cancelled, int_of(item, "e"))
+        cancelled_timer = _timer_of(item, due_ms, timer_id) if "j" in item else None
+        return Moved(due_ms, cancelled_timer, int_of(item, "e"))
 
     def _all(self, *actions: dict[str, Any]) -> bool:
         try:
@@ -177,12 +177,12 @@ class DynamoTimers:
     def _take(self, item: Item, key: Item) -> None:
         """Put a row where it shall be, and away from where it is, if nobody has changed it meanwhile."""
         names = {name: item[name] for name in ("f", "t")}
-        unchanged = {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
+        condition = {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
         if "e" in item:
-            unchanged = {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": item["e"]}}  # type: ignore[dict-item]
+            condition = {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": item["e"]}}  # type: ignore[dict-item]
         self._all(
             {"Put": {"TableName": self._table, "Item": {**item, **key}}},
-            {"Delete": {"TableName": self._table, "Key": names, **unchanged}},
+            {"Delete": {"TableName": self._table, "Key": names, **condition}},
         )
 
     def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
@@ -232,14 +232,14 @@ class DynamoTimers:
 
 def first_of(timers: Iterator[Timer], limit: int) -> Look:
     """The first of these timers, as many as one look takes: what comes behind that is not even read."""
-    chosen: list[Timer] = []
+    first_timers: list[Timer] = []
     weight = 0
     for timer in timers:
-        if len(chosen) == limit or (chosen and weight > MAX_LOOK_BYTES):
-            return Look(chosen, chosen[-1].sort_key)
-        chosen.append(timer)
+        if len(first_timers) == limit or (first_timers and weight > MAX_LOOK_BYTES):
+            return Look(first_timers, first_timers[-1].sort_key)
+        first_timers.append(timer)
         weight += timer.weight
-    return Look(chosen)
+    return Look(first_timers)
 
 
 def timer_put(table: str, timer: Timer) -> dict[str, Any]:

@@ -52,18 +52,18 @@ class DynamoTraces:
 def parts(row: TraceRow) -> Iterator[TraceRow]:
     """The row, or several where its offsets span more than one may."""
     part: list[Tried] = []
-    for tried in row.tried:
-        if part and tried.offset - part[0].offset >= MAX_RECEIVE:
+    for attempt in row.tried:
+        if part and attempt.offset - part[0].offset >= MAX_RECEIVE:
             yield replace(row, tried=tuple(part))
             part = []
-        part.append(tried)
+        part.append(attempt)
     if part:
         yield replace(row, tried=tuple(part))
 
 
 def in_order(rows: Iterator[TraceRow], offset: int) -> list[TraceRow]:
     """Those that hold an attempt at the offset, in order of time."""
-    holding = (row for row in rows if any(tried.offset == offset for tried in row.tried))
+    holding = (row for row in rows if any(attempt.offset == offset for attempt in row.tried))
     return sorted(holding, key=lambda row: row.started_ms)
 
 

@@ -143,7 +143,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             LeaseSettlement,
             "settle",
-            "left = [receipt for receipt in left if receipt.leased not in settled]",
+            "unsettled = [receipt for receipt in unsettled if receipt.leased not in settled]",
             "settled.update(receipt.leased for receipt in left); left = []",
         ),
         "nack more dead letters than one write holds",

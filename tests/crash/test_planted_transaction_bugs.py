@@ -73,8 +73,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Checker,
             "_check",
-            "begun = replace(transaction, check_ms=check.next_ms)",
-            "begun = replace(transaction, check_ms=check.next_ms, checks=transaction.checks + 1)",
+            "new = replace(transaction, check_ms=check.next_ms)",
+            "new = replace(transaction, check_ms=check.next_ms, checks=transaction.checks + 1)",
         ),
         "check: unknown",
         None,

@@ -86,8 +86,8 @@ BUGS: dict[str, Bug] = {
     "retries of who has left that are counted": Bug(
         Lookup,
         "group_status",
-        "for each in left if (each.shard, each.consumer_uid) in here",
-        "for each in left",
+        "for each in entries if (each.shard, each.consumer_uid) in here",
+        "for each in entries",
     ),
     "a dead letter that is counted as a success, too": Bug(
         lookup, "account", "settled - retrying - dead - skipped", "settled - retrying - skipped"

@@ -255,7 +255,7 @@ BUGS: Planted = {
         Bug(
             ClaimPlanner,
             "plan_that_fits",
-            "not granted or cursor_size.has_room(",
+            "not count or cursor_size.has_room(",
             "True or cursor_size.has_room(",
         ),
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
@@ -371,7 +371,7 @@ BUGS: Planted = {
         Bug(
             LeaseSettlement,
             "repeated",
-            "tried.outcome == outcome_of(rule(receipt, tried.attempt).disposition)",
+            "attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)",
             "True",
         ),
         lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),

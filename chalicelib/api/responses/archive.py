@@ -37,11 +37,11 @@ class ArchiveView(TypedDict):
 
 def view(days: list[tuple[str, ArchivedDay | None]], caller: Caller | None) -> ArchiveView:
     """Days as the manifests tell them."""
-    return {"items": [_day(day, archived, caller) for day, archived in days]}
+    return {"items": [_day(day, content, caller) for day, content in days]}
 
 
-def _day(day: str, archived: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
-    if archived is None:
+def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
+    if content is None:
         return {
             "day": day,
             "until_hour": None,
@@ -50,14 +50,14 @@ def _day(day: str, archived: ArchivedDay | None, caller: Caller | None) -> Archi
             "bodies_missing": 0,
             "topics": [],
         }
-    visible = {n: topic for n, topic in archived.topics.items() if caller is None or caller.may_use(n)}
+    visible = {n: topic for n, topic in content.topics.items() if caller is None or caller.may_use(n)}
     return {
         "day": day,
-        "until_hour": archived.until_hour,
-        "written_at": at(archived.written_ms) if archived.written_ms else None,
-        "damaged": archived.damaged,
-        "bodies_missing": archived.bodies_missing,
-        "topics": [_topic(archived, name, topic) for name, topic in visible.items()],
+        "until_hour": content.until_hour,
+        "written_at": at(content.written_ms) if content.written_ms else None,
+        "damaged": content.damaged,
+        "bodies_missing": content.bodies_missing,
+        "topics": [_topic(content, name, topic) for name, topic in visible.items()],
     }
 
 

@@ -133,14 +133,14 @@ def logged(
     may_use_group: "Callable[[str], bool]",
 ) -> MessageView:
     """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
-    left = [status.retries_left for status in statuses.values() if status.status not in OVER]
+    retries_left = [status.retries_left for status in statuses.values() if status.status not in OVER]
     return {
         **content(message),
         "shard": message.shard,
         "offset": message.offset,
         "topic": topic.name,
         "status": overall(message.draft, [status.status for status in statuses.values()]),
-        "retries_left": max(left, default=0) if statuses else _retries(topic, message),
+        "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
         "deliveries": {name: delivery(status) for name, status in statuses.items() if may_use_group(name)},
     }
 
@@ -162,14 +162,14 @@ def waiting(topic: Topic, entry: "Waiting", message: Message) -> MessageView:
 
 def prepared(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
     """A message (with its body) whose transaction is not committed."""
-    cancelled = transaction.state is TransactionState.ROLLED_BACK
+    is_cancelled = transaction.state is TransactionState.ROLLED_BACK
     return {
         **content(message),
         "shard": transaction.shard,
         "offset": None,
         "topic": topic.name,
-        "status": "CANCELLED" if cancelled else "PREPARED",
-        "retries_left": 0 if cancelled else _retries(topic, message),
+        "status": "CANCELLED" if is_cancelled else "PREPARED",
+        "retries_left": 0 if is_cancelled else _retries(topic, message),
         "deliveries": {},
     }
 

@@ -45,19 +45,19 @@ class BatchView(TypedDict):
     results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
 
 
-def view(topic: str, placed: "Placed", standing: str | None = None) -> Produced:
+def view(topic: str, message: "Placed", standing: str | None = None) -> Produced:
     """Where a message was stored; `standing` is what has become of one that was stored before."""
     body: Produced = {
-        "id": placed.id,
+        "id": message.id,
         "topic": topic,
-        "status": standing or ("NEW" if placed.due_ms is None else "DELAYED"),
-        "shard": placed.shard,
-        "offset": placed.offset,
-        "accepted_at": at(placed.accepted_ms),
-        "duplicate": placed.duplicate,
+        "status": standing or ("NEW" if message.due_ms is None else "DELAYED"),
+        "shard": message.shard,
+        "offset": message.offset,
+        "accepted_at": at(message.accepted_ms),
+        "duplicate": message.duplicate,
     }
-    if placed.due_ms is not None:
-        body["deliver_at"] = at(placed.due_ms)
+    if message.due_ms is not None:
+        body["deliver_at"] = at(message.due_ms)
     return body
 
 

@@ -133,13 +133,13 @@ def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, pa
         return {"id": id, "error": problem(Refused("NO_JSON", "The body is no JSON."), context.request_id)}
     before = message.draft.body
     after = merge_patch.merged(before, patch)
-    changed = after != merge_patch.merged(before, b"{}")
+    is_changed = after != merge_patch.merged(before, b"{}")
     try:
-        if changed and not context.body.dry_run:
+        if is_changed and not context.body.dry_run:
             context.deps.redriver.edit(topic, group, letter, after, context.by)
     except HeadraceError as error:  # too large now, or somebody else was faster
         return {"id": id, "error": problem(error, context.request_id)}
-    return {"id": id, "changed": changed, "body": msgspec.Raw(after)}
+    return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}
 
 
 @call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES, statuses=(204,))

@@ -43,16 +43,18 @@ def _find(context: Context, topic: Topic) -> Seen:
     return context.deps.lookup.find(topic, context.params["id"])
 
 
-def _view(context: Context, topic: Topic, seen: Seen, look: Look | None = None) -> MessageView:
+def _view(context: Context, topic: Topic, message: Seen, look: Look | None = None) -> MessageView:
     """A message as it stands, wherever that is; one of several, as the same look found them."""
     blobs = context.deps.adapters.blobs
-    if isinstance(seen, Message):
+    if isinstance(message, Message):
         look = look or context.deps.statuses.look(topic)
-        return messages.logged(topic, with_body(blobs, seen), look.deliveries(seen), context.may_use_group)
-    whole = with_body(blobs, seen.message)
-    if isinstance(seen, Transaction):
-        return messages.prepared(topic, seen, whole)
-    return messages.waiting(topic, seen, whole)
+        return messages.logged(
+            topic, with_body(blobs, message), look.deliveries(message), context.may_use_group
+        )
+    whole = with_body(blobs, message.message)
+    if isinstance(message, Transaction):
+        return messages.prepared(topic, message, whole)
+    return messages.waiting(topic, message, whole)
 
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
@@ -109,9 +111,9 @@ def get_fate(context: Context) -> Response[FateView]:
     from ...services.inspect.fate import Fates
 
     topic = context.topic()
-    seen = _find(context, topic)
-    view = _view(context, topic, seen)
-    fates = context.deps.fates.of(topic, seen) if isinstance(seen, Message) else Fates()
+    message = _find(context, topic)
+    view = _view(context, topic, message)
+    fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
     summary = {name: value for name, value in view.items() if name != "deliveries"}
     return Response(
         {
@@ -156,8 +158,8 @@ def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
         raise invalid("dedup_id", "stands for one message, so it goes without other filters")
     parse.limit(query)
     dedup_id = _bounded("dedup_id", query["dedup_id"], MAX_DEDUP_ID_CHARS)
-    seen = context.deps.lookup.find_by_dedup_id(topic, dedup_id)
-    return [_view(context, topic, seen)] if seen else []
+    message = context.deps.lookup.find_by_dedup_id(topic, dedup_id)
+    return [_view(context, topic, message)] if message else []
 
 
 def _delayed(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:

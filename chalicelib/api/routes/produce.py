@@ -59,9 +59,9 @@ def _standing(context: Context, topic: Topic) -> Callable[[], Callable[[str], st
     return cache(lambda: context.deps.lookup.standing(topic))
 
 
-def _view(topic: Topic, placed: Placed, standing: Callable[[], Callable[[str], str]]) -> Produced:
+def _view(topic: Topic, message: Placed, standing: Callable[[], Callable[[str], str]]) -> Produced:
     """The answer for one message; of a duplicate, with what has become of the first."""
-    return produced.view(topic.name, placed, standing()(placed.id) if placed.duplicate else None)
+    return produced.view(topic.name, message, standing()(message.id) if message.duplicate else None)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:

@@ -63,25 +63,27 @@ def _draft(context: Context) -> Draft:
         fields["keys"] = [fields["keys"]]
     if "delay_seconds" in fields:
         fields["delay_seconds"] = _whole(fields["delay_seconds"])
-    forwarded = {name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)}
+    own_headers = {
+        name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)
+    }
     body = context.raw
-    structured = media.split(";")[0].strip().lower() == _STRUCTURED
-    if structured:
+    is_structured = media.split(";")[0].strip().lower() == _STRUCTURED
+    if is_structured:
         event, body, media = _structured(context.raw)
     else:
         event = {
             name[3:]: _unquoted(name, value) for name, value in headers.items() if name.startswith("ce-")
         }
     attributes: dict[str, str] = {}
-    if structured or "specversion" in event:
+    if is_structured or "specversion" in event:
         _check_event(event)
         attributes = {f"ce-{name}": value for name, value in event.items()}
         fields.setdefault("dedup_id", _event_dedup_id(event))
-    if twice := forwarded.keys() & attributes:
+    if twice := own_headers.keys() & attributes:
         raise invalid(min(twice), "is given as an attribute of the event, too")
-    message = convert({**fields, "headers": forwarded | attributes, "body": None}, MessageBody)
-    checked = parse.draft(message, context.deps.adapters.clock.now_ms(), attributes=attributes)
-    return _with_raw(checked, body, media)
+    message = convert({**fields, "headers": own_headers | attributes, "body": None}, MessageBody)
+    draft = parse.draft(message, context.deps.adapters.clock.now_ms(), attributes=attributes)
+    return _with_raw(draft, body, media)
 
 
 def _decoded(value: str) -> str:

@@ -44,9 +44,9 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     from ...services.produce.transactions import Checks
 
     checks = Checks(body.check_url, body.check_after_seconds)
-    admitted = deps.rate_limited_producer.admit(topic, tracing.joined(draft, context.headers))
+    admitted_draft = deps.rate_limited_producer.admit(topic, tracing.joined(draft, context.headers))
     transaction, created = deps.transactor.prepare(
-        topic, admitted, checks, delay_from_commit=bool(body.message.delay_seconds), by=context.by
+        topic, admitted_draft, checks, delay_from_commit=bool(body.message.delay_seconds), by=context.by
     )
     secret = format_secret(deps.transactor.secret(topic))
     answer: PreparedTransaction = {

@@ -84,14 +84,14 @@ def _of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], st
 
 def _at(visit: Visit, topic: Topic, places: Sequence[tuple[int, int]]) -> list[Message]:
     """The messages at these places, as far as they are kept."""
-    reader, found = visit.deps.reader, []
+    reader, messages = visit.deps.reader, []
     for shard, offset in places:
         if not visit.has_units(1):
             break
         slot = reader.fetch(topic.shard_key(shard), [offset], reader.recent())[offset]
         if slot.message:
-            found.append(slot.message)
-    return found
+            messages.append(slot.message)
+    return messages
 
 
 def _newest(
@@ -267,10 +267,10 @@ def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
     lookup = visit.deps.lookup
     if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
         try:
-            seen = lookup.find(topic, text)
+            hit = lookup.find(topic, text)
         except (NotFound, HeadraceError):
             return []
-        return [seen if isinstance(seen, InLog) else seen.message]
+        return [hit if isinstance(hit, InLog) else hit.message]
     return list(_of_key(visit, topic, text)[0])
 
 

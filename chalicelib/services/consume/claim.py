@@ -141,7 +141,7 @@ class Claimer:
         """Settle as dead letters, on a shard or in the retry lane (None), the unleased messages that are past their
         retention: their rows are about to expire. Returns how many; `has_time` is called after each write."""
         key = claimant.key(shard)
-        buried = 0
+        count = 0
         while True:
             state = self._states.last(key)
             now_ms = self._clock.now_ms()
@@ -149,15 +149,15 @@ class Claimer:
                 reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
             ).plan_burial(state.cursor)
             if not plan.selection.settled:
-                return buried
+                return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
             if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, granted=0):
-                return buried  # the cursor is full: the next run continues
+                return count  # the cursor is full: the next run continues
             dead = self._dead(claimant, shard, plan, now_ms)
             if self._states.write(key, state, _change(state, after), dead) is not None:
-                buried += len(dead)
+                count += len(dead)
             if not has_time():
-                return buried
+                return count
 
     def _may_begin(self, claimant: Claimant) -> bool:
         """May a cursor be created? When a broadcast's consumer leaves, its cursors are deleted; a process that has
@@ -173,11 +173,11 @@ class Claimer:
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
-            tried = [
+            attempts = [
                 _lapsed(shard, offset, attempt, plan.messages) for offset, attempt in lease.attempts().items()
             ]
             who = (lease.owner, claimant.consumer_uid)
-            lapses = [each for each in tried if each]
+            lapses = [each for each in attempts if each]
             self._attempt_log.note(
                 claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, lapses
             )

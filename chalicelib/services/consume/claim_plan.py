@@ -67,16 +67,16 @@ class ClaimPlanner:
         deadline_ms = self._now_ms + self._claimant.lease_seconds * 1000
         while True:
             plan = self.plan(cursor, most, most_bytes)
-            granted = sum(span.count for span in plan.selection.granted)
+            count = sum(span.count for span in plan.selection.granted)
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
             if seat := self._claimant.seat:
-                left = plan.available - granted
+                unclaimed_count = plan.available - count
                 after = replace(
-                    after, round=pull_share.after(cursor.round, seat, granted, left, self._now_ms)
+                    after, round=pull_share.after(cursor.round, seat, count, unclaimed_count, self._now_ms)
                 )
-            if not granted or cursor_size.has_room(plan.cursor, after, granted):
+            if not count or cursor_size.has_room(plan.cursor, after, count):
                 return plan, after
-            most = granted // 2
+            most = count // 2
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
@@ -100,15 +100,15 @@ class ClaimPlanner:
             unclaimed = [self._candidate(slot, None) for slot in ahead]
             returned, unclaimed, dead = _within_bounds(back, unclaimed, most_bytes)
             selection = self._policy.select(current, returned, unclaimed, most, self._now_ms)
-            granted = sum(s.count for s in selection.granted)
-            if granted >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
+            granted_count = sum(s.count for s in selection.granted)
+            if granted_count >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
-        if granted and self._claimant.claimants > 1:
-            part = self._claimant.part(cursor.round, granted, mine, self._now_ms)
+        if granted_count and self._claimant.claimants > 1:
+            part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, returned, unclaimed, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
-        return self._plan(ahead, current, selection, messages, dead, granted)
+        return self._plan(ahead, current, selection, messages, dead, granted_count)
 
     def plan_burial(self, cursor: Cursor) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
@@ -144,8 +144,10 @@ class ClaimPlanner:
         available: int = 0,
     ) -> ClaimPlan:
         records = self._records(dead, selection, messages)
-        counted = replace(selection, skipped=ranges.total(selection.settled) - len(records))
-        return ClaimPlan(self._with_hint(ahead, current, counted), current, messages, records, available)
+        counted_selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
+        return ClaimPlan(
+            self._with_hint(ahead, current, counted_selection), current, messages, records, available
+        )
 
     def _ahead(self, current: Cursor, want: int, trust: Freshness) -> list[Slot]:
         slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, want, trust)
@@ -185,8 +187,8 @@ class ClaimPlanner:
             draft.origin is not None or draft.dead == DeadReason.UNDECODABLE or matches(group.tags, draft.tag)
         )
         is_owed = is_owed and not draft.cancelled and draft.only in (None, group.uid)
-        exhausted = attempts_before(draft) + attempt > self._claimant.last_attempt(draft)
-        dead = exhausted or draft.dead is not None or self._is_over(slot.message)
+        is_exhausted = attempts_before(draft) + attempt > self._claimant.last_attempt(draft)
+        dead = is_exhausted or draft.dead is not None or self._is_over(slot.message)
         verdict = ClaimVerdict.DELIVER if is_owed and not dead else ClaimVerdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and dead, draft.weight)
 

@@ -66,8 +66,8 @@ def decision_after(
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
         return SettleDecision(Disposition.RETRY, 0, None, detail, took)
-    failed = delivery.attempt - receipt.spent
-    due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
+    number = delivery.attempt - receipt.spent
+    due_ms = now_ms + next_wait_ms(retry, number, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:
         # A consumer that did not answer may still be working: until then no other may start on this message, nor on
         # those ordered behind it.

@@ -72,12 +72,12 @@ class LeaseSettlement:
         states = self._context.states
         state, is_consistent = states.last(self._key), False
         settled: set[int] = set()
-        left = list({receipt.leased: receipt for receipt in receipts}.values())
-        while left:
+        unsettled = list({receipt.leased: receipt for receipt in receipts}.values())
+        while unsettled:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
-            live_receipts = [receipt for receipt in left if receipt.leased in attempts]
-            if len(live_receipts) < len(left) and not is_consistent:
+            live_receipts = [receipt for receipt in unsettled if receipt.leased in attempts]
+            if len(live_receipts) < len(unsettled) and not is_consistent:
                 state, is_consistent = states.read(self._key), True
                 continue
             if not live_receipts or lease is None:
@@ -96,10 +96,12 @@ class LeaseSettlement:
             if new_state:
                 settled.update(step.result.offset for step in steps)
                 self._count(steps)
-                left = [receipt for receipt in left if receipt.leased not in settled]
+                unsettled = [receipt for receipt in unsettled if receipt.leased not in settled]
                 who, started_ms = (lease.owner, self._key.consumer_uid), live_receipts[0].claimed_ms
-                tried = [(step.shard, step.tried) for step in steps if step.tried]
-                self._context.attempt_log.note(self._topic, self._group, who, self._token, started_ms, tried)
+                tried_attempts = [(step.shard, step.tried) for step in steps if step.tried]
+                self._context.attempt_log.note(
+                    self._topic, self._group, who, self._token, started_ms, tried_attempts
+                )
             state = new_state or states.last(self._key)
         return settled, None
 
@@ -108,10 +110,10 @@ class LeaseSettlement:
         RECEIPT_STALE. It is looked up in the traces, which are best effort: an attempt that they lack is answered as
         stale."""
         try:
-            tried = self._traced(receipt)
+            attempt = self._traced(receipt)
         except HeadraceError as error:
             return error
-        same = tried and tried.outcome == outcome_of(rule(receipt, tried.attempt).disposition)
+        same = attempt and attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)
         return Already.SETTLED if same else stale()
 
     def _traced(self, receipt: Receipt) -> Tried | None:
@@ -122,7 +124,7 @@ class LeaseSettlement:
             row = self._context.attempt_log.tried(
                 self._steps.place(receipt.shard), receipt.offset, self._token
             )
-            self._known |= {(receipt.shard, tried.offset): tried for tried in row}
+            self._known |= {(receipt.shard, attempt.offset): attempt for attempt in row}
             self._misses += not row
         return self._known.get(place)
 

@@ -43,14 +43,14 @@ class LostEntries:
         nameless = [record for record in dead if record.of is None]
         if not nameless:
             return list(dead)
-        named = [record for record in dead if record.of is not None]
+        references = [record for record in dead if record.of is not None]
         remains = (record.message.draft for record in nameless if record.message)
-        found: list[Record] = []
+        records: list[Record] = []
         for orphan in self._orphans(claimant, lane, now_ms):
-            if len(named) + len(found) >= most:
+            if len(references) + len(records) >= most:
                 break
-            found.append(self._buried(claimant, orphan, next(remains, _NOTHING), now_ms))
-        return [*named, *found, *nameless[len(found) :]][:most]
+            records.append(self._buried(claimant, orphan, next(remains, _NOTHING), now_ms))
+        return [*references, *records, *nameless[len(records) :]][:most]
 
     def _orphans(self, claimant: Claimant, lane: Cursor, now_ms: int) -> Iterator[Record]:
         """Records of deliveries with neither a timer nor an entry. A fired timer leaves an entry, so the timer is

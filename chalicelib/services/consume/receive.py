@@ -85,33 +85,35 @@ class Receiver:
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            granted = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
-            deliveries = self._opened(topic, group, granted)
-            left = (until_ms - self._clock.now_ms()) / 1000
-            if deliveries or left <= 0:
+            messages = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
+            deliveries = self._opened(topic, group, messages)
+            seconds_left = (until_ms - self._clock.now_ms()) / 1000
+            if deliveries or seconds_left <= 0:
                 return deliveries
-            self._clock.sleep(min(pause, left))
+            self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             present = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
             if present.uid != group.uid:  # made anew, perhaps in another mode: that one is for the next call
                 return []
             group, claimant = present, replace(claimant, group=present)
 
-    def _opened(self, topic: Topic, group: Group, granted: Sequence[ClaimedMessage]) -> list[ClaimedMessage]:
+    def _opened(
+        self, topic: Topic, group: Group, claimed_messages: Sequence[ClaimedMessage]
+    ) -> list[ClaimedMessage]:
         """The deliveries with their bodies. A message whose body cannot be read is settled instead, even if another one
         fails."""
-        messages = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
+        messages = with_bodies(self._blobs, self._clock, [delivery.message for delivery in claimed_messages])
         now_ms = self._clock.now_ms()
         decisions = {
             delivery.receipt: decision_after(topic, group, delivery, outcome, now_ms)
-            for delivery, outcome in zip(granted, messages, strict=True)
+            for delivery, outcome in zip(claimed_messages, messages, strict=True)
             if isinstance(outcome, Outcome)
         }
         if decisions:
             self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
             replace(delivery, message=message)
-            for delivery, message in zip(granted, messages, strict=True)
+            for delivery, message in zip(claimed_messages, messages, strict=True)
             if isinstance(message, Message)
         ]
 
@@ -141,8 +143,8 @@ class Receiver:
                 continue
             try:
                 count = min(share, most - len(deliveries))
-                seated = claimant if shard is not None else replace(claimant, seat=None)
-                granted = self._claimer.claim(seated, shard, count, MAX_ANSWER_BYTES - size)
+                claimant_here = claimant if shard is not None else replace(claimant, seat=None)
+                messages = self._claimer.claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
             except (
                 Unavailable
             ) as error:  # one shard may fail: messages granted by the others belong to the caller now
@@ -152,13 +154,13 @@ class Receiver:
                 break
             finally:
                 lock.release()
-            if granted is None:
+            if messages is None:
                 if losses < _LOST_RACES:
                     queue.append((shard, share, losses + 1, passed_by))
                 continue
-            self._note(claimant, shard, success=bool(granted))
-            deliveries += granted
-            size += sum(d.message.draft.weight for d in granted)
+            self._note(claimant, shard, success=bool(messages))
+            deliveries += messages
+            size += sum(d.message.draft.weight for d in messages)
         if faults and not deliveries:
             raise faults[0]
         return deliveries

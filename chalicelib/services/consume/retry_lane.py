@@ -38,8 +38,8 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
     if origin.whole:
         return _whole(entry, origin)
     if message is None:
-        gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
-        return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)
+        expired_draft = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
+        return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, expired_draft)
     ends_ms = min(message.ends_ms, entry.ends_ms)
     return replace(message, draft=replace(message.draft, origin=origin), ends_ms=ends_ms)
 

@@ -70,12 +70,16 @@ class StepMaker:
 
     def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
-        tried = _tried(receipt, decision, attempt, self._now_ms)
+        tried_attempt = _tried(receipt, decision, attempt, self._now_ms)
         step = Result(receipt.leased, decision.disposition, decision.due_ms)
         if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
             return Step(
-                step, tried, receipt.shard, self._record(receipt, Status.RETRYING, decision, attempt), timer
+                step,
+                tried_attempt,
+                receipt.shard,
+                self._record(receipt, Status.RETRYING, decision, attempt),
+                timer,
             )
         status = _STATUSES.get(decision.disposition)
         has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
@@ -86,7 +90,7 @@ class StepMaker:
             else decision.detail or in_lane or decision.disposition is Disposition.DEAD
         )
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
-        return Step(step, tried, receipt.shard, record)
+        return Step(step, tried_attempt, receipt.shard, record)
 
     def step_onwards(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
@@ -158,11 +162,11 @@ class StepMaker:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
         message = self._message(receipt)
         if message is not None:
-            outlived = decision.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
-            draft = retry_lane.entry_of(message, attempt, receipt.spent, whole=outlived)
+            expires_before = decision.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
+            draft = retry_lane.entry_of(message, attempt, receipt.spent, whole=expires_before)
         else:
-            gone = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
-            draft = Draft(b"", is_json=False, origin=gone)
+            origin = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
+            draft = Draft(b"", is_json=False, origin=origin)
         consumer_uid = self._key.consumer_uid
         return Timer(
             due_ms=decision.due_ms,

@@ -34,17 +34,17 @@ class Assignments:
 
     def current(self, topic: Topic, group: Group) -> Assignment:
         """The group's assignment for the consumers that this process knows to be online (at most 3 s old)."""
-        stored = self._stored.get(group.uid) or self._read(topic, group)
-        if stored.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
-            return stored
+        assignment = self._stored.get(group.uid) or self._read(topic, group)
+        if assignment.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
+            return assignment
         return self._made_again(topic, group)
 
     def look_after(self, topic: Topic, staffed: Staffed) -> bool:
         """Renew the assignment of a group, just read, if it does not fit. True: it did not."""
-        stored = staffed.assignment or Assignment(0, _strategy(staffed.group))
-        if stored.fits(*self._wanted(topic, staffed.group, staffed.consumers)):
+        assignment = staffed.assignment or Assignment(0, _strategy(staffed.group))
+        if assignment.fits(*self._wanted(topic, staffed.group, staffed.consumers)):
             return False
-        return self._made_again(topic, staffed.group).epoch > stored.epoch
+        return self._made_again(topic, staffed.group).epoch > assignment.epoch
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer) -> tuple[int, ...]:
         """The shards of a registered consumer; while it is not online, those that it would have."""
@@ -102,19 +102,19 @@ class Assignments:
         """The assignment that fits. The difference may come from an old cached view, so everything is read again before
         a write; the row first, since its epoch guards the later reads."""
         for _ in range(_TRIES):
-            stored = self._read(topic, group)
+            assignment = self._read(topic, group)
             target = self._wanted_now(topic, group)
-            if target is None or stored.fits(*target):
+            if target is None or assignment.fits(*target):
                 break
             strategy, members, _ = target
-            new = Assignment(stored.epoch + 1, strategy, members, deal(*target), self._clock.now_ms())
+            new = Assignment(assignment.epoch + 1, strategy, members, deal(*target), self._clock.now_ms())
             if self._control.put_assignment(topic, group, new):
                 return self._stored.put(group.uid, new)
-        return stored
+        return assignment
 
     def _read(self, topic: Topic, group: Group) -> Assignment:
-        stored = self._control.assignment(topic, group)
-        return self._stored.put(group.uid, stored or Assignment(0, _strategy(group)))
+        row = self._control.assignment(topic, group)
+        return self._stored.put(group.uid, row or Assignment(0, _strategy(group)))
 
     def _wanted_now(self, topic: Topic, group: Group) -> _Wanted | None:
         """The assignment that fits the stored consumers; None if the group is gone."""

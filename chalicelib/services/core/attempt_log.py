@@ -30,12 +30,12 @@ class AttemptLog:
         who: tuple[str, str],
         row_id: str,
         started_ms: int,
-        tried: Iterable[tuple[int, Tried]],
+        attempts: Iterable[tuple[int, Tried]],
     ) -> None:
         """Store attempts by the shards of their messages. `who` is the uid of the consumer that tried, and of the
         consumer that owns the cursor (in a broadcast)."""
         by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
-        for shard, each in tried:
+        for shard, each in attempts:
             by_shard[shard].append(each)
         if not by_shard:
             return

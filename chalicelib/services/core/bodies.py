@@ -43,6 +43,6 @@ def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list
             # Longer than for those that were not tried: otherwise the same message would come first again.
             results.append(Outcome(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
             continue
-        gone = Outcome(Verdict.UNDECODABLE, "its body is gone")
-        results.append(message if message.draft.is_whole else gone)
+        no_body = Outcome(Verdict.UNDECODABLE, "its body is gone")
+        results.append(message if message.draft.is_whole else no_body)
     return results

@@ -118,11 +118,11 @@ class LogReader:
         slots: list[Slot] = []
         at = first
         size = 0
-        sure = bool(trust.amended) and trust.amended[-1][1] > first
+        is_consistent = bool(trust.amended) and trust.amended[-1][1] > first
         while len(slots) < most and size <= MAX_ANSWER_BYTES:
             hint = segment_at if at == first and segment_at <= first else at
             rows = self._rows_for(shard, first, most - len(slots))
-            segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, sure)
+            segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, is_consistent)
             if segment and segment.newer:
                 self._counters.add(NEWER_FORMAT, 1)
             if segment is None or segment.newer:
@@ -138,10 +138,10 @@ class LogReader:
         """The slots of single offsets that were written some time ago."""
         slots: dict[int, Slot] = {}
         for offset in offsets:
-            amended = ranges.contains(trust.amended, offset)
+            is_amended = ranges.contains(trust.amended, offset)
             segment = (
                 self._copy(shard, offset, trust, offset + 1)
-                or (None if amended else self._holding(shard, offset))
+                or (None if is_amended else self._holding(shard, offset))
                 or self._holding(shard, offset, sure=True)  # only such a read may show that it is gone
             )
             if segment is None:
@@ -167,23 +167,27 @@ class LogReader:
         entry = self._segments.holding(shard, at)
         if entry is None or entry.read < trust.since:
             return None
-        amended = ranges.touch(trust.amended, at, end or entry.segment.end)
-        return None if amended and entry.sure < trust.now else entry.segment
+        is_amended = ranges.touch(trust.amended, at, end or entry.segment.end)
+        return None if is_amended and entry.sure < trust.now else entry.segment
 
-    def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int, sure: bool) -> Segment | None:
+    def _load(
+        self, shard: ShardKey, at: int, hint: int, most_rows: int, is_consistent: bool
+    ) -> Segment | None:
         now = self._segments.moment()
         rows = [
-            self._segments.keep(shard, row, now, sure=sure)
-            for row in self._log.read(shard, hint, most_rows, consistent=sure)
+            self._segments.keep(shard, row, now, sure=is_consistent)
+            for row in self._log.read(shard, hint, most_rows, consistent=is_consistent)
         ]
         holding = next((row for row in rows if row.first <= at < row.end), None)
-        if not rows and not sure and at <= self._last_row(shard):
-            return self._load(shard, at, at, most_rows, sure=True)
+        if not rows and not is_consistent and at <= self._last_row(shard):
+            return self._load(shard, at, at, most_rows, is_consistent=True)
         if holding or not rows:
             return holding
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
-            return self._holding(shard, at, sure=sure) or self._load(shard, at, at, most_rows, sure)
-        return self._holding(shard, at, sure=sure) or self._gap(shard, at)
+            return self._holding(shard, at, sure=is_consistent) or self._load(
+                shard, at, at, most_rows, is_consistent
+            )
+        return self._holding(shard, at, sure=is_consistent) or self._gap(shard, at)
 
     def _rows_for(self, shard: ShardKey, first: int, want: int) -> int:
         """An estimate of how many rows hold `want` messages, from the cached segments of this shard; more if no other
@@ -224,12 +228,12 @@ class LogReader:
                 return self._close(shard, before[0].end, at, following)
             if age < LATE_WRITER and following.first - at <= MAX_HOLE:  # perhaps a hole behind expired rows
                 return self._close(shard, at, at, following)
-        missing = following.first - at
+        size = following.first - at
         if following.way is Way.RESERVED and age < LATE_WRITER:
-            missing -= MAX_HOLE
+            size -= MAX_HOLE
         return Segment(
             first=at,
-            count=missing,
+            count=size,
             request_id="expired",
             accepted_ms=following.accepted_ms,
             expires_s=following.expires_s,
@@ -239,11 +243,11 @@ class LogReader:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""
         while True:
             now = self._segments.moment()
-            closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
-            self._segments.keep(shard, closed, now, sure=True)
-            if closed.end > at:
-                return closed
-            start = closed.end
+            is_closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
+            self._segments.keep(shard, is_closed, now, sure=True)
+            if is_closed.end > at:
+                return is_closed
+            start = is_closed.end
 
 
 def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:

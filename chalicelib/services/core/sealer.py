@@ -64,13 +64,9 @@ class Sealer:
         plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), place)
         return self._opened.put((secret.ciphertext, place["row"]), plain)
 
-    def is_of(self, stored: Secret, secret: bytes, place: Place) -> bool:
+    def is_of(self, row: Secret, secret: bytes, place: Place) -> bool:
         """Is `secret` the stored one? Nothing is decrypted."""
-        return (
-            stored.fingerprint == _fingerprint(secret, place)
-            if stored.ciphertext
-            else stored.hex == secret.hex()
-        )
+        return row.fingerprint == _fingerprint(secret, place) if row.ciphertext else row.hex == secret.hex()
 
     def ready(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
         """The consumer with its valid secrets decrypted, ready for signing. Raises Unavailable."""

@@ -69,9 +69,9 @@ class SigningKeys:
         """Sign a text for one purpose."""
         return seal(self.present(), purpose, text)
 
-    def open(self, purpose: str, sealed: str) -> str | None:
+    def open(self, purpose: str, text: str) -> str | None:
         """The text that was signed for this purpose; None for any other."""
-        return self.first(lambda key: open_sealed(key, purpose, sealed))
+        return self.first(lambda key: open_sealed(key, purpose, text))
 
     def rotate(self, overlap_seconds: int) -> KeyRing:
         """Make a new present key. The one before stays valid for the overlap, older ones for no longer than that.

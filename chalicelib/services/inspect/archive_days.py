@@ -90,13 +90,13 @@ def _day(manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
         table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
         for table in ("messages", "deliveries")
     }
-    missing: defaultdict[str, int] = defaultdict(int)
+    missing_offsets: defaultdict[str, int] = defaultdict(int)
     for shard in manifest.shards:
         lacking = subtract(_half_open(shard.missing), tuple(_half_open(ends.get(shard.key, ()))))
-        missing[shard.topic] += total(lacking)
+        missing_offsets[shard.topic] += total(lacking)
     topics = {
-        name: TopicDay(rows["messages"].get(name, 0), rows["deliveries"].get(name, 0), missing[name])
-        for name in sorted({*rows["messages"], *rows["deliveries"], *missing})
+        name: TopicDay(rows["messages"].get(name, 0), rows["deliveries"].get(name, 0), missing_offsets[name])
+        for name in sorted({*rows["messages"], *rows["deliveries"], *missing_offsets})
     }
     return ArchivedDay(
         day=manifest.day,

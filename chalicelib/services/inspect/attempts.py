@@ -81,14 +81,14 @@ def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:
 
 
 def _attempts(row: TraceRow) -> Iterator[PastAttempt]:
-    for tried in row.tried:
-        if tried.outcome in _OUTCOMES:
+    for attempt in row.tried:
+        if attempt.outcome in _OUTCOMES:
             yield PastAttempt(
                 row.started_ms,
                 row.key.shard.shard,
-                tried.offset,
-                tried.attempt,
-                tried.outcome,
-                tried.duration_ms,
-                tried.detail,
+                attempt.offset,
+                attempt.attempt,
+                attempt.outcome,
+                attempt.duration_ms,
+                attempt.detail,
             )

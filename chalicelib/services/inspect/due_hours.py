@@ -33,7 +33,7 @@ def due_hours(
 ) -> tuple[list[DueHour], int | None]:
     """The hours from a time on in which something is due, and up to when they are known (None: all are). Reading ends
     early where it `may_go_on` no more. Nothing is read consistently."""
-    delayed: Counter[int] = Counter()
+    delayed_counts: Counter[int] = Counter()
     retries: Counter[int] = Counter()
     position: str | None = sort_key_of(max(0, from_ms))
     until_ms: int | None = None
@@ -44,10 +44,12 @@ def due_hours(
         for timer in rows:
             hour_ms = timer.due_ms // HOUR_MS * HOUR_MS
             if timer.kind is TimerKind.DELIVER and timer.shard.topic_uid == topic.uid:
-                delayed[hour_ms] += 1
+                delayed_counts[hour_ms] += 1
             elif timer.kind is TimerKind.RETRY and timer.shard.topic.partition("~")[0] == topic.name:
                 retries[hour_ms] += 1
         position = end
         until_ms = rows[-1].due_ms if end and rows else None
-    hours = [DueHour(at_ms, delayed[at_ms], retries[at_ms]) for at_ms in sorted({*delayed, *retries})]
+    hours = [
+        DueHour(at_ms, delayed_counts[at_ms], retries[at_ms]) for at_ms in sorted({*delayed_counts, *retries})
+    ]
     return hours, until_ms if position else None

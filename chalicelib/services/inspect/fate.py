@@ -104,8 +104,8 @@ class FateReader:
         cursors = {
             key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)
         }
-        seen = self._statuses.with_cursors(cursors)
-        status = self._statuses.delivery(topic, group, message, seen)
+        look = self._statuses.with_cursors(cursors)
+        status = self._statuses.delivery(topic, group, message, look)
         if status is None:
             return None
         where = [

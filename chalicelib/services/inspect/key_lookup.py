@@ -77,5 +77,5 @@ def _passes(waiting: Waiting | Transaction, filters: Filters) -> bool:
     )
 
 
-def _draft(seen: Seen) -> Draft:
-    return seen.draft if isinstance(seen, Message) else seen.message.draft
+def _draft(message: Seen) -> Draft:
+    return message.draft if isinstance(message, Message) else message.message.draft

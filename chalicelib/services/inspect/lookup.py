@@ -197,10 +197,11 @@ class Lookup:
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
-        left = {shard: start for shard, start in starts.items() if start >= 0}
+        next_offsets = {shard: start for shard, start in starts.items() if start >= 0}
         budget = _Budget(_ROWS_PER_PAGE, may_go_on)
         walks = [
-            self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()
+            self._walk(topic, shard, start, filters, budget, next_offsets)
+            for shard, start in next_offsets.copy().items()
         ]
         messages: list[Message] = []
         weight = 0
@@ -210,19 +211,25 @@ class Lookup:
             weight += message.draft.weight if passes else 0
             if messages and weight > MAX_ANSWER_BYTES:
                 break
-            left[message.shard] = message.offset - 1
+            next_offsets[message.shard] = message.offset - 1
             if passes:
                 messages.append(message)
             if len(messages) == limit or budget.spent:
                 break
-        rest = {shard: start for shard, start in left.items() if start >= 0}
+        rest = {shard: start for shard, start in next_offsets.items() if start >= 0}
         return messages, rest or None
 
     def _walk(
-        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, left: dict[int, int]
+        self,
+        topic: Topic,
+        shard: int,
+        start: int,
+        filters: Filters,
+        budget: _Budget,
+        next_offsets: dict[int, int],
     ) -> Iterator[Message]:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
-        shard's end in `left`."""
+        shard's end in `next_offsets`."""
         key, now_ms = topic.shard_key(shard), self._clock.now_ms()
         from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1)
         at = start
@@ -238,9 +245,11 @@ class Lookup:
                 if now_ms < topic.keeps_until_ms(row):
                     yield from _back(row, shard, at)
                 at = row.first - 1
-                left[shard] = min(left[shard], at)  # a tombstone yields nothing, and yet is behind us
+                next_offsets[shard] = min(
+                    next_offsets[shard], at
+                )  # a tombstone yields nothing, and yet is behind us
             if not rows:
-                left[shard] = -1
+                next_offsets[shard] = -1
                 return
 
     def passes(self, look: Look, filters: Filters, message: Message) -> bool:
@@ -257,20 +266,22 @@ class Lookup:
         its time is counted once for all of them."""
         until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
         delayed, whole = self._delayed_by_topic() if topics else ({}, True)
-        counted: list[TopicStats] = []
+        result: list[TopicStats] = []
         for topic in topics:
-            if counted and self._clock.now_ms() > until_ms:
+            if result and self._clock.now_ms() > until_ms:
                 break
-            counted.append(self._stats(topic, Counted(delayed.get(topic.uid, 0), whole)))
-        return counted
+            result.append(self._stats(topic, Counted(delayed.get(topic.uid, 0), whole)))
+        return result
 
-    def _stats(self, topic: Topic, delayed: Counted) -> TopicStats:
+    def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
         tails = self._tails(topic)
-        prepared = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
+        transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
-            delayed=delayed,
-            prepared=Counted(sum(c.number for c in prepared), all(c.whole for c in prepared)),
+            delayed=delayed_counts,
+            prepared=Counted(
+                sum(c.number for c in transaction_counts), all(c.whole for c in transaction_counts)
+            ),
             groups={
                 g.name: self.group_status(topic, g, tails) for g in self._catalog.groups(topic, leave_out)
             },
@@ -301,10 +312,10 @@ class Lookup:
         in_lanes = sum(cursor.in_flight for cursor in lanes.values())
         waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
         here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
-        left = (
+        entries = (
             each for each in unfinished if each.timed or each.status == Status.DEAD
         )  # else the cursor tells
-        apart = [each for each in left if (each.shard, each.consumer_uid) in here]
+        apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
             in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
@@ -339,13 +350,13 @@ class Lookup:
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
         cursor = fold(self.statuses.cursor(key))
-        unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
+        backlog = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(
             shard=key.shard.shard,
             consumer_uid=key.consumer_uid,
             tail=tail,
             cursor=cursor,
-            backlog=max(0, unsettled),
+            backlog=max(0, backlog),
         )
 
     def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:

@@ -124,16 +124,16 @@ class Statuses:
         return self.look(topic).deliveries(message)
 
     def delivery(
-        self, topic: Topic, group: Group, message: Message, seen: Seen | None = None
+        self, topic: Topic, group: Group, message: Message, look: Seen | None = None
     ) -> DeliveryStatus | None:
-        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `seen` is
+        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `look` is
         what was read just now, and then also what is read here."""
-        seen = seen or self.with_cursors({})
+        look = look or self.with_cursors({})
         statuses: dict[str, DeliveryStatus] = {}
         for key in self.keys(topic, group, message.shard):
-            if key not in seen.cursors:
-                seen.cursors[key] = self.cursor(key)
-            if status := self._status(topic, group, key, seen, message):
+            if key not in look.cursors:
+                look.cursors[key] = self.cursor(key)
+            if status := self._status(topic, group, key, look, message):
                 statuses[key.consumer_uid] = status
         if not statuses:
             return None
@@ -150,24 +150,24 @@ class Statuses:
 
     def cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
         """The cursor as the next claim will find it: leases that have ended hold nothing."""
-        stored = self._cursors.get(key, consistent=consistent) or Cursor()
-        return transitions.expire(stored, self._clock.now_ms())
+        cursor = self._cursors.get(key, consistent=consistent) or Cursor()
+        return transitions.expire(cursor, self._clock.now_ms())
 
     def _status(
-        self, topic: Topic, group: Group, key: CursorKey, seen: Seen, message: Message
+        self, topic: Topic, group: Group, key: CursorKey, look: Seen, message: Message
     ) -> DeliveryStatus | None:
-        place, span = position(seen.cursors[key], message.offset)
+        place, span = position(look.cursors[key], message.offset)
         if place is Position.NOT_OWED:
             return None
-        record = None if place is Position.NEW else seen.records.get(key, message.offset)
+        record = None if place is Position.NEW else look.records.get(key, message.offset)
         status = _shown(place, span, record)
         if place is Position.SETTLED and record and status.status == Status.RETRYING:
             status = self._retrying(topic, group, key, record, status)
         if status.status in OVER:
             return status
-        spent = record.spent if record else 0
-        left = spent + max_attempts(topic, group, message.draft) - max(1, status.attempts)
-        return replace(status, retries_left=max(0, left))
+        attempts_before = record.spent if record else 0
+        retries_left = attempts_before + max_attempts(topic, group, message.draft) - max(1, status.attempts)
+        return replace(status, retries_left=max(0, retries_left))
 
     def _retrying(
         self, topic: Topic, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
@@ -176,10 +176,10 @@ class Statuses:
         early = (record.next_ms or 0) > self._clock.now_ms()
         if early and self.retry_timer(group, key, record):
             return status
-        if begun := self._begun_in_lane(topic, group, key, record.offset):
-            if begun.lease:
-                return DeliveryStatus(Status.RUNNING, begun.attempt, None, status.last_error)
-            status = replace(status, attempts=max(status.attempts, begun.attempt))
+        if lane_lease := self._begun_in_lane(topic, group, key, record.offset):
+            if lane_lease.lease:
+                return DeliveryStatus(Status.RUNNING, lane_lease.attempt, None, status.last_error)
+            status = replace(status, attempts=max(status.attempts, lane_lease.attempt))
         return replace(status, next_attempt_ms=None) if early else status
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
@@ -191,20 +191,20 @@ class Statuses:
 
     def held_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Held | None:
         """The lease in the retry lane under which the message of this place is tried again at this moment."""
-        begun = self._begun_in_lane(topic, group, key, offset)
-        return _held(begun.lease, key, begun.attempt) if begun and begun.lease else None
+        lane_lease = self._begun_in_lane(topic, group, key, offset)
+        return _held(lane_lease.lease, key, lane_lease.attempt) if lane_lease and lane_lease.lease else None
 
     def _begun_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> _Begun | None:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor = self.cursor(lane)
-        begun = {o: _Begun(span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
+        by_offset = {o: _Begun(span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
         for lease in cursor.leases.values():
-            begun |= {o: _Begun(attempt, lease) for o, attempt in lease.attempts().items()}
-        for slot in self._reader.fetch(lane.shard, begun).values():
+            by_offset |= {o: _Begun(attempt, lease) for o, attempt in lease.attempts().items()}
+        for slot in self._reader.fetch(lane.shard, by_offset).values():
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                entry = begun[slot.offset]
+                entry = by_offset[slot.offset]
                 return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 

@@ -83,12 +83,12 @@ class GroupSurvey:
         """The delivery status of what is at this place; None where the group is not owed it. SETTLED is said where it
         is over, and more failures may be than were read."""
         statuses = [self._status(place, offset) for place in self.places if place.shard == shard]
-        owed = [status for status in statuses if status]
+        open_statuses = [status for status in statuses if status]
         return (
-            words.combined([words.Status(each) for each in owed])
-            if owed and SETTLED not in owed
+            words.combined([words.Status(each) for each in open_statuses])
+            if open_statuses and SETTLED not in open_statuses
             else SETTLED
-            if owed
+            if open_statuses
             else None
         )
 
@@ -100,8 +100,8 @@ class GroupSurvey:
             return words.Status.NEW  # passed over for now: nobody has tried it
         if where is not Position.SETTLED:
             return str(where)
-        failed = self.failures.get((place.shard or 0, offset, place.key.consumer_uid))
-        return failed or (SETTLED if self.more_retrying else words.Status.SUCCESS)
+        record = self.failures.get((place.shard or 0, offset, place.key.consumer_uid))
+        return record or (SETTLED if self.more_retrying else words.Status.SUCCESS)
 
     def places_of(self, status: str) -> list[tuple[int, int]]:
         """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""
@@ -199,8 +199,8 @@ class Surveyor:
             if surveys and not may_go_on():
                 break
             surveys.append(self._group(topic, group, extents, oldest))
-        left = len(groups) - len(surveys)
-        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), left)
+        more = len(groups) - len(surveys)
+        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), more)
 
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
         """The first offset of a shard that came at or after a time: about log2(n) cheap reads. Where it may not go on,
@@ -301,8 +301,8 @@ class Surveyor:
             oldest_ms = oldest[place]
         return Progress(key=key, shard=extent.shard, cursor=cursor, backlog=backlog, oldest_ms=oldest_ms)
 
-    def _now(self, stored: Cursor | None) -> Cursor:
-        return transitions.expire(stored or Cursor(), self._clock.now_ms())
+    def _now(self, row: Cursor | None) -> Cursor:
+        return transitions.expire(row or Cursor(), self._clock.now_ms())
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
         rows = self._log.read_back(topic.shard_key(shard), offset, 1)
@@ -392,12 +392,12 @@ class Board:
         """Remember a survey."""
         self._remember(survey.topic)
         uid = survey.topic.uid
-        settled = sum(group.settled for group in survey.groups)
+        settled_count = sum(group.settled for group in survey.groups)
         with self._lock:
             self._surveys.pop(uid, None)
             self._surveys[uid] = survey
             points = self._points.setdefault(uid, deque(maxlen=_MOST_POINTS))
-            points.append(Point(survey.at_ms, survey.accepted, settled))
+            points.append(Point(survey.at_ms, survey.accepted, settled_count))
             while len(self._surveys) > _MOST_TOPICS:
                 oldest = next(iter(self._surveys))
                 del self._surveys[oldest]

@@ -98,18 +98,18 @@ class Tracer:
         dead: set[str] = set()
         for row in rows:
             uid = row.key.consumer_uid
-            for tried in row.tried:
-                if tried.offset == message.offset:
-                    yield from _events(group, message.shard, row, tried, names.get(uid))
-                    dead |= {uid} if tried.outcome == AttemptOutcome.DEAD else set()
+            for attempt in row.tried:
+                if attempt.offset == message.offset:
+                    yield from _events(group, message.shard, row, attempt, names.get(uid))
+                    dead |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
         yield from self._buried_unseen(topic, group, message, names, dead)
 
     def _buried_unseen(
-        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], seen: Set[str]
+        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], known_groups: Set[str]
     ) -> Iterator[Event]:
         """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
-            if uid in seen:
+            if uid in known_groups:
                 continue
             record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == Status.DEAD:
@@ -128,14 +128,14 @@ class Tracer:
 def _entry(message: Message) -> list[Event]:
     """How the message came into its log, and what was done to it before anybody claimed it."""
     headers, draft = message.draft.headers, message.draft
-    replayed = f"replay {headers[MARK]} of {headers.get(MARK_OF)}" if MARK in headers else None
-    came = Event(message.accepted_ms, "accepted", None, detail=replayed, by=message.by or None)
+    replay_note = f"replay {headers[MARK]} of {headers.get(MARK_OF)}" if MARK in headers else None
+    came = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
     events = [came]
     if draft.accepted_ms is not None and draft.due_ms is not None:
         events = [*_given(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
     elif draft.accepted_ms is not None:
-        prepared = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
-        events = [prepared, replace(came, by=None)]
+        event = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
+        events = [event, replace(came, by=None)]
     if draft.changed_ms and not draft.acts:  # it was changed by an older release
         events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
     return events + _acts(draft)
@@ -144,9 +144,9 @@ def _entry(message: Message) -> list[Event]:
 def _given(message: Message, due_ms: int) -> list[Event]:
     """The events of a delayed message's beginning. `due_ms` is when it is due in the end."""
     at_ms, by = message.first_accepted_ms, message.by or None
-    timed = ids.parse_timed_id(message.id)
-    begins = "accepted" if timed else "prepared"
-    first_ms = timed.due_ms if timed else due_ms
+    timer_id = ids.parse_timed_id(message.id)
+    begins = "accepted" if timer_id else "prepared"
+    first_ms = timer_id.due_ms if timer_id else due_ms
     return [
         Event(at_ms, begins, None, by=by),
         Event(at_ms, "delayed", None, by=by, deliver_ms=first_ms),
@@ -173,33 +173,33 @@ def _lease(at_ms: int, group: Group, shard: int, lease: Held, names: Mapping[str
     )
 
 
-def _events(group: Group, shard: int, row: TraceRow, tried: Tried, whose: str | None) -> Iterator[Event]:
+def _events(group: Group, shard: int, row: TraceRow, attempt: Tried, whose: str | None) -> Iterator[Event]:
     """`whose` cursor it was, in a broadcast."""
-    if action := _BY_PEOPLE.get(tried.outcome):
-        yield Event(row.started_ms, action, shard, group.name, whose, by=tried.detail or None)
+    if action := _BY_PEOPLE.get(attempt.outcome):
+        yield Event(row.started_ms, action, shard, group.name, whose, by=attempt.detail or None)
         return
-    ended_ms = row.started_ms + tried.duration_ms
+    ended_ms = row.started_ms + attempt.duration_ms
     yield Event(
         row.started_ms,
         "delivered",
         shard,
         group.name,
         row.consumer or None,
-        tried.attempt,
+        attempt.attempt,
         row.rank,
         row.total,
-        tried.duration_ms,
-        tried.outcome,
-        tried.detail or None,
+        attempt.duration_ms,
+        attempt.outcome,
+        attempt.detail or None,
     )
-    if tried.outcome == AttemptOutcome.DEAD:
+    if attempt.outcome == AttemptOutcome.DEAD:
         yield Event(
             ended_ms,
             "buried",
             shard,
             group.name,
             whose,
-            attempt=tried.attempt,
+            attempt=attempt.attempt,
             outcome=AttemptOutcome.DEAD,
-            detail=tried.detail or None,
+            detail=attempt.detail or None,
         )

@@ -96,11 +96,11 @@ class Admin:
         self._catalog.forget(topic)
         self._finish([topic])
 
-    def _finish(self, retired: Sequence[Topic]) -> None:
+    def _finish(self, topics: Sequence[Topic]) -> None:
         """End the deletion of topics that are in no list any more."""
-        if retired:
+        if topics:
             self._outwait_caches()
-        for topic in retired:
+        for topic in topics:
             for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
                 self._close(topic, group)
             self._control.delete_topic(topic)
@@ -164,11 +164,11 @@ class Admin:
         self._catalog.forget(topic, group)
         self._finish_groups(topic, [group])
 
-    def _finish_groups(self, topic: Topic, retired: Sequence[Group]) -> None:
+    def _finish_groups(self, topic: Topic, groups: Sequence[Group]) -> None:
         """End the deletion of groups that are in no list any more."""
-        if retired:
+        if groups:
             self._outwait_caches()
-        for group in retired:
+        for group in groups:
             self._close(topic, group)
             self._control.delete_group(topic, group)
 

@@ -147,8 +147,8 @@ class Redriver:
             for start, end in ranges.normalise((offset, offset + 1) for offset in offsets)
             for offset, letter in self._records.letters_between(key, start, end - 1).items()
         }
-        seen = ((id, letters.get(place)) for id, there in places.items() for place in there)
-        there = [letter for id, letter in seen if letter and letter.message.id == id]
+        candidates = ((id, letters.get(place)) for id, there in places.items() for place in there)
+        there = [letter for id, letter in candidates if letter and letter.message.id == id]
         return there + self._without_place(topic, group, (id for id in places if not places[id]))
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
@@ -177,11 +177,11 @@ class Redriver:
             letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
         )
         draft = self._producer.offload(topic, draft)
-        edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
-        if not self._records.edit(edited):
+        new = replace(letter, message=replace(letter.message, draft=draft), edited=True)
+        if not self._records.edit(new):
             raise _changed()
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
-        return replace(edited, version=letter.version + 1)
+        return replace(new, version=letter.version + 1)
 
     def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
         """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
@@ -192,9 +192,9 @@ class Redriver:
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         """Nothing else remembers it: one write."""
         now_ms = self._clock.now_ms()
-        tried = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
+        attempts = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
         row_id = f"{what.lower()}.{letter.version}.{now_ms}"
-        self._attempt_log.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, tried)
+        self._attempt_log.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, attempts)
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
@@ -216,15 +216,15 @@ class Redriver:
         for uid, members in by_owner.items():
             now_ms = self._clock.now_ms()  # before anybody can take them up
             moves = [(x, _entry_of(x)) for x in members]
-            placed = self._producer.move(lane_of(topic, group, uid), moves)
+            messages = self._producer.move(lane_of(topic, group, uid), moves)
             self._filled(cursor_key(topic, group, None, uid))
-            gone = [x for x, place in zip(members, placed, strict=True) if place]
-            tried = [
+            moved_letters = [x for x, place in zip(members, messages, strict=True) if place]
+            attempts = [
                 (x.key.shard.shard, Tried(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
-                for x in gone
+                for x in moved_letters
             ]
-            self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
-            went += len(gone)
+            self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, attempts)
+            went += len(moved_letters)
         return went
 
     def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
@@ -247,11 +247,11 @@ class Redriver:
 
     def try_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""
-        tried = [
+        attempts = [
             self._try_now(topic, group, key, offset, message_id, by)
             for key, offset in self._places(topic, group, message_id)
         ]
-        if not any(tried):
+        if not any(attempts):
             raise self._nothing_to_try(topic, group, message_id)
         self._waker.wake_group(topic, group)
 

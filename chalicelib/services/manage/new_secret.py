@@ -43,8 +43,8 @@ class NewSecret:
         """Is it the consumer's present secret?"""
         return any(self._is_it(present) for present in consumer.secrets[:1])
 
-    def _is_it(self, stored: Secret) -> bool:
-        return self._sealer.is_of(stored, self._secret, self._place)
+    def _is_it(self, row: Secret) -> bool:
+        return self._sealer.is_of(row, self._secret, self._place)
 
     @cached_property
     def _sealed(self) -> Secret:

@@ -125,8 +125,8 @@ class Registry:
             if old is not None:
                 self._skip_missed(topic, group, old, new)
             elif POLICIES[group.mode].per_consumer:
-                for retired in self._control.retired_consumers(topic, group, name):
-                    self._end_removal(topic, group, retired)
+                for old_consumer in self._control.retired_consumers(topic, group, name):
+                    self._end_removal(topic, group, old_consumer)
                 self._positions.begin(topic, group, LATEST, uid)
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1

@@ -132,9 +132,9 @@ class Replays:
         patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
         drafts = [_marked(replay, topic, each) for each in messages]
         outcomes = self._producer.produce(patient, drafts)
-        placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
-        self._counters.add(ACCEPTED, sum(not each.duplicate for each in placed))
-        self._waker.appended(topic, {each.shard for each in placed if each.shard is not None})
+        new_messages = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+        self._counters.add(ACCEPTED, sum(not each.duplicate for each in new_messages))
+        self._waker.appended(topic, {each.shard for each in new_messages if each.shard is not None})
         return outcomes
 
     def _check_open(self, replay: Replay, topic: Topic) -> None:
@@ -152,14 +152,14 @@ def _over(why: str) -> Conflict:
     return Conflict("REPLAY_OVER", f"This replay takes no more messages. {why}")
 
 
-def _marked(replay: Replay, topic: Topic, archived: Archived) -> Draft:
+def _marked(replay: Replay, topic: Topic, message: Archived) -> Draft:
     """The message as it is sent again. Messages of one shard stay together, in their order."""
-    draft = archived.draft
+    draft = message.draft
     return replace(
         draft,
-        headers={**draft.headers, MARK: replay.id, MARK_OF: archived.id},
-        shard=archived.shard % topic.shards if draft.ordering_key is None else None,
-        dedup_id=f"{replay.id}-{archived.id}",
+        headers={**draft.headers, MARK: replay.id, MARK_OF: message.id},
+        shard=message.shard % topic.shards if draft.ordering_key is None else None,
+        dedup_id=f"{replay.id}-{message.id}",
         only=replay.group_uid,
     )
 

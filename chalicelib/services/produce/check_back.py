@@ -64,21 +64,21 @@ class Checker:
             return "decided before"
         if transaction.check_ms >= check.next_ms:
             return "repeated"
-        begun = replace(transaction, check_ms=check.next_ms)
+        new = replace(transaction, check_ms=check.next_ms)
         try:
             topic = self.transactor.topic_of(transaction)
         except NotFound:
             self.transactor.decide(transaction, TransactionState.ROLLED_BACK)
             return "topic gone"
         if transaction.check_url is None:
-            return "UNDECIDED" if self._give_up(transaction, begun) else "repeated"
+            return "UNDECIDED" if self._give_up(transaction, new) else "repeated"
         if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
             return "postponed"
         secrets = self.transactor.secrets(topic)
         seconds = min(CHECK_TIMEOUT.total_seconds(), transaction.check_after_ms / 1000)
-        if not self.transactions.change(transaction, begun):
+        if not self.transactions.change(transaction, new):
             return "repeated"
-        return self._conclude(begun, self.sender.ask(begun, secrets, seconds))
+        return self._conclude(new, self.sender.ask(new, secrets, seconds))
 
     def _end(self, check: Check) -> None:
         anywhere = ShardKey("", "", ANY)
@@ -86,11 +86,11 @@ class Checker:
             [Timer(due_ms=check.next_ms, id=check.transaction_id, kind=TimerKind.CHECK, shard=anywhere)]
         )
 
-    def _conclude(self, asked: Transaction, answer: CheckAnswer) -> str:
+    def _conclude(self, version: Transaction, answer: CheckAnswer) -> str:
         """Do what the producer said; count the call."""
         try:
             while True:
-                transaction = self.transactor.find(asked.id)
+                transaction = self.transactor.find(version.id)
                 if answer.decision:
                     return self.transactor.decide(transaction, answer.decision, answer).state
                 if transaction.state is not TransactionState.PREPARED:
@@ -106,5 +106,5 @@ class Checker:
 
     def _give_up(self, transaction: Transaction, new: Transaction) -> bool:
         """From now on it is only decided by a commit or a rollback."""
-        undecided = replace(new, state=TransactionState.UNDECIDED)
-        return self.transactions.change(transaction, undecided, drop=[check_timer(new)])
+        undecided_version = replace(new, state=TransactionState.UNDECIDED)
+        return self.transactions.change(transaction, undecided_version, drop=[check_timer(new)])

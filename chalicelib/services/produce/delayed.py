@@ -70,8 +70,8 @@ class Delayed:
         in the log; None where it is none of these."""
         if transaction_id := ids.parse_half_id(message_id):
             return self._find_half(topic, transaction_id)
-        timed = ids.parse_timed_id(message_id)
-        return self._find_timed(topic, message_id, timed.due_ms, timed.shard) if timed else None
+        parts = ids.parse_timed_id(message_id)
+        return self._find_timed(topic, message_id, parts.due_ms, parts.shard) if parts else None
 
     def _find_half(self, topic: Topic, transaction_id: str) -> Waiting | Transaction | Message | None:
         transaction = self._transactions.get(transaction_id)
@@ -207,7 +207,7 @@ class Delayed:
 
 def _noted_ms(timer: Timer) -> int:
     """The time under which a waiting message's keys were noted: when it was due at first, or prepared."""
-    timed = ids.parse_timed_id(timer.id)
-    if timed:
-        return timed.due_ms
+    parts = ids.parse_timed_id(timer.id)
+    if parts:
+        return parts.due_ms
     return timer.draft.accepted_ms or timer.filed_ms if timer.draft else timer.filed_ms

@@ -125,18 +125,18 @@ class Producer:
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
-        stopped: dict[str | None, HeadraceError] = {}
+        errors: dict[str | None, HeadraceError] = {}
         for run in _filings([(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]):
             try:
-                going = [(i, draft) for i, draft in run if _line_of(topic, draft) not in stopped]
+                going = [(i, draft) for i, draft in run if _line_of(topic, draft) not in errors]
                 timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in going]
                 self._file_run(topic, going, timers, outcomes)
             except HeadraceError as error:
-                stopped |= {line: error for _, draft in going if (line := _line_of(topic, draft))}
+                errors |= {line: error for _, draft in going if (line := _line_of(topic, draft))}
                 for i, _ in going:
                     outcomes[i] = outcomes[i] or error
             for i, draft in run:
-                outcomes[i] = outcomes[i] or stopped[_line_of(topic, draft)]
+                outcomes[i] = outcomes[i] or errors[_line_of(topic, draft)]
 
     def _timed_id(self, topic: Topic, draft: Draft) -> str:
         """The id of a delayed draft; those of a batch rise in its order."""
@@ -156,19 +156,19 @@ class Producer:
         timers: Sequence[Timer],
         outcomes: list[Placed | HeadraceError | None],
     ) -> None:
-        left = list(zip(run, timers, strict=True))
-        while left:
-            entries = [entry_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
-            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in left])
-            duplicates = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
-            for (i, draft), timer in left:
+        waiting = list(zip(run, timers, strict=True))
+        while waiting:
+            entries = [entry_of(topic, d, t.id, t.filed_ms) for (_, d), t in waiting if d.dedup_id]
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in waiting])
+            duplicates = {e.dedup_id: e for e in self._timers.file([t for _, t in waiting], entries)}
+            for (i, draft), timer in waiting:
                 if draft.dedup_id in duplicates:
                     outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
                 elif not duplicates:
                     outcomes[i] = Placed(timer.id, None, None, timer.filed_ms, due_ms=timer.due_ms)
             if not duplicates:
-                self._filed([timer for _, timer in left])
-            left = [each for each in left if outcomes[each[0][0]] is None]
+                self._filed([timer for _, timer in waiting])
+            waiting = [each for each in waiting if outcomes[each[0][0]] is None]
 
     def timer(self, topic: Topic, draft: Draft) -> Timer:
         """The timer of a delayed draft, under the draft's own id."""
@@ -199,9 +199,9 @@ class Producer:
         otherwise a repeated draft would come after them."""
         try:
             for run in _runs(members):
-                left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
-                while left:
-                    left = self._append(topic, shard, left, outcomes, by, trail)
+                waiting = [(i, draft, self.offload(topic, draft)) for i, draft in run]
+                while waiting:
+                    waiting = self._append(topic, shard, waiting, outcomes, by, trail)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -224,7 +224,7 @@ class Producer:
         trail: Trail | None,
     ) -> list[tuple[int, Draft, Draft]]:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
-        pack = self._log.pack([stored for *_, stored in members])
+        pack = self._log.pack([draft for *_, draft in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         answer = self._appender.append(
             topic, shard, pack, [original for _, original, _ in now], by=by, trail=trail
@@ -305,13 +305,13 @@ def _that_can_move(moved: Sequence[Promotable]) -> int:
 def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
     """Cut so that the dedup ids of one run fit one transaction."""
     run: list[tuple[int, Draft]] = []
-    deduped = 0
+    dedup_count = 0
     for member in members:
-        if member[1].dedup_id and deduped == _DEDUPED_PER_SEGMENT:
+        if member[1].dedup_id and dedup_count == _DEDUPED_PER_SEGMENT:
             yield run
-            run, deduped = [], 0
+            run, dedup_count = [], 0
         run.append(member)
-        deduped += member[1].dedup_id is not None
+        dedup_count += member[1].dedup_id is not None
     yield run
 
 
@@ -339,8 +339,8 @@ def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
     if entry.content_hash != content_hash(draft):
         return mismatch()
     _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
-    timed = ids.parse_timed_id(entry.message_id)
-    due_ms = timed.due_ms if timed else None
+    parts = ids.parse_timed_id(entry.message_id)
+    due_ms = parts.due_ms if parts else None
     return Placed(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
 
 

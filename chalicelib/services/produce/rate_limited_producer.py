@@ -40,13 +40,13 @@ class RateLimitedProducer:
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]
         over = set(good[self._limits.admit(topic, len(good)) :])
         if topic.on_rate_limit == "dead_letter":
-            marked = [
+            drafts_with_reasons = [
                 replace(d, dead=DeadReason.RATE_LIMITED) if i in over else d for i, d in enumerate(drafts)
             ]
-            return self._producer.produce(topic, marked, by, request)
-        left = [d for i, d in enumerate(drafts) if i not in over]
-        stored = iter(self._producer.produce(topic, left, by, request))
-        return [_too_many(topic) if i in over else next(stored) for i in range(len(drafts))]
+            return self._producer.produce(topic, drafts_with_reasons, by, request)
+        admitted_drafts = [d for i, d in enumerate(drafts) if i not in over]
+        results = iter(self._producer.produce(topic, admitted_drafts, by, request))
+        return [_too_many(topic) if i in over else next(results) for i in range(len(drafts))]
 
     def admit(self, topic: Topic, draft: Draft) -> Draft:
         """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,

@@ -57,11 +57,11 @@ class RateLimits:
             purse.asked += count
             if purse.permits < count and now_ms >= purse.closed_until_ms:
                 self._visit(purse, account, limit, count - purse.permits, now_ms)
-            granted = min(count, purse.permits)
-            purse.permits -= granted
-            return granted
+            permits = min(count, purse.permits)
+            purse.permits -= permits
+            return permits
 
-    def _visit(self, purse: _LocalTokenBucket, account: str, limit: int, missing: int, now_ms: int) -> None:
+    def _visit(self, purse: _LocalTokenBucket, account: str, limit: int, count: int, now_ms: int) -> None:
         """Take what is missing from the account, and in advance what the demand seen lately will need soon. (It may
         double from visit to visit, no more: two messages in one millisecond are no flood.)
 
@@ -69,7 +69,7 @@ class RateLimits:
         """
         lately = purse.asked * _AHEAD_MS // max(1, now_ms - purse.visited_ms)
         purse.ahead = min(lately, limit // _MOST_AHEAD, 2 * purse.ahead + 1)
-        amount = max(missing, purse.ahead)
+        amount = max(count, purse.ahead)
         grant = self._rates.take(account, limit, amount, now_ms)
         purse.permits += grant.count
         purse.good_until_ms = now_ms + _IN_HAND_MS

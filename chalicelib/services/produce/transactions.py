@@ -170,14 +170,14 @@ class Transactor:
                 return _agreed(transaction, decision)
             if answer:
                 transaction = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
-            decided = (
+            new = (
                 self._commit(transaction)
                 if decision is TransactionState.COMMITTED
                 else self._roll_back(transaction, by)
             )
-            if decided:
+            if new:
                 self._counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
-                return decided
+                return new
             transaction = self.find(transaction.id)
         raise unavailable("Others keep changing this transaction; try again.")
 

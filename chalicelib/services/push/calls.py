@@ -70,11 +70,11 @@ class Calls:
         return True
 
     def start(
-        self, pool: Executor, sources: Sources, claimant: Consumer, granted: Sequence[ClaimedMessage]
+        self, pool: Executor, sources: Sources, claimant: Consumer, messages: Sequence[ClaimedMessage]
     ) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
         by_consumer: dict[str, tuple[Consumer, list[ClaimedMessage]]] = {}
-        for delivery in granted:
+        for delivery in messages:
             consumer = sources.target(claimant, delivery)
             by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
         for consumer, deliveries in by_consumer.values():
@@ -118,8 +118,8 @@ class Calls:
         try:
             consumer = self._sealer.ready(sources.topic, group, consumer, self._clock.now_ms())
         except Unavailable as error:
-            unsigned = Outcome(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
-            return (unsigned,) * len(deliveries)
+            not_attempted = Outcome(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
+            return (not_attempted,) * len(deliveries)
         contents = with_bodies(self._blobs, self._clock, [d.message for d in deliveries])
         attempts = tuple(
             Attempt(message, d.attempt)

@@ -61,14 +61,14 @@ class Capacity:
         consumers = self._catalog.consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
-    def look_around(self, sources: Sources, granted: Counter[str] | None = None) -> int:
-        """Read the group's cursors; returns how many slots are taken. `granted` are the messages just claimed, by
+    def look_around(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
+        """Read the group's cursors; returns how many slots are taken. `new_leases` are the messages just claimed, by
         consumer."""
         topic, group = sources.topic, sources.group
         now_ms = self._clock.now_ms()
         cursors = self._claimer.cursors(group, self._consumer_uid)
         leases = in_flight_of(topic, group, cursors, self._catalog.consumers(topic, group), now_ms)
-        own = self._by_consumer + (granted or Counter())
+        own = self._by_consumer + (new_leases or Counter())
         self._others = max(0, leases.slots - own.total()) + leases.slots_for_others(sources.keys())
         self._others_by = {uid: n - own[uid] for uid, n in leases.by_consumer.items()}
         self._others_ms = now_ms
@@ -87,12 +87,14 @@ class Capacity:
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
         """How many more messages of a source a consumer may have in flight now."""
-        allowed = self._health.allowance(consumer, sources.most)
+        allowance = self._health.allowance(consumer, sources.most)
         now_ms = self._clock.now_ms()
-        if not allowed and not any(at_ms > now_ms for at_ms in self.circuits_ms):
+        if not allowance and not any(at_ms > now_ms for at_ms in self.circuits_ms):
             self.circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
         limits = sources.limits(shard)
-        left = max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)
-        self.is_limited |= left < limits.part
-        room = min(sources.most_here - self.under_way, min(allowed, left) - self._by_consumer[consumer.uid])
-        return room if shard is not None else min(room, lane_share(allowed) - self._from_lane)
+        share = max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)
+        self.is_limited |= share < limits.part
+        room = min(
+            sources.most_here - self.under_way, min(allowance, share) - self._by_consumer[consumer.uid]
+        )
+        return room if shard is not None else min(room, lane_share(allowance) - self._from_lane)

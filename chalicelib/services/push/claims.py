@@ -73,27 +73,27 @@ class Claims:
     def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:
         """The consumers of a source take turns; each claims its share of the messages."""
         losses = 0
-        served: set[str] = set()
+        served_uids: set[str] = set()
         consumers = self._in_order(sources, shard)
         while losses < _LOST_RACES:
             rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
             if not rooms:
                 return
-            waiting = [c for c in rooms if c.uid not in served]
+            waiting = [c for c in rooms if c.uid not in served_uids]
             if not waiting:
-                served, waiting = set(), list(rooms)
+                served_uids, waiting = set(), list(rooms)
             self._capacity.is_limited |= self._capacity.free(sources) <= 0
             claimant = self._claimant(sources, shard, waiting[0], len(waiting))
-            granted = self._claimer.claim(claimant, shard, rooms[waiting[0]])
-            if granted is None:
+            messages = self._claimer.claim(claimant, shard, rooms[waiting[0]])
+            if messages is None:
                 losses += 1
                 continue
-            if not granted:
+            if not messages:
                 return
-            served.add(waiting[0].uid)
-            sendable = self._within_bounds(sources, claimant, shard, granted)
+            served_uids.add(waiting[0].uid)
+            sendable = self._within_bounds(sources, claimant, shard, messages)
             yield waiting[0], sendable
-            if len(sendable) < len(granted):
+            if len(sendable) < len(messages):
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
@@ -107,24 +107,24 @@ class Claims:
         return (*consumers[start:], *consumers[:start])
 
     def _within_bounds(
-        self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[ClaimedMessage]
+        self, sources: Sources, claimant: Claimant, shard: int | None, messages: Sequence[ClaimedMessage]
     ) -> Sequence[ClaimedMessage]:
         """The granted messages that may be sent within the group's limit; the rest is returned, and no attempt is
         counted."""
         unsure = self._claimer.in_flight(claimant, shard) - claimant.guaranteed
         if unsure <= 0:
-            return granted
+            return messages
         try:
             excess = (
-                self._capacity.look_around(sources, Counter({claimant.owner: len(granted)})) - sources.most
+                self._capacity.look_around(sources, Counter({claimant.owner: len(messages)})) - sources.most
             )
         except Unavailable as error:
             self.fault, excess = error, unsure
-        count = len(granted) - max(0, min(excess, unsure, len(granted)))
-        if count < len(granted):
+        count = len(messages) - max(0, min(excess, unsure, len(messages)))
+        if count < len(messages):
             self._capacity.is_limited = True
-            self._settlements.give_back(sources.topic, sources.group, [d.receipt for d in granted[count:]])
-        return granted[:count]
+            self._settlements.give_back(sources.topic, sources.group, [d.receipt for d in messages[count:]])
+        return messages[:count]
 
     def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:
         limits = sources.limits(shard)

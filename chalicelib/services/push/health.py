@@ -62,18 +62,18 @@ class SubscriberHealth:
         full: int,
         repeated: bool,
     ) -> None:
-        tried = [o for o in outcomes if o.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
-        if any(o.verdict is Verdict.GONE for o in tried):
+        attempts = [o for o in outcomes if o.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
+        if any(o.verdict is Verdict.GONE for o in attempts):
             self._disable(topic, group, consumer, "It answered 410 Gone.")
-        elif tried:
-            ok = any(o.verdict in (Verdict.DONE, Verdict.REFUSED) for o in tried)
-            answered = any(o.answered for o in tried)
+        elif attempts:
+            ok = any(o.verdict in (Verdict.DONE, Verdict.REFUSED) for o in attempts)
+            was_answered = any(o.answered for o in attempts)
             after = self._learn(
                 topic,
                 group,
                 consumer,
                 lambda before, now_ms: breaker.after(
-                    before, ok, now_ms, full, answered=answered, repeated=repeated
+                    before, ok, now_ms, full, answered=was_answered, repeated=repeated
                 ),
             )
             if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):
@@ -87,8 +87,8 @@ class SubscriberHealth:
             version, before = self._known(consumer)
             after = learn(before, self._clock.now_ms())
             self._seen.put(consumer.uid, (version, after))
-            if _row(after) != _row(before) and (saved := self._save(topic, group, consumer, after)):
-                self._seen.put(consumer.uid, (saved.version, after))
+            if _row(after) != _row(before) and (row := self._save(topic, group, consumer, after)):
+                self._seen.put(consumer.uid, (row.version, after))
         return after
 
     def _at_first(self, consumer: Consumer) -> Health:

@@ -180,10 +180,10 @@ class DispatchRun:
             self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
-        repeated = all(d.attempt - d.receipt.spent > 1 for d in call.deliveries)
+        is_repeated = all(d.attempt - d.receipt.spent > 1 for d in call.deliveries)
         most = group.max_in_flight
         self._context.subscriber_health.note(
-            topic, group, call.consumer, call.outcomes, most, repeated=repeated
+            topic, group, call.consumer, call.outcomes, most, repeated=is_repeated
         )
 
     def _decisions(

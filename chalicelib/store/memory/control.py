@@ -48,9 +48,9 @@ class MemoryControl:
 
     def retire_topic(self, topic: Topic) -> bool:
         with self._lock:
-            stored = self._topics.get(topic.name)
+            row = self._topics.get(topic.name)
             self._retired_topics[topic.uid] = topic
-            if stored is None or stored.version != topic.version:
+            if row is None or row.version != topic.version:
                 return False
             del self._topics[topic.name]
             return True
@@ -64,10 +64,10 @@ class MemoryControl:
             self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
             self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
             self._retired_groups = {k: g for k, g in self._retired_groups.items() if k[0] != topic.uid}
-            left = self._retired_consumers
-            self._retired_consumers = {k: c for k, c in left.items() if k[0] != topic.uid}
-            stored = self._topics.get(topic.name)
-            if stored and stored.uid == topic.uid:
+            consumers = self._retired_consumers
+            self._retired_consumers = {k: c for k, c in consumers.items() if k[0] != topic.uid}
+            row = self._topics.get(topic.name)
+            if row and row.uid == topic.uid:
                 del self._topics[topic.name]
             self._retired_topics.pop(topic.uid, None)
 
@@ -84,17 +84,17 @@ class MemoryControl:
 
     def retire_group(self, topic: Topic, group: Group) -> bool:
         with self._lock:
-            stored = self._groups.get((topic.uid, group.name))
+            row = self._groups.get((topic.uid, group.name))
             self._retired_groups[topic.uid, group.uid] = group
-            if stored is None or stored.version != group.version:
+            if row is None or row.version != group.version:
                 return False
             del self._groups[topic.uid, group.name]
             return True
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
         with self._lock:
-            retired = [group for (uid, _), group in self._retired_groups.items() if uid == topic.uid]
-        return sorted((g for g in retired if name in (None, g.name)), key=lambda g: (g.name, g.uid))
+            groups = [group for (uid, _), group in self._retired_groups.items() if uid == topic.uid]
+        return sorted((g for g in groups if name in (None, g.name)), key=lambda g: (g.name, g.uid))
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
@@ -103,8 +103,8 @@ class MemoryControl:
             self.forget_consumer(topic, group, consumer)
         self._assignments.pop(group.uid, None)
         with self._lock:
-            stored = self._groups.get((topic.uid, group.name))
-            if stored and stored.uid == group.uid:
+            row = self._groups.get((topic.uid, group.name))
+            if row and row.uid == group.uid:
                 del self._groups[topic.uid, group.name]
             self._retired_groups.pop((topic.uid, group.uid), None)
 
@@ -128,8 +128,8 @@ class MemoryControl:
     def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
         home = (topic.uid, group.uid)
         with self._lock:
-            retired = [c for key, c in self._retired_consumers.items() if key[:2] == home]
-        return sorted((c for c in retired if name in (None, c.name)), key=lambda c: (c.name, c.uid))
+            consumers = [c for key, c in self._retired_consumers.items() if key[:2] == home]
+        return sorted((c for c in consumers if name in (None, c.name)), key=lambda c: (c.name, c.uid))
 
     def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         with self._lock:
@@ -140,8 +140,8 @@ class MemoryControl:
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
         with self._lock:
-            stored = self._assignments.get(group.uid)
-            if new.epoch != (stored.epoch if stored else 0) + 1:
+            row = self._assignments.get(group.uid)
+            if new.epoch != (row.epoch if row else 0) + 1:
                 return False
             self._assignments[group.uid] = new
             return True

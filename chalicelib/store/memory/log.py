@@ -57,8 +57,8 @@ class MemoryLog:
                 return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
             if duplicates := self._tables.known(dedup):
                 return Known(duplicates)
-            if missing := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
-                return AlreadyMoved(missing)
+            if lacking := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
+                return AlreadyMoved(lacking)
             self._tables.remember(dedup)
             for n, each in enumerate(moved):
                 self._tables.move(each, shard, segment, n)

@@ -45,8 +45,8 @@ class MemoryRecords:
         return len(self._buried(topic_uid, group_uid)[:most])
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
-        buried = self._buried(topic.uid, group.uid)
-        return [(k, letter) for k, letter in buried if letter and (after is None or k > after)][:limit]
+        letters = self._buried(topic.uid, group.uid)
+        return [(k, letter) for k, letter in letters if letter and (after is None or k > after)][:limit]
 
     def _buried(self, topic_uid: str, group_uid: str) -> list[tuple[str, DeadLetter | None]]:
         with self._tables.lock:

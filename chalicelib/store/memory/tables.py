@@ -62,7 +62,7 @@ class MemoryTables:
 
     def note_amended(self, cursors: Mapping[CursorKey, Cursor | None], offset: int) -> bool:
         """Note in all of the cursors that a message was amended; False where one has claimed it, or is not as told."""
-        noted: dict[CursorKey, Cursor] = {}
+        noted_cursors: dict[CursorKey, Cursor] = {}
         for key, cursor in cursors.items():
             there, after = self.cursors.get(key), amend(cursor or Cursor(), offset)
             now = amend(there or Cursor(), offset)
@@ -70,8 +70,8 @@ class MemoryTables:
                 return False
             if after is None or now is None:
                 return False
-            noted[key] = replace(now, amended=after.amended)
-        self.cursors.update(noted)
+            noted_cursors[key] = replace(now, amended=after.amended)
+        self.cursors.update(noted_cursors)
         return True
 
     def put_letter(self, letter: DeadLetter) -> None:
