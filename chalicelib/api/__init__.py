@@ -1,1 +1,2 @@
-"""HTTP only: request → command, result → JSON, error → status."""
+"""HTTP: parses requests, calls services, makes answers and problems. `http.py` leads each call; `routes` has the
+handlers."""

@@ -1,4 +1,5 @@
-"""One road for every call: who is calling, what they ask, the handler, the answer or the problem."""
+"""What every call goes through: authentication, scopes, parsing of the body, the handler, the answer or the
+problem."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Context(msgspec.Struct, frozen=True):
         return self.caller is None or self.caller.may_use_group(group)
 
     def topic(self, *, consistent: bool = False) -> Topic:
-        """The topic that the path names; NotFound. `consistent`: as it is stored, not as it was some seconds ago."""
+        """The topic in the path. Raises NotFound. `consistent`: read from the store, not from the cache of three
+        seconds."""
         return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
 
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
@@ -246,8 +248,8 @@ def _handled(entry: Call, context: Context) -> Response[Any]:
 
 
 def perform(entry: Call, context: Context) -> Response[Any]:
-    """Make a call of the interface from within, for `context.caller`: the same checks, the same handler, no HTTP.
-    Raises what the handler raises."""
+    """Make a call from within, for `context.caller`: same checks, same handler, no HTTP. Raises what the handler
+    raises."""
     _check(entry, context.caller, context.params)
     return _handled(entry, _with_body(entry, context))
 
@@ -297,13 +299,13 @@ def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden
 
 
 def check_group(caller: Caller | None, group: str | None) -> None:
-    """Forbidden where the token is limited to other groups. None: no group is named."""
+    """Raises Forbidden if the token is limited to other groups. None: no group is named."""
     if caller and group is not None and not caller.may_use_group(group):
         raise _other_groups()
 
 
 def check_every_group(caller: Caller | None) -> None:
-    """Forbidden where the token is limited to some groups: for what all groups of a topic feel."""
+    """Raises Forbidden if the token is limited to some groups: for calls that concern all groups of a topic."""
     if caller and "*" not in caller.groups:
         raise Forbidden(
             "GROUP_FORBIDDEN", "This changes what all groups get: it needs a token for all groups."
@@ -311,7 +313,7 @@ def check_every_group(caller: Caller | None) -> None:
 
 
 def check_producer(caller: Caller | None) -> None:
-    """The same for what producers do to messages of theirs, and administrators to messages of others."""
+    """The same for calls that producers make on their own messages, and administrators on all."""
     if caller and Scope.PRODUCE not in caller.scopes:
         check_every_group(caller)
 
@@ -353,7 +355,7 @@ def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
 
 
 def convert(value: Any, kind: type[T], at: str = "") -> T:
-    """A parsed JSON value as a request type; Malformed with the path of what is wrong."""
+    """A parsed JSON value as a request type. Raises Malformed with the path of the wrong field."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

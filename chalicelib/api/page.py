@@ -1,7 +1,7 @@
-"""The interface as a page: RapiDoc over the OpenAPI document, to read and to try; without script it is plain text.
+"""The page `/docs`: RapiDoc over the OpenAPI document; without script it is plain text.
 
-RapiDoc (MIT) lies in `static` as npm has it, in gzip: nothing is fetched from elsewhere. A token that is typed into
-the page stays in the page.
+RapiDoc (MIT) is in `static` as npm has it, gzipped; nothing is fetched from other hosts. A token typed into the page
+stays in the page.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def script(context: Context) -> Response[bytes]:
 
 
 def root(context: Context) -> Response[dict[str, str]]:
-    """Where the bare address leads: a browser to the console, a program to the OpenAPI document."""
+    """Where `GET /` leads: a browser to the console, a program to the OpenAPI document."""
     paths = {"console": "/console", "docs": "/docs", "openapi": "/v1/openapi.json"}
     links = {name: context.prefix + path for name, path in paths.items()}
     is_browser = "text/html" in context.headers.get(ACCEPTED, "")
@@ -75,7 +75,7 @@ FILES = [
 
 
 def of(document: dict[str, Any]) -> bytes:
-    """The page. Everything in it is escaped; what runs and what is fetched is ours."""
+    """The page as HTML. All texts are escaped, and scripts come from this host only."""
     calls = [
         _call(method.upper(), path, operation)
         for path, methods in sorted(document["paths"].items())

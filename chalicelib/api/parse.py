@@ -44,7 +44,8 @@ _TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z"
 
 
 def time_ms(text: str, path: str, others: str = "") -> int:
-    """Milliseconds of an RFC 3339 time; Malformed for anything else. `others` is what it might have been instead."""
+    """An RFC 3339 time in milliseconds since 1970. Raises Malformed for anything else; `others` says what else is
+    accepted."""
     try:
         if not re.match(_TIME, text):  # Python reads much else, such as weeks
             raise ValueError(text)
@@ -128,8 +129,8 @@ def draft(
 def changes(
     change: requests.AmendBody, raw: bytes, now_ms: int, present: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The fields of a draft that a PATCH changes; Malformed where it changes nothing. `present` are the names of the
-    headers that the message has: those of a CloudEvent are else refused, though they were shown."""
+    """The fields of a draft that a PATCH changes. Raises Malformed if there are none. `present`: names of headers
+    that the message has already; a reserved name is allowed only if it is among them."""
     fields = settings(change)
     if not fields:
         raise invalid("", "give what to change: body, deliver_at, headers or retry")
@@ -160,7 +161,8 @@ def where(text: str | None) -> str | None:
 
 
 def archived(message: requests.ArchivedBody) -> Archived:
-    """An archived message. Its body is a JSON value again where it is the compact text of one, else bytes."""
+    """A message from the archive. A body that is the compact text of a JSON value is JSON again, any other is
+    bytes."""
     from ..services.manage.replays import Archived
 
     body = _base64(message.body_base64)
@@ -195,7 +197,7 @@ def _check_headers(headers: Mapping[str, str], attributes: Collection[str] = ())
 
 
 def due(deliver_at: str, now_ms: int) -> int:
-    """The time of a `deliver_at`; what is past means now. Refused for what is out of reach."""
+    """The time of a `deliver_at`, ms; a past time means now. Raises Refused if it is too far ahead."""
     due_ms = max(now_ms, time_ms(deliver_at, "deliver_at"))
     if due_ms - now_ms > MAX_DELAY_SECONDS * 1000:
         raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
@@ -231,7 +233,7 @@ def patch_text(raw: bytes) -> bytes:
 
 
 def json_body(raw: bytes, body: Any) -> bytes:
-    """The compact text of the parsed `body`, its numbers to the digit as they stand in the raw request."""
+    """The parsed `body` as compact JSON text, with its numbers exactly as in the raw request."""
     text = bytes(msgspec.json.decode(raw, type=_JsonText).body) if raw else b""
     return strict.compact(text, body)
 
@@ -275,7 +277,7 @@ REQUEST, RESEND = "headrace-request", "headrace-resend"
 
 
 def request(context: Context) -> Request | None:
-    """The name that its sender gave to a request to produce, and how long ago it was sent first."""
+    """The name that the sender gave to a produce request, and how many seconds ago it was first sent."""
     name, seconds = context.headers.get(REQUEST), context.headers.get(RESEND)
     if name is None:
         if seconds is not None:
@@ -296,7 +298,7 @@ def request(context: Context) -> Request | None:
 
 
 def page_start(context: Context, purpose: str) -> Any:
-    """Where the page token says this page starts; None for the first page."""
+    """The position in the page token; None for the first page."""
     text = context.query.get("page_token")
     if text is None:
         return None
@@ -313,9 +315,10 @@ def visible(
     may_see: Callable[[T], bool],
     position: Callable[[T], str],
 ) -> tuple[list[T], str | None]:
-    """A page of what the caller may see, and the position behind which the next one starts (None: this is the last).
+    """A page of the rows that the caller may see, and the position of its last row (None: this is the last page).
 
-    A page ends with something that was shown: anybody can read a page token. `read` gives rows behind a position.
+    The position is that of a row that was shown, since anybody can read a page token. `read` gives rows after a
+    position.
     """
     most, after = limit(context.query), page_start(context, purpose)
     items: list[T] = []

@@ -1,1 +1,1 @@
-"""Out to subscribers: everything that leaves Headrace towards them goes through this room."""
+"""Everything that goes out to subscribers, functions and producers' check URLs, by HTTPS or Lambda."""

@@ -96,13 +96,13 @@ class Connection:
         self._sock = sock
 
     def is_quiet(self) -> bool:
-        """Still open, as far as one can tell, and nothing has come unasked?"""
+        """Is the connection still open, as far as one can tell, without unexpected bytes?"""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
 
     def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[HttpAnswer, bool]:
-        """Send a request and read its answer; may the connection be used again?"""
+        """Send a request and read its answer. Returns also whether the connection may be used again."""
         self.heard = False
         self._send(request, deadline)
         wire = _Wire(self, deadline)

@@ -58,7 +58,7 @@ class Unreached:
 
 
 class Egress:
-    """Calls URLs. Threads share it; a hanging host holds nobody up but its own callers."""
+    """Calls URLs. It is shared by threads; a host that hangs delays only its own callers."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Egress:
     def call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, seconds: float
     ) -> Reply | Unreached:
-        """One request, over in `seconds` of wall-clock time whatever happens.
+        """Make one request, which ends within `seconds` of wall-clock time.
 
-        Headers that belong to the connection, or to us, are left out.
+        Headers that belong to the connection, or are Headrace's own, are left out.
         """
         deadline = Deadline(self._monotonic, seconds)
         try:
@@ -93,7 +93,7 @@ class Egress:
         return Reply(answer.status, answer.headers, answer.body, deadline.spent_ms())
 
     def refusal(self, url: str) -> str | None:
-        """Why a URL may not be called, judged by its text and by what it resolves to now; None: it may."""
+        """Why a URL may not be called, judged by its text and the addresses it resolves to now; None: it may."""
         target = parse_url(url, self.rules)
         if isinstance(target, str):
             return target

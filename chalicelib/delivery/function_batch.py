@@ -1,4 +1,5 @@
-"""What a function gets and answers, by the convention of AWS's event sources."""
+"""The event that a Lambda consumer gets and the answer it gives, by the convention of AWS's event sources
+(batchItemFailures)."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def event(parcel: Parcel) -> bytes:
 
 
 def failed(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | None:
-    """The ids of the messages that failed, of those that were `sent_ids`; None where the answer is malformed or names a
-    message that was not in the batch: then nobody knows. No answer (null) means that all went well."""
+    """The ids in the answer, of those in `sent_ids`. None if the answer is malformed or names another id: then
+    nothing is known. An empty answer (null) means that all went well."""
     try:
         response = msgspec.json.decode(answer or b"null", type=_Answer | None)
     except (ValueError, RecursionError):

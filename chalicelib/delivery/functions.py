@@ -1,4 +1,4 @@
-"""Functions that consume, on AWS and in a local file; and our own, started from one another."""
+"""Lambda functions that consume, on AWS or in a local file; and the invocation of Headrace's own functions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _UNKNOWN = "ServiceException"  # Lambda's own fault: it may have begun
 
 @dataclass(frozen=True, slots=True)
 class FunctionFailed:
-    """The function did not succeed. `may_run`: nobody knows that it has ended, so it may be at work for as long as it
-    may take. `ran`: it was called, and ended."""
+    """The function did not succeed. `may_run`: it may still be running. `ran`: it was called and has ended."""
 
     detail: str
     may_run: bool = False
@@ -53,7 +52,8 @@ class Functions(Protocol):
     """Calls a consumer's function."""
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
-        """Call it with a JSON event and wait so long for its JSON answer."""
+        """Call the function with a JSON event, and wait at most so many seconds for its JSON answer. Raises
+        FunctionFailed."""
         ...
 
     def refusal(self, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The CloudEvents web hook handshake: nobody gets messages, or questions about transactions, who has not agreed."""
+"""The handshake of CloudEvents' "HTTP 1.1 Web Hooks": a URL is called only after its owner has agreed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MayAsk = Callable[[str], bool]
 
 
 def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float = SECONDS) -> Outcome:
-    """Ask a URL's owner whether `origin` (our host name) may call it, in so many seconds of wall-clock time. The header
-    consents, never the status; a redirect is an answer, and not followed.
+    """Ask a URL's owner for permission for `origin` (our host name), within so many seconds. The header
+    WebHook-Allowed-Origin decides, not the status; redirects are not followed.
 
-    A loopback URL, where those are allowed, is the caller's own: it is not asked.
+    A loopback URL, where those are allowed, is not asked: it is the caller's own.
     """
     target = parse_url(url, egress.rules)
     if not isinstance(target, str):
@@ -43,7 +43,7 @@ def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float
 
 
 class Trusted:
-    """The URLs whose owners have agreed to this process, for an hour each."""
+    """URLs whose owners have agreed, remembered in this process for an hour."""
 
     def __init__(self, monotonic: Monotonic) -> None:
         self._monotonic = monotonic

@@ -1,4 +1,4 @@
-"""Names to addresses, under a deadline."""
+"""Resolves host names within a deadline."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def system_resolve(host: str) -> tuple[str, ...]:
 
 
 class Lookups:
-    """Look-ups that may be waited for a while. A look-up can't be broken off, so each runs in a thread of its
-    own, one for a host at a time: a host whose name servers hang holds one thread, and no other host."""
+    """DNS look-ups with a time limit. A look-up cannot be cancelled, so each runs in its own thread, one per host: a
+    host whose name servers hang occupies one thread only."""
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
@@ -28,7 +28,7 @@ class Lookups:
         self._running: dict[str, _Lookup] = {}
 
     def addresses(self, host: str, seconds: float) -> tuple[str, ...]:
-        """What the host resolves to now. TimeoutError after so many seconds."""
+        """The host's addresses now. Raises TimeoutError after so many seconds."""
         with self._lock:
             lookup = self._running.get(host)
             if lookup is None:

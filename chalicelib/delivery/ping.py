@@ -1,5 +1,5 @@
-"""A test event: signed and addressed as a message is, and none. Its type is `headrace.test`; a function gets a batch
-without messages."""
+"""A test event: signed and sent like a message. Its type is `headrace.test`; a function gets a batch without
+messages."""
 
 from __future__ import annotations
 

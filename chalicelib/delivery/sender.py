@@ -1,4 +1,4 @@
-"""One attempt at one consumer: what it is sent, and what its answer means."""
+"""One attempt at one consumer: makes the request, and judges the answer."""
 
 from __future__ import annotations
 
@@ -170,5 +170,5 @@ def _of_batch(
 
 
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
-    """The secrets that sign now: the present one, and an old one until its end. They are decrypted already."""
+    """The (decrypted) secrets that sign now: the present one, and old ones until their end."""
     return [bytes.fromhex(secret.hex) for secret in consumer.secrets if secret.is_live(now_ms)]

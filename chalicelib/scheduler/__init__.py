@@ -1,1 +1,2 @@
-"""Timed jobs of one shape: run_once(now, budget) -> Report; safe twice at once, stop when the budget is spent."""
+"""Scheduled jobs, all of one shape: `run_once(has_time)` does what is due until `has_time()` says no, and returns a
+report. Two runs at once, or the same run again, do no harm."""

@@ -1,9 +1,8 @@
-"""Assignments of groups that nobody uses at the moment are kept true, too, and who has not agreed is asked again.
+"""The function `assign`: renews the assignments of groups that nobody uses at the moment, and repeats handshakes.
 
-Whoever uses a group notices within seconds who left it (services/core/assignments): this job is for shards whose
-owner would be woken. So it comes by marked topics only (domain/mark), and nothing is written where nothing changed. A
-topic with a subscriber who has not agreed is marked for later, whether or not anything is put into it: what waits
-there waits for an answer.
+A group in use renews its own assignment within seconds (services/core/assignments). This job is for groups in which
+nothing happens: their shards must have an owner who can be woken. It visits marked topics only (domain/mark), and
+writes only what has changed. A topic with a PENDING subscriber is marked again, also when nothing is produced.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MINUTE_MS = 60_000
 
 @dataclass(slots=True)
 class AssignReport:
-    """What one run did: the groups it saw, and how many were assigned anew, and consumers agreed to be called."""
+    """What one run did: the number of groups visited, of new assignments, and of consumers that agreed."""
 
     groups: int = 0
     assigned: int = 0
@@ -50,7 +49,7 @@ Ask = Callable[[Topic, Group, Consumer], bool]
 
 
 class Assigner:
-    """Comes by all marked topics."""
+    """Visits all marked topics."""
 
     def __init__(
         self,
@@ -72,8 +71,8 @@ class Assigner:
         self._threads = threads
 
     def run_once(self, has_time: HasTime = lambda: True) -> AssignReport:
-        """One run; `has_time` is asked before each topic, and before each consumer that is to be asked. They are asked
-        together, at the end: one that hangs holds up nobody."""
+        """One run. `has_time` is asked before each topic, and before each handshake. The handshakes are made at the
+        same time, at the end: a host that hangs does not delay the others."""
         report, now_ms = AssignReport(), self._clock.now_ms()
         names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
         if not names:
@@ -100,7 +99,7 @@ class Assigner:
         return report
 
     def see(self, topic: Topic) -> None:
-        """Mark a topic in which somebody has not agreed: where a mark was lost, or is of an older release."""
+        """Mark a topic that has a PENDING subscriber, if the mark was lost or an older release made none."""
         for staffed in self._control.staffed(topic, leave_out):
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))

@@ -1,4 +1,4 @@
-"""Work for many keys beside one another, where what takes long holds up nobody but itself."""
+"""Runs work for several keys in threads, so that slow work for one key delays only that key."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Beside(Generic[K, T]):
 
     @property
     def under_way(self) -> Set[K]:
-        """The keys whose last piece of work has not ended yet."""
+        """The keys whose work has not ended yet."""
         return self._under_way
 
     def do(self, works: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
-        """Begin what has nothing under way for its key; what has ended after a moment, also of earlier calls."""
+        """Start the work of each key that has none under way. Returns what has ended after a moment, also of earlier
+        calls."""
         new_keys = works.keys() - self._under_way
         for key in (key for key in works if key in new_keys):
             self._under_way.add(key)

@@ -1,6 +1,7 @@
-"""A large body goes when its last message goes: not with its row, for a dead letter may need it for years.
+"""Deletes large bodies from the blob store when nothing needs them any more.
 
-The journal notes each under the day behind its row's end. Where somebody needs it then, it is noted for a later day.
+That may be years after the row, because of a dead letter. The journal notes each body under the day after its row's
+end. If something still needs it on that day, it is noted under a later day.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class BodyReport:
 
 
 class BodySweeper:
-    """Deletes the bodies whose day has come. Where none has, a run costs one list of the blob store."""
+    """Deletes the bodies whose day has come. A run without any costs one list request."""
 
     def __init__(
         self,
@@ -53,7 +54,8 @@ class BodySweeper:
         self._guard = guard
 
     def run_once(self, has_time: HasTime = lambda: True) -> BodyReport:
-        """All that is due, or what there is time for: the rest comes first the next time. A bad one stops no other."""
+        """Delete all that are due, as many as there is time for. A body that cannot be read does not stop the
+        others."""
         report = BodyReport()
         now_s = self._clock.now_ms() // 1000
         proved = self._guard.proved() if self._guard else None

@@ -1,6 +1,7 @@
-"""Tails outlive rows: a quiet shard's tail is written down before its last row may expire.
+"""The function `checkpoint`: stores the tails of quiet shards before their last rows expire.
 
-Without it an empty log would begin again at 0 while cursors stand beyond, and nothing would be delivered.
+Without it, an empty log would begin again at offset 0 below its groups' cursors, and its messages would not be
+delivered.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class CheckpointReport:
 
 
 class Checkpointer:
-    """Goes round all topics; writes only for shards whose last row may soon be gone. That costs about two read units
-    a shard."""
+    """Visits all topics. It writes only for shards whose last row may soon be gone, and costs about two read units
+    per shard."""
 
     def __init__(self, *, control: Control, log: Log, rounds: Rounds, clock: Clock) -> None:
         self._control = control
@@ -46,7 +47,7 @@ class Checkpointer:
         self._clock = clock
 
     def run_once(self, has_time: HasTime = lambda: True) -> CheckpointReport:
-        """One round, or what of it there is time for: the next run goes on there."""
+        """Visit the topics, as many as there is time for; the next run goes on there."""
         report = CheckpointReport()
 
         def visit(topic: Topic, has_time: HasTime) -> None:

@@ -1,7 +1,8 @@
-"""Nothing that a group still owes vanishes with its row: what outlives its retention becomes a dead letter first.
+"""The function `expire`: messages whose retention has ended become dead letters for every group that has not settled
+them.
 
-Rows outlive their retention by a day (limits.RETENTION_GRACE), in which this job comes by four times. Where there is an
-archive, it also keeps the rows that are not proved to be in it.
+TTL deletes a row one day after its retention (limits.RETENTION_GRACE); this job runs four times in that day. With an
+archive, it also keeps rows that the archive does not have yet (keeper.py).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ExpireReport:
 
 
 class Expirer:
-    """Goes round all topics. Where nothing is old it costs about a read unit a shard and group."""
+    """Visits all topics. A topic without old messages costs about one read unit per shard and group."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Expirer:
         self._see = see
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
-        """One round, or what of it there is time for: the next run goes on there."""
+        """Visit the topics, as many as there is time for; the next run goes on there."""
         report, is_whole = ExpireReport(), True
         proved = self._keeper.proved() if self._keeper else {}
 

@@ -1,8 +1,8 @@
-"""Rows of the log go only after the archive has proved that it has them.
+"""Rows of the log are deleted only after the archive has them.
 
-The archive's job leaves `archive/proved.json` behind: by shard, which offsets it has, and which nobody has any more. A
-row that is neither, and near its end, is given two days more. That is a write, so the stream carries the row once more
-and the journal has it again.
+The archive's job writes `archive/proved.json`: by shard, which offsets are in the archive and which are lost. A row
+near its end that is in neither list gets two more days. That is a write, so the row also comes into the journal once
+more.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LONGEST_MS = 60_000  # for one topic: the other half of its time is for what it
 
 
 class RetentionGuard:
-    """Looks at each shard behind what is proved: half a read unit where that is all. Rows may have been written under
-    other settings than those around them, so each that is old enough is looked at."""
+    """Looks at the rows of each shard that are not proved to be archived. If there are none near their end, that
+    costs half a read unit per shard."""
 
     def __init__(self, log: Log, blobs: Blobs, clock: Clock) -> None:
         self._log = log
@@ -33,14 +33,14 @@ class RetentionGuard:
         self._clock = clock
 
     def proved(self) -> Mapping[str, int]:
-        """By shard, as the log's partition key: the first offset that is not proved."""
+        """By the log's partition key: the first offset that is not proved to be archived."""
         proof = json.loads(self._blobs.get(PROOF) or b"{}")
         ranges, gaps = proof.get("ranges", {}), proof.get("lost", {})
         return {key: _following([*ranges.get(key, ()), *gaps.get(key, ())]) for key in ranges}
 
     def keep(self, topic: Topic, proved: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
-        """Keep the topic's rows that are not proved and near their end; how many messages that are, and whether there
-        was time for all. What there was none for, the next run finds behind what this one has kept."""
+        """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
+        whether there was time for all; the next run goes on behind them."""
         now_ms = self._clock.now_ms()
         now_s, count = now_ms // 1000, 0
         for number in range(topic.shards):

@@ -1,4 +1,4 @@
-"""The scout: is there anything to deliver in a topic that nobody is at work on, and when may there be?"""
+"""Looks into one topic: which shards and retry lanes have messages that nobody works on? Called by sweeper.py."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _PENDING_MS = 3_600_000  # so long a subscriber that has not agreed is asked eac
 
 @dataclass(slots=True)
 class Findings:
-    """What a look at a topic showed: shards and lanes (by the log's partition key) with something to claim and no lease
-    that says that somebody is at work; how many have one; when to look again at the latest (None: it is at rest);
-    how many reads of a cursor or a shard that took. `is_whole`: there was time for all of it. `unreadable` are rows
-    that cannot be read: what they stand for was not looked at."""
+    """What a look at a topic found: shards and lanes (by the log's partition key) with messages to claim and without
+    a lease; how many have a lease; when to look again at the latest (None: never); how many reads it took.
+    `is_whole`: there was time for all of it. `unreadable` are damaged rows; what they refer to was not looked at."""
 
     forgotten: list[str] = field(default_factory=list)
     under_way: int = 0
@@ -38,7 +37,7 @@ class Findings:
 
 
 class Scout:
-    """Looks at what is called: the shards and lanes of groups with consumers that Headrace calls."""
+    """Looks at shards and lanes of groups with push consumers."""
 
     def __init__(self, *, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
         self._control = control
@@ -47,7 +46,7 @@ class Scout:
         self._clock = clock
 
     def look(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
-        """Half a read unit for the topic's groups, for each shard and each owner of cursors, and for his lane."""
+        """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings, tails = Findings(), _Tails(self._log)
         for staffed in self._control.staffed(topic, findings.unreadable.append):
             for consumer in staffed.consumers:

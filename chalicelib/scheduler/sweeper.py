@@ -1,7 +1,7 @@
-"""The sweeper: finds deliveries that nobody is at work on, so that nothing depends on a wake-up having arrived.
+"""The function `sweep`: finds messages that nobody works on. So a lost wake-up only delays delivery.
 
-It looks at marked topics (domain/mark), so it costs next to nothing where nothing happens, however many topics there
-are. A mark is let go when its window is over and the topic at rest; while the topic is not, it gets another.
+It visits marked topics only (domain/mark), so idle topics cost nothing. When a mark's window is over and the topic
+has nothing to deliver, the mark is dropped; otherwise the topic gets a new one. scout.py looks into each topic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SweepReport:
 
 
 class Sweeper:
-    """Comes by all marked topics."""
+    """Visits all marked topics."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Sweeper:
         self._threads = threads
 
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
-        """One run; `has_time` is asked before each topic and each owner of cursors in it."""
+        """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
         report, bookmark = SweepReport(), self._turns.bookmark()
         marked = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
 
@@ -93,7 +93,7 @@ class Sweeper:
         return report
 
     def see(self, topic: Topic, has_time: HasTime) -> None:
-        """Mark a topic that is not at rest: for whoever comes by all of them, where a mark may have been lost."""
+        """Mark a topic that has something to deliver, if its mark was lost."""
         findings = self._scout.look(topic, has_time)
         if findings.next_ms is not None:
             self._marks.mark(Mark(topic.name, findings.next_ms))

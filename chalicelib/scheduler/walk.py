@@ -1,10 +1,11 @@
-"""A job's way round topics, a stretch of it in each run.
+"""Visiting topics one after the other, some of them in each run.
 
-Its place is in the store, so that a new process goes on where the last one stopped; and it is a circle, so that every
-topic has its turn however few there is time for in a run. A topic on which a visit fails, or a whole process dies,
-keeps no other from its turn.
+The list is a circle, and the store keeps a bookmark in it. So every topic is visited, however few there is time for
+in one run, and a new process goes on where the last one stopped. A topic whose visit fails, or ends the process, does
+not stop the others.
 
-`Walk` is for jobs that seldom come by, and then by all topics; `Turns` for those that come by some of them each minute.
+`Walk` is for jobs that run every few hours and visit all topics (expire, checkpoint); `Turns` for jobs that run every
+minute and visit some of them (sweep, assign, watch).
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Trouble:
 
 @dataclass(slots=True)
 class Stretch:
-    """What one run came by, `last` at the end. `age_ms` is how long ago the job came past the end of the list; 0: in
-    this run. Not `finished`: time ended it, or the work on one topic."""
+    """The topics that one run visited; `last` is the last one. `age_ms`: how long ago the job last reached the end of
+    the list; 0: in this run. `finished` is False if time was up before the end, or before the work on one topic was
+    done."""
 
     topics: int = 0
     troubles: list[Trouble] = field(default_factory=list)
@@ -75,12 +77,12 @@ class Stretch:
 
 
 def unreadable(rows: Sequence[str]) -> Unreadable:
-    """What a visit ends with that has done all but for these rows."""
+    """The error of a visit that did all its work except for these rows."""
     return Unreadable("UNAVAILABLE", " ".join(rows))
 
 
 class Walk:
-    """The way of one job, by name."""
+    """The visits of one job to all topics."""
 
     def __init__(self, *, job: str, control: Control, rounds: Rounds, clock: Clock) -> None:
         self._job = job
@@ -89,8 +91,8 @@ class Walk:
         self._clock = clock
 
     def run(self, visit: Callable[[Topic, HasTime], None], has_time: HasTime) -> Stretch:
-        """Visit each topic once, or as many as there is time for; `has_time` is asked before each. A visit is told
-        how long it may take in the same way; what it raises is told as a trouble."""
+        """Visit each topic once, as many as there is time for; `has_time` is asked before each. The visit gets a
+        `has_time` of its own. An exception of a visit is reported as a trouble of its topic."""
         stretch = Stretch()
         way = _Way(self._job, self._rounds, self._clock.now_ms())
         for topic in self._circle(way.bookmark.after, stretch.pass_over):
@@ -170,7 +172,7 @@ class _Way:
 
 
 class Turns:
-    """The turns of topics that are known by name. A run that has time for all of them writes nothing."""
+    """Visits to topics that are known by name. A run that has time for all of them writes nothing."""
 
     def __init__(self, job: str, rounds: Rounds, clock: Clock) -> None:
         self._job = job
@@ -184,14 +186,14 @@ class Turns:
     def run(
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
-        """Visit each topic, or as many as there is time for, those first that the last run had none for."""
+        """Visit each topic, as many as there is time for, beginning with those that the last run did not reach."""
         return self._run(names, bookmark, 1, lambda some: [partial(visit, name) for name in some], has_time)
 
     def run_together(
         self, names: Iterable[str], bookmark: Bookmark, look: Look, has_time: HasTime, threads: Executor
     ) -> Stretch:
-        """As `run`, but `look` reads several topics at the same time. The calls that it answers are made one after the
-        other, in the caller's thread; what it raises is a trouble of its topic."""
+        """As `run`, but `look` reads several topics at the same time. It returns calls, which are then made one after
+        the other in the caller's thread. An exception is a trouble of its topic."""
 
         def looks(some: Sequence[str]) -> Iterable[Callable[[], None]]:
             return list(threads.map(partial(_looked, look), some))
@@ -220,7 +222,8 @@ class Turns:
         return stretch
 
     def end(self, bookmark: Bookmark, stretch: Stretch, passed_ms: int = 0) -> None:
-        """Keep the place that a run leaves behind, if it is another; if somebody else keeps his, that will do."""
+        """Store the bookmark, if it has changed. If another run stores its own at the same time, one of the two
+        stays."""
         after = None if stretch.finished else stretch.last or bookmark.after
         new = replace(bookmark, after=after, passed_ms=max(bookmark.passed_ms, passed_ms))
         if new != bookmark:

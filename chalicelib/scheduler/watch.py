@@ -1,7 +1,7 @@
-"""The watch: how much lies in topics that have an `alarm_backlog`, and since when, looked at every minute.
+"""Measures the backlog of topics with an `alarm_backlog`, every minute.
 
-A topic at rest costs half a read unit a shard and run: that its tails have not moved is enough. What only a group's own
-move can change (a seek back) is looked for every so many runs.
+A topic in which no shard's tail has moved costs half a read unit per shard and run. Every fifteenth run reads the
+cursors in any case, since a seek back changes them without a new message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WHOLE_EVERY = 15
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What lies in a topic for the group that is furthest behind; `age_ms` is the oldest message's."""
+    """The backlog of the topic's group that is furthest behind. `age_ms` is the age of its oldest message."""
 
     topic: str
     group: str
@@ -42,8 +42,8 @@ class Backlog:
 
 @dataclass(slots=True)
 class WatchReport:
-    """What one run found: topics with a backlog, or that had one at the last look; those whose meters are to be read,
-    and those with which something is wrong, which stand in the same list."""
+    """What one run found: topics with a backlog now or at the last look, topics whose meters are to be read, and
+    topics in trouble (all three are in one list in the store)."""
 
     backlogs: list[Backlog] = field(default_factory=list)
     moving: Set[str] = frozenset()
@@ -67,7 +67,7 @@ class _Watched:
 
 
 class Watch:
-    """Looks at the topics that are noted as watched."""
+    """Looks at the watched topics."""
 
     def __init__(
         self, *, control: Control, log: Log, cursors: Cursors, marks: Marks, rounds: Rounds, clock: Clock
@@ -81,12 +81,12 @@ class Watch:
         self._known: dict[str, _Watched] = {}
 
     def see(self, topic: Topic) -> None:
-        """Note a topic that is to be watched: for whoever comes by all of them."""
+        """Note a topic as watched, if it has an `alarm_backlog`."""
         if topic.alarm_backlog is not None:
             self._marks.watch(topic.name, topic.version)
 
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
-        """Look at each, or as many as there is time for, those first that the last run had none for."""
+        """Look at each topic, as many as there is time for, beginning with those that the last run did not reach."""
         each_minute = self._marks.each_minute()
         report = WatchReport(moving=each_minute.moving, troubled=each_minute.troubled)
         versions = each_minute.watched

@@ -1,4 +1,4 @@
-"""Use cases: fetch, ask the pure rooms, store.
+"""The work behind each call: read, decide (in `modes` and `domain`), write by one call of the store.
 
-One room for each thing that people want; doors open one way: manage → inspect → produce → core, push → consume → core.
+One package for each kind of work; imports go one way: manage → inspect → produce → core, push → consume → core.
 """

@@ -1,1 +1,1 @@
-"""The only room that knows DynamoDB. Start reading at `layout`."""
+"""The only package that knows DynamoDB. Start reading at `layout`; each module implements one protocol of `ports`."""

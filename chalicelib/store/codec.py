@@ -224,7 +224,7 @@ def stored(draft: Draft) -> Draft:
 
 
 def pack_origins(drafts: Sequence[Draft]) -> bytes | str | None:
-    """Beside a retry lane's entries, and in few bytes, what they stand for; None for other messages."""
+    """The places of the messages that a retry lane's entries refer to, in few bytes; None for other messages."""
     origins = [draft.origin for draft in drafts if draft.origin]
     if not origins or len(origins) < len(drafts):
         return None
@@ -232,7 +232,7 @@ def pack_origins(drafts: Sequence[Draft]) -> bytes | str | None:
 
 
 def unpack_origins(payload: object) -> tuple[Origin, ...]:
-    """What `pack_origins` told, but the messages' ids; nothing where that is damaged, too."""
+    """What `pack_origins` encoded, without the messages' ids; nothing if that is damaged."""
     if not isinstance(payload, bytes | str):
         return ()
     try:
@@ -246,7 +246,7 @@ def unpack_origins(payload: object) -> tuple[Origin, ...]:
 
 
 def pack_tried(attempts: Sequence[Tried]) -> bytes | str:
-    """Encode attempts, whose offsets rise: neighbours that ended alike as one run."""
+    """Encode attempts in order of offset; neighbours with the same result are one run."""
     runs = []
     for alike, run in groupby(enumerate(attempts), lambda nt: replace(nt[1], offset=nt[1].offset - nt[0])):
         members = [t for _, t in run]

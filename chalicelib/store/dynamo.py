@@ -1,4 +1,4 @@
-"""The low-level DynamoDB client with our errors: what a unit or a round trip counts for goes through here."""
+"""The DynamoDB client, with our errors. Each request of the hot path goes through here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _BATCH = 25  # rows that a batch takes
 
 
 class Dynamo:
-    """A DynamoDB client and the stage's table names. Raises our errors, ConditionFailed or Cancelled."""
+    """A DynamoDB client and the stage's table names. Raises our errors (domain/errors), ConditionFailed or
+    Cancelled."""
 
     def __init__(
         self, client: Any, tables: Tables, pause: Callable[[int], None], token: Callable[[], str]
@@ -54,7 +55,7 @@ class Dynamo:
                 raise translate(error) from error
 
     def query(self, **request: Any) -> Iterator[Item]:
-        """The rows that a query finds, page after page as they are asked for."""
+        """The rows of a query, reading page after page as they are needed."""
         while True:
             answer = self.call("query", **request)
             yield from answer["Items"]
@@ -68,7 +69,7 @@ class Dynamo:
         return items
 
     def count(self, most: int | None = None, **request: Any) -> Counted:
-        """How many rows a query finds, looking at the pages that hold the first `most` of them."""
+        """The number of rows of a query, reading only the pages with the first `most` of them."""
         number = 0
         while True:
             answer = self.call("query", Select="COUNT", **request)

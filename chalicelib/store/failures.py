@@ -60,9 +60,9 @@ def was_resent(error: ClientError) -> bool:
 def translate(
     error: ClientError | BotoCoreError, resent: bool = False
 ) -> HeadraceError | ConditionFailed | Cancelled | Exception:
-    """The error to raise in the place of one of botocore's. An unexpected one stays as it is.
+    """The error to raise in place of one of botocore's; unexpected ones stay as they are.
 
-    `resent` says that the same was asked before, and then sent more than once.
+    `resent`: the same request was made before, and the SDK sent it more than once.
     """
     if isinstance(error, BotoCoreError):
         return unavailable()
@@ -86,7 +86,7 @@ def _cancelled(error: ClientError, resent: bool) -> Exception:
 
 
 def is_conflict(error: ClientError) -> bool:
-    """Did another transaction stand in the way? Certainly nothing happened, and trying again will do."""
+    """Did another transaction stand in the way? Then nothing was written, and the request can be repeated."""
     if code_of(error) in CONFLICTS:
         return True
     reasons = error.response.get("CancellationReasons", [])

@@ -47,7 +47,7 @@ class DynamoKeys:
 
 
 def marks(from_ms: int | None, to_ms: int | None) -> tuple[str, str]:
-    """The bounds of a time range as bounds of marks; the first is the higher one where the range holds nothing."""
+    """A time range as sort keys, from and to; the first is the higher one if the range is empty."""
     return f"{max(0, from_ms or 0):015d}", "~" if to_ms is None else f"{to_ms:015d}#~"
 
 

@@ -17,7 +17,7 @@ _KEEP_SECONDS = 7 * 86_400  # longer than anybody leaves the sweep switched off
 
 
 class DynamoMarks:
-    """ports.Marks: a write unit; half a read unit where there are few, or none."""
+    """ports.Marks: one write unit for a mark; half a read unit for a short or empty list."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo

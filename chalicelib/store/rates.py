@@ -13,10 +13,10 @@ _TRIES = 8
 
 
 class DynamoRates:
-    """ports.Rates: half a read unit and a write unit; who loses a race learns the account's state by it.
+    """ports.Rates: half a read unit and one write unit. A lost race returns the account's new state.
 
-    A read that misses the newest finds more permits than there are, and loses. So does a repetition of our own after
-    a lost answer: its permits are given to nobody.
+    A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
+    answer is refused too: its permits are given to nobody.
     """
 
     def __init__(self, dynamo: Dynamo) -> None:

@@ -212,7 +212,7 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
 
 
 def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, Any]]:
-    """The transaction's actions that take a dead letter away, if it is just this one, and begin a new life."""
+    """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING."""
     return [
         {
             "Delete": {
@@ -238,7 +238,7 @@ def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, An
 
 
 def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
-    """The letter that a DEAD record leaves; None where its message is gone."""
+    """The dead letter of a DEAD record; None if its message is gone."""
     if record.message is None:
         return None
     return DeadLetter(

@@ -231,7 +231,7 @@ class DynamoTimers:
 
 
 def first_of(timers: Iterator[Timer], limit: int) -> Look:
-    """The first of these timers, as many as one look takes: what comes behind that is not even read."""
+    """The first of these timers, as many as fit one look; later ones are not read."""
     first_timers: list[Timer] = []
     weight = 0
     for timer in timers:
@@ -248,7 +248,7 @@ def timer_put(table: str, timer: Timer) -> dict[str, Any]:
 
 
 def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
-    """The transaction's action that takes a timer away, if it is there unchanged."""
+    """The transaction's action that deletes a timer, if it is unchanged."""
     return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id), **_unchanged(timer)}}
 
 

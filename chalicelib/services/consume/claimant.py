@@ -1,4 +1,4 @@
-"""The claimant of a claim, and the deliveries that a claim grants."""
+"""Who claims (`Claimant`, with its limits), and a message that a claim granted (`ClaimedMessage`)."""
 
 from __future__ import annotations
 

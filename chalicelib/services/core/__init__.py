@@ -1,1 +1,1 @@
-"""What every use case needs: names, places, rows read lately, counts, and whom to wake."""
+"""What several use cases need: cached topics and groups, reading the log and cursors, wake-ups, keys, counters."""

@@ -1,4 +1,4 @@
-"""Topics as they were at a moment in the past, from what the archive's report has counted (docs/report.md)."""
+"""Counts of topics at a moment in the past, as the archive's report has stored them (docs/report.md)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class PastCounts:
-    """A topic at a full hour. `since_ms`: what was accepted before does not count. Not `is_complete`: the archive lacks
-    something of the days until then. `groups` have a number for each state."""
+    """A topic at a full hour. Messages accepted before `since_ms` are not counted. `is_complete` is False if the
+    archive lacks something of the days until then. `groups`: by group, the number of messages in each state."""
 
     counted_ms: int
     since_ms: int
@@ -33,7 +33,7 @@ class Past:
         self._blobs = blobs
 
     def of(self, topic: Topic, at_ms: int) -> PastCounts:
-        """The counts of the last full hour up to then, UTC. Raises NotFound where nobody has counted that."""
+        """The counts of the last full hour before that time, UTC. Raises NotFound if there are none."""
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         text = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
         counts: Mapping[str, Any] = json.loads(text or b'{"groups": {}}')

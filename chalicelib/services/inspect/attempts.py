@@ -1,7 +1,7 @@
-"""The latest attempts at a consumer, out of the traces: nothing is written for it.
+"""The latest attempts at a consumer, read from the traces; nothing is stored for it.
 
-Traces lie by shard and offset. So these are the attempts at the messages at the end of each shard's log: a retry of a
-message that lies further back is not among them, and neither is what was tried on shards beyond MOST_SHARDS.
+Traces are stored by shard and offset, so these are the attempts at the last messages of each shard. Retries of older
+messages are not among them, nor attempts on shards beyond MOST_SHARDS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class History:
     is_whole: bool
 
     def percentile_ms(self, percent: int) -> int | None:
-        """How long at most this part of the attempts took (nearest rank); None where none came to an end."""
+        """The duration that this share of the attempts did not exceed (nearest rank); None if none has ended."""
         durations = sorted(each.duration_ms for each in self.attempts if each.outcome in _ENDED)
         return durations[-(-percent * len(durations) // 100) - 1] if durations else None
 
@@ -55,8 +55,8 @@ def latest(
     limit: int,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> History:
-    """Up to `limit` attempts at a consumer. `shards` are its own: they are looked at first. One query a shard, while
-    it may go on."""
+    """Up to `limit` attempts at a consumer. Its own `shards` are read first, one query per shard, as long as
+    `may_go_on()`."""
     in_turn = list(dict.fromkeys([*(s for s in shards if s < topic.shards), *range(topic.shards)]))
     looked_at = in_turn[:MOST_SHARDS]
     rows_each = max(_FEWEST_ROWS, -(-2 * limit // len(looked_at)))

@@ -1,4 +1,4 @@
-"""The audit trail as people read it: the newest first, filtered, as far as looking costs what it may."""
+"""The audit trail, newest first and filtered."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def newest_first(
     limit: int,
     may_go_on: Callable[[int], bool],
 ) -> tuple[list[AuditEntry], str | None]:
-    """Up to `limit` entries, those before a key, and the key to go on before (None: the end). `may_go_on` is asked
-    after each look, with their number."""
+    """Up to `limit` entries before a position, and the next position (None: the end). `may_go_on(entries)` is asked
+    after each query."""
     entries: list[AuditEntry] = []
     if which.from_ms >= which.to_ms:
         return entries, None

@@ -1,7 +1,7 @@
 """The delayed messages of a topic, soonest first.
 
-Timers lie by fragment and time, all topics together: an index by topic would cost each delayed message a write. So who
-asks for the list pays for it, by reading past what others have waiting; a page reads so many rows and no more.
+Timers of all topics are stored together, by fragment and time; an index by topic would cost one more write per
+delayed message. So the list reads past other topics' timers, and a page reads a limited number of rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def soonest_first(
     consistent: bool = True,
 ) -> tuple[list[Waiting], str | None]:
     """Up to `limit` messages after the position `after`, and the position of the last one (None: there are no more).
-    The times of the filters are due times. Reading ends early where it `may_go_on` no more."""
+    The filters' times are due times. Reading stops when `may_go_on()` is False."""
     position = after or sort_key_of(max(0, filters.from_ms or 0))
     items: list[Waiting] = []
     weight = 0
@@ -57,7 +57,8 @@ def soonest_first(
 
 
 def read_timers(timers: Timers, position: str, *, consistent: bool) -> tuple[list[Timer], str | None]:
-    """The next timers of all fragments in order, as far as all have been read, and how far (None: to the end)."""
+    """The next timers of all fragments, in order, up to the position that all fragments have been read to (None: to
+    the end)."""
     pages = [timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
     end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)

@@ -1,7 +1,7 @@
-"""How much is due when: by the hour, messages that wait for their time and retries apart.
+"""How many messages are due in which hour: delayed messages, and retries.
 
-Timers lie by fragment and time, all topics together (delayed_list), so this too reads past what others have waiting: so
-many rows and no more, and says how far it came.
+Timers of all topics are stored together (delayed_list), so this reads past other topics' timers: a limited number of
+rows. The answer says how far it got.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class DueHour:
 def due_hours(
     timers: Timers, topic: Topic, from_ms: int, may_go_on: Callable[[], bool] = lambda: True
 ) -> tuple[list[DueHour], int | None]:
-    """The hours from a time on in which something is due, and up to when they are known (None: all are). Reading ends
-    early where it `may_go_on` no more. Nothing is read consistently."""
+    """The hours with something due, and the time up to which they are known (None: all). Reading stops when
+    `may_go_on()` is False. Reads are not consistent."""
     delayed_counts: Counter[int] = Counter()
     retries: Counter[int] = Counter()
     position: str | None = sort_key_of(max(0, from_ms))

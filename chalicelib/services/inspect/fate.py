@@ -1,4 +1,4 @@
-"""One answer for one message: where it is for each group, and that it is nowhere twice and nowhere lost."""
+"""Where a message is for each group, and a check that it is in exactly one place."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """One delivery's place; None is what must not be. `older` is what a delivery from before a seek is, if it is still
-    under way: RETRYING or DEAD."""
+    """The place of one delivery; None must not happen. `older`: the state, RETRYING or DEAD, of a delivery that began
+    before a seek and is still open."""
 
     place: Place | None
     older: str | None = None
@@ -45,7 +45,7 @@ class Whereabouts:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class MessageFate:
-    """A group's delivery (in a broadcast: its consumers') and where it is."""
+    """A group's delivery of a message (in a broadcast: one for each consumer) and where it is."""
 
     status: DeliveryStatus
     places: tuple[Place, ...]
@@ -91,7 +91,8 @@ class FateReader:
     def of_group(
         self, topic: Topic, group: Group, message: Message, most_rows: int = _MOST_ROWS
     ) -> MessageFate | None:
-        """The same for one group; None where it is not owed it. Looks through so many rows of a retry lane."""
+        """The same for one group; None if the group does not get it. Reads a limited number of rows of a retry
+        lane."""
         fate = self._look(topic, group, message, most_rows)
         for _ in range(_TRIES):
             if fate is None or fate.adds_up:

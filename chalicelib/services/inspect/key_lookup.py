@@ -1,4 +1,4 @@
-"""The list of a business key's messages."""
+"""The list of messages with a business key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes
 
 
 class KeyLookup:
-    """Finds messages by key, at a cost that does not grow with the topic."""
+    """Finds messages by key. The cost does not grow with the topic."""
 
     def __init__(self, keys: Keys, lookup: Lookup) -> None:
         self._keys = keys
@@ -32,8 +32,8 @@ class KeyLookup:
         before: str | None,
         look: Look | None = None,
     ) -> tuple[list[Seen], str | None]:
-        """Up to `limit` messages with the key, newest first, and the position to go on from (None: the end). One that
-        waits for its time stands where it was due at first, one that was prepared where that was."""
+        """Up to `limit` messages with the key, newest first, and the next position (None: the end). A delayed message
+        is sorted by its first due time, a prepared one by its time of preparation."""
         look = look or self._lookup.statuses.look(topic)
         messages: list[Seen] = []
         weight = 0

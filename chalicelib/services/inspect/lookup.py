@@ -1,4 +1,4 @@
-"""Seeing messages: one by id with its status per group, lists with filters, backlog and other counts."""
+"""Finds messages: one by id, with its status per group; lists with filters; backlog and other counts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Seen = Message | Waiting | Transaction
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a list is narrowed to. `status` is the group's where there is one, else the message's over all groups."""
+    """What a list is limited to. `status` is that of the named group, or without a group that over all groups."""
 
     group: Group | None = None
     status: str | None = None
@@ -80,7 +80,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """How many messages came into the topic's log in its life, how many wait before it, and how far groups are."""
+    """How many messages the topic ever accepted, how many are delayed or prepared, and how far its groups are."""
 
     accepted: int
     delayed: Counted
@@ -115,14 +115,14 @@ class Lookup:
         self._clock = clock
 
     def find(self, topic: Topic, message_id: str) -> Seen:
-        """The message with this id, in the log or before it; or NotFound."""
+        """The message with this id, in the log, delayed or prepared. Raises NotFound."""
         entry = self._delayed.find(topic, message_id)
         if isinstance(entry, Message):
             return self._there(topic, entry)
         return entry or self.message(topic, message_id)
 
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> Seen | None:
-        """The message that this dedup id stands for, while its window lasts. One read more than by its own id."""
+        """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
         entry = self._log.dedup_entry(topic.uid, dedup_id)
         if entry is None or entry.expires_s * 1000 <= self._clock.now_ms():
             return None
@@ -132,7 +132,7 @@ class Lookup:
             return None
 
     def message(self, topic: Topic, message_id: str) -> Message:
-        """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
+        """The message with this id in the log. Raises NotFound. One read; more if it was delayed."""
         message = self._in_its_place(topic, message_id)
         if message is None and ids.parse_message_id(message_id) is None:
             entry = self._delayed.find(topic, message_id)
@@ -168,8 +168,8 @@ class Lookup:
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def standing(self, topic: Topic) -> Callable[[str], str]:
-        """Tells of message ids what has become of them, as produce shows it of a duplicate; NEW where that has expired.
-        Groups and cursors are read once for all of them."""
+        """Returns a function from a message id to its status, as produce shows it of a duplicate; NEW if the message
+        has expired. Groups and cursors are read once for all ids."""
         look = self.statuses.look(topic)
 
         def status_of(message_id: str) -> str:
@@ -190,9 +190,8 @@ class Lookup:
         look: Look | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[Message], dict[int, int] | None]:
-        """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). With
-        `look` goes whoever wants to see more of them as they were then. Reading ends early where it `may_go_on` no
-        more."""
+        """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). Pass
+        `look` to see their statuses at the same moment. Reading stops when `may_go_on()` is False."""
         look = look or self.statuses.look(topic)
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
@@ -262,8 +261,8 @@ class Lookup:
         return status is not None and filters.status in (None, status.status)
 
     def stats(self, topics: Sequence[Topic]) -> list[TopicStats]:
-        """What is in each topic: of the first ones only, where all take longer than a request should. What waits for
-        its time is counted once for all of them."""
+        """Counts for each topic; if that takes too long, for the first topics only. Timers are counted once for all
+        of them."""
         until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
         delayed, whole = self._delayed_by_topic() if topics else ({}, True)
         result: list[TopicStats] = []
@@ -299,7 +298,8 @@ class Lookup:
         return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
 
     def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
-        """Backlog and the like: exact, because offsets are dense. `tails` where they are known already."""
+        """The group's backlog and other counts, exact because offsets have no gaps. Pass `tails` if they are
+        known."""
         shards = [
             self._shard_status(key, tail)
             for shard, tail in enumerate(tails or self._tails(topic))

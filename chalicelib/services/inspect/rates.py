@@ -1,4 +1,5 @@
-"""How fast messages come into a topic and leave it, and how far its groups were behind: the last hour, day or week."""
+"""How many messages per second come into a topic and are settled, and its groups' backlogs: in the last hour, day or
+week."""
 
 from __future__ import annotations
 

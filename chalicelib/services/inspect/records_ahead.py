@@ -1,4 +1,4 @@
-"""Records read for a page of messages: together, where they are asked for one after the other."""
+"""Reads delivery records for a page of messages in few requests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _AHEAD = 64
 
 
 class RecordsAhead:
-    """Records as a page asks for them, message after message. From the second place on that stands near the one before
-    in its shard, the next ones are read at once: most have none, and to ask for what is not there costs as much."""
+    """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
+    together: most messages have no record, and looking for one that does not exist costs a read as well."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -22,7 +22,7 @@ class RecordsAhead:
         self._read: dict[CursorKey, tuple[range, Mapping[int, Record]]] = {}
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
-        """The record of one delivery, read consistently since its cursor was."""
+        """The record of one delivery, read consistently after its cursor."""
         before, self._asked[key] = self._asked.get(key), offset
         offsets, records = self._read.get(key, (range(0), {}))
         if offset in offsets:

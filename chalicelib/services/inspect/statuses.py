@@ -1,4 +1,4 @@
-"""How far groups are with a message: read from cursors, delivery records, timers and retry lanes, changed nowhere."""
+"""The status of a message for each group, read from cursors, delivery records, timers and retry lanes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .records_ahead import RecordsAhead
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """How far one group is with one message; in a broadcast, with `consumers` by name, of which it is made."""
+    """The status of one message for one group. In a broadcast it combines those of its `consumers`, by name."""
 
     status: Status
     attempts: int
@@ -39,7 +39,7 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease under which a message is at this moment: whose it is (and in a broadcast, whose cursor it is in)."""
+    """A lease that a message is under now: its owner, and in a broadcast the consumer whose cursor it is in."""
 
     owner_uid: str
     consumer_uid: str
@@ -57,7 +57,7 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was read of a topic's cursors and records at one moment, for who asks about messages as they were then."""
+    """What was read of a topic's cursors and records at one moment, to answer several questions about that moment."""
 
     records: RecordsAhead
     cursors: dict[CursorKey, Cursor]
@@ -65,8 +65,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Messages of one topic as they stand at one moment: groups and cursors are read once for all of them, and when
-    they are needed."""
+    """Statuses of several messages of a topic at one moment. Groups and cursors are read once, when needed."""
 
     statuses: Statuses
     topic: Topic
@@ -112,7 +111,7 @@ class Statuses:
         self._clock = clock
 
     def look(self, topic: Topic) -> Look:
-        """A look at messages of a topic that shall not cost each of them its groups and cursors."""
+        """A `Look`, for several messages of a topic."""
         return Look(self, topic, cache(lambda: self._catalog.groups(topic)), self.with_cursors({}))
 
     def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Seen:
@@ -126,8 +125,8 @@ class Statuses:
     def delivery(
         self, topic: Topic, group: Group, message: Message, look: Seen | None = None
     ) -> DeliveryStatus | None:
-        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `look` is
-        what was read just now, and then also what is read here."""
+        """The status for one group (in a broadcast: of all its consumers). None if the group does not get the
+        message. What was read just now can be passed as `look`; what is read here is added to it."""
         look = look or self.with_cursors({})
         statuses: dict[str, DeliveryStatus] = {}
         for key in self.keys(topic, group, message.shard):
@@ -149,7 +148,7 @@ class Statuses:
         return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
 
     def cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
-        """The cursor as the next claim will find it: leases that have ended hold nothing."""
+        """The cursor as the next claim will see it: leases that have ended are taken back."""
         cursor = self._cursors.get(key, consistent=consistent) or Cursor()
         return transitions.expire(cursor, self._clock.now_ms())
 
@@ -183,14 +182,14 @@ class Statuses:
         return replace(status, next_attempt_ms=None) if early else status
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
-        """The timer that will take the delivery to its retry lane; None where it has."""
+        """The timer that will move the delivery to its retry lane; None if it has moved already."""
         if record.next_ms is None:
             return None
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
         return self._timers.find(record.next_ms, id)
 
     def held_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Held | None:
-        """The lease in the retry lane under which the message of this place is tried again at this moment."""
+        """The lease in the retry lane under which this message is being tried again now; None if there is none."""
         lane_lease = self._begun_in_lane(topic, group, key, offset)
         return _held(lane_lease.lease, key, lane_lease.attempt) if lane_lease and lane_lease.lease else None
 
@@ -209,7 +208,7 @@ class Statuses:
         return None
 
     def held(self, topic: Topic, group: Group, message: Message) -> Iterator[Held]:
-        """The leases under which the message is at this moment: one, in a broadcast one for each consumer."""
+        """The leases that the message is under now: one, or in a broadcast one for each consumer."""
         for key in self.keys(topic, group, message.shard):
             cursor = self.cursor(key)
             place, span = position(cursor, message.offset)

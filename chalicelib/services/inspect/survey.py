@@ -1,7 +1,7 @@
-"""A topic at one glance, at a cost that does not grow with what waits in it: for people who look every few seconds.
+"""A summary of a topic at a bounded cost, for pages that are refreshed every few seconds.
 
-`Lookup.stats` counts exactly and reads what that takes. A survey reads the ends of each shard, a group's cursors in one
-query, and only the first few of its failures: of more it says "at least". Nothing is read consistently.
+`Lookup.stats` counts exactly, at any cost. A survey reads the ends of each shard, each group's cursors in one query,
+and the first few failures ("at least" so many). Reads are not consistent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KNOWN_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What one shard keeps: offsets from `first` to `tail` (`first` is behind `tail` where nothing is kept)."""
+    """The offsets that one shard keeps, from `first` to `tail`. If it keeps none, `first` is greater than `tail`."""
 
     shard: int
     first: int
@@ -51,7 +51,7 @@ class Extent:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Progress:
-    """One cursor on one shard (None: on the retry lane), with its leases that have ended let go."""
+    """One cursor on one shard (None: on the retry lane), without leases that have ended."""
 
     key: CursorKey
     shard: int | None
@@ -80,8 +80,8 @@ class GroupSurvey:
     """RETRYING or DEAD by shard, offset and consumer's uid."""
 
     def status_of(self, shard: int, offset: int) -> str | None:
-        """The delivery status of what is at this place; None where the group is not owed it. SETTLED is said where it
-        is over, and more failures may be than were read."""
+        """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
+        whether it failed was not read."""
         statuses = [self._status(place, offset) for place in self.places if place.shard == shard]
         open_statuses = [status for status in statuses if status]
         return (
@@ -187,9 +187,9 @@ class Surveyor:
         ages: bool = True,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> TopicSurvey:
-        """The topic now, MOST_SHARDS of its shards from `first_shard` on. `whole`: with the oldest message that each
-        shard keeps, which costs a read more for each. `only` one of its groups; else one after the other, while
-        `may_go_on`. `ages`: with when the oldest that waits came, a read more for each shard that has a backlog."""
+        """The topic now: MOST_SHARDS of its shards, from `first_shard` on. `whole`: also each shard's oldest message,
+        one read more for each. `only`: one group; else all, while `may_go_on()`. `ages`: also the oldest waiting
+        message, one read more for each shard with a backlog."""
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
         groups = [only] if only else self._catalog.groups(topic)
@@ -203,8 +203,8 @@ class Surveyor:
         return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), more)
 
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
-        """The first offset of a shard that came at or after a time: about log2(n) cheap reads. Where it may not go on,
-        the last offset that it knows to be earlier."""
+        """The first offset of a shard that was accepted at or after a time, by binary search. If `may_go_on()` ends
+        it, the last offset known to be earlier."""
         low, high = extent.first, extent.tail + 1
         key = topic.shard_key(extent.shard)
         while low < high and may_go_on():
@@ -227,7 +227,8 @@ class Surveyor:
         return Extent(shard, first.first, last[0].end - 1, first.accepted_ms, last[0].accepted_ms)
 
     def reading(self, topic: Topic) -> Reading:
-        """The topic's meters now, of all its shards: half a read unit for each, and as much for a group's cursors."""
+        """The topic's meters now, of all shards: half a read unit for each shard, and half for each group's
+        cursors."""
         extents = [self._extent(topic, shard) for shard in range(topic.shards)]
         groups = {group.name: self._meter(topic, group, extents) for group in self._catalog.groups(topic)}
         return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), groups)
@@ -327,8 +328,8 @@ class Point:
 
 
 class Board:
-    """The last surveys of each topic, kept by this process, so that a page of many topics costs as much as one of a
-    few: each look renews those that were looked at longest ago, and stops where it has cost enough."""
+    """The last surveys of each topic, kept in this process. Each look renews the oldest ones up to a limit of read
+    units, so a page of many topics costs as much as one of a few."""
 
     def __init__(self, surveyor: Surveyor, readings: Readings, clock: Clock) -> None:
         self._surveyor = surveyor

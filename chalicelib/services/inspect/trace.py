@@ -1,4 +1,4 @@
-"""A message's path, put together from what it remembers itself, what covers its offset, and who holds it now."""
+"""A message's history: from the message itself, from the traces of its attempts, and from the leases it is under."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Tracer:
         self._clock = clock
 
     def path(self, topic: Topic, message: Message, only: Sequence[Group] | None = None) -> list[Event]:
-        """Everything that happened to the message, in order of time. Other processes have other clocks: no event is
-        shown before the message's entry into the log."""
+        """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
+        message's entry into the log."""
         events = [replace(e, shard=message.shard) for e in _entry(message)]
         for group in self._catalog.groups(topic) if only is None else only:
             groups = (*self._of_group(topic, group, message), *self._leased(topic, group, message))
@@ -74,7 +74,7 @@ class Tracer:
         return sorted(events, key=lambda e: e.at_ms)
 
     def before_log(self, entry: Waiting | Transaction) -> list[Event]:
-        """The path of a message that waits for its time or for a commit."""
+        """The events of a delayed or prepared message."""
         message = entry.message
         if isinstance(entry, Waiting):
             return _given(message, entry.timer.due_ms) + _acts(message.draft)

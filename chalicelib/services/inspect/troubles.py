@@ -1,4 +1,4 @@
-"""What is wrong with a group, as far as a survey shows it."""
+"""What is wrong with a group, as seen in a survey."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Trouble:
 
 
 def worst_of(survey: TopicSurvey, now_ms: int) -> int:
-    """How bad the worst thing is that is wrong with a topic; 0: nothing is."""
+    """The rank of the worst problem of a topic; 0: there is none."""
     kinds = [each.kind for group in survey.groups for each in of_group(survey.topic, group, now_ms)]
     return max(kinds, default=0)
 

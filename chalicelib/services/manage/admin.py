@@ -75,7 +75,7 @@ class Admin:
         raise unavailable("Others keep changing this topic; try again.")
 
     def topic_to_delete(self, name: str) -> Topic:
-        """The topic of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
+        """The topic of this name, also if its deletion has begun and was not finished. Raises NotFound."""
         try:
             return self._catalog.topic(name, consistent=True)
         except NotFound:
@@ -84,11 +84,11 @@ class Admin:
             raise
 
     def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic with its groups. Its messages are out of reach and expire with retention.
+        """Remove a topic with its groups. Its messages can no longer be reached, and expire with their retention.
 
-        Takes as long as other processes may believe that it is there. Whatever they accept for it meanwhile came
-        before the deletion, and went with it; nothing that is begun afterwards can meet it. To repeat it after a crash,
-        and to create the topic anew, is to finish it first.
+        Takes three seconds, as long as other processes may have the topic in their caches. What they accept for it
+        meanwhile is deleted with it. After a crash, repeating the call or creating the topic again finishes the
+        deletion.
         """
         row = self._control.topic(topic.name)
         while row and row.uid == topic.uid and not self._control.retire_topic(row):
@@ -148,7 +148,7 @@ class Admin:
         return self.put_group(topic, name, {"paused": paused})[0]
 
     def group_to_delete(self, topic: Topic, name: str) -> Group:
-        """The group of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
+        """The group of this name, also if its deletion has begun and was not finished. Raises NotFound."""
         try:
             return self._catalog.group(topic, name, consistent=True)
         except NotFound:
@@ -157,7 +157,8 @@ class Admin:
             raise
 
     def delete_group(self, topic: Topic, group: Group) -> None:
-        """Remove a group, its consumers and its cursors; the topic's messages stay for the others. As for a topic."""
+        """Remove a group, its consumers and its cursors; the topic's messages stay for other groups. Takes three
+        seconds, as for a topic."""
         row = self._control.group(topic, group.name)
         while row and row.uid == group.uid and not self._control.retire_group(topic, row):
             row = self._control.group(topic, group.name)

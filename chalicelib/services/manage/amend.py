@@ -1,8 +1,8 @@
-"""Messages in the log that no group has claimed: edited and cancelled, safe against a claim in any process.
+"""Edits and cancels messages in the log that no group has claimed.
 
-The row and the cursors of all groups change in one transaction. A claim that has read the old row finds its cursor's
-epoch gone; one that comes later finds the offset in the cursor's notes and reads the row anew. A group that comes up
-while this goes on is found by looking again afterwards: nothing is answered before every group has been told.
+The row and the cursors of all groups change in one transaction. So a claim that read the old row fails, because its
+cursor's epoch has changed; a later claim finds the offset among the cursor's amended ones and reads the row again.
+Afterwards the groups are listed once more, to find one that was created meanwhile.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ class Amender:
         self._clock = clock
 
     def amend(self, topic: Topic, message: Message, changes: Mapping[str, Any], by: str = "") -> Message:
-        """Change fields of the draft; the message as it stands then. `by` is the token's id. Raises
-        Conflict (a group has claimed it, or it was cancelled), Refused (it waits for no time any more), TooLarge,
-        NotFound."""
+        """Change fields of the draft. Returns the message as stored. `by` is the token's id. Raises Conflict (a group
+        has claimed it, or it was cancelled), Refused (it is no longer delayed), TooLarge, NotFound."""
         if "due_ms" in changes:
             raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time any more.")
         if "body" in changes:
@@ -74,8 +73,8 @@ class Amender:
         return self._rewrite(topic, message, rewrite)
 
     def cancel(self, topic: Topic, message: Message, by: str = "") -> None:
-        """Take the message back: no group gets it. Repeating that is harmless. `by` is the token's id. Raises Conflict
-        where a group has claimed it."""
+        """Cancel the message, so that no group gets it. Safe to repeat. `by` is the token's id. Raises Conflict if a
+        group has claimed it."""
         _, current = self._find(topic, message)
         if not current.draft.cancelled:
             act = Act("CANCELLED", self._clock.now_ms(), by)

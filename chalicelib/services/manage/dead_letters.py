@@ -1,4 +1,4 @@
-"""Dead letters and retries in people's hands: list, edit, send again, delete; try now what waits."""
+"""Dead letters: list, edit, redrive, delete; and the next attempt of a waiting message at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAGES = 10  # what one page of a filtered list reads at most
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which dead letters: all where nothing is given. `since_ms`: those that died at this time or later."""
+    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later."""
 
     reason: str | None = None
     tag: str | None = None
@@ -58,7 +58,8 @@ class Since(StrEnum):
 
 
 class Redriver:
-    """A dead letter leaves for the retry lane in the transaction that deletes it: however often, once."""
+    """A redrive moves the dead letter to the retry lane in one transaction, so it happens once, however often it is
+    called."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Redriver:
     def page(
         self, topic: Topic, group: Group, selection: Wanted, after: str | None, limit: int
     ) -> tuple[list[DeadLetter], str | None]:
-        """Up to `limit` dead letters by place, and the position to go on after (None: the end)."""
+        """Up to `limit` dead letters, by shard and offset, and the next position (None: the end)."""
         letters: list[DeadLetter] = []
         for _ in range(_PAGES):
             rows = self._records.dead(topic, group, after, _PAGE)
@@ -101,7 +102,7 @@ class Redriver:
         return letters, after
 
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The dead letter of a message (in a broadcast there may be one for each consumer), or NotFound."""
+        """The dead letter of a message (in a broadcast there may be one for each consumer). Raises NotFound."""
         letters = self.letters(topic, group, message_id)
         if not letters:
             raise NotFound(
@@ -135,8 +136,8 @@ class Redriver:
         return letters
 
     def chosen(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of these messages, in their order; those that stand side by side are read together. Last
-        those of messages whose rows have gone."""
+        """The dead letters of these messages, in their order; neighbours are read together. Letters of messages whose
+        rows have expired come last."""
         places = {id: list(self._places(topic, group, id)) for id in message_ids}
         by_key: dict[CursorKey, list[int]] = {}
         for key, offset in chain.from_iterable(places.values()):
@@ -170,8 +171,8 @@ class Redriver:
         return message.shard, message.offset
 
     def edit(self, topic: Topic, group: Group, letter: DeadLetter, body: bytes, by: str = "") -> DeadLetter:
-        """Give a dead letter another JSON body; what is redriven is what stands there then. `by` is the token's id.
-        Raises TooLarge."""
+        """Replace a dead letter's JSON body; a redrive then delivers the new one. `by` is the token's id. Raises
+        TooLarge."""
         check_size(topic, body)
         draft = replace(
             letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
@@ -197,9 +198,9 @@ class Redriver:
         self._attempt_log.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, attempts)
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
-        """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
-        faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them.
-        So do those that nobody can read, until somebody gives them a body."""
+        """Send dead letters again, each with as many attempts as the first time. Returns how many were sent; those
+        that another call sent first are not counted. Not sent: letters of a broadcast's consumer that was removed,
+        and unreadable ones that nobody has given a body."""
         went = self._send_again(topic, group, letters, by)
         if went:
             self._waker.wake_group(topic, group)
@@ -228,7 +229,7 @@ class Redriver:
         return went
 
     def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
-        """Send up to `limit` matching dead letters again, page by page; how many went."""
+        """Send up to `limit` matching dead letters again, page by page. Returns how many were sent."""
         went, after = 0, None
         while went < limit:
             letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - went))
@@ -238,15 +239,15 @@ class Redriver:
         return went
 
     def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
-        """What became of a message that was sent again (in a broadcast: the worst of it). One that failed once has
-        failed, though it may be tried again."""
+        """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
+        if it will be tried again."""
         places = self._places(topic, group, message_id)
         outcomes = {_since(self._records.get(key, offset)) for key, offset in places}
         worst = (each for each in (Since.FAILED, Since.PENDING) if each in outcomes)
         return next(worst, Since.SUCCEEDED if outcomes else Since.PENDING)
 
     def try_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
-        """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""
+        """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict if there is nothing to try."""
         attempts = [
             self._try_now(topic, group, key, offset, message_id, by)
             for key, offset in self._places(topic, group, message_id)

@@ -1,4 +1,4 @@
-"""Asking the owners of URLs whether they agree to be called."""
+"""Handshakes: asks the owner of a subscriber's URL for consent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Consent:
         self._waker = waker
 
     def ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
-        """Ask the consumer's URL. True: it agreed, and is called from now on. Any other answer is stored with the
-        consumer, if it differs from the last one."""
+        """Ask the consumer's URL. Returns True if it agreed; it is called from now on. Any other answer is stored
+        with the consumer, if it differs from the last one."""
         greeting = self._sender.greet(consumer.target)
         if greeting.verdict is not Verdict.DONE:
             if greeting.detail != consumer.why:

@@ -1,4 +1,4 @@
-"""Giving a subscriber a secret to sign for it with."""
+"""Gives a subscriber a new signing secret."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
 
 class NewSecret:
-    """Gives a consumer a secret as its present one; those before it end with the overlap, or when they would have
-    anyway. Refused where too many would sign at once. However often it is done, the secret is encrypted once."""
+    """Makes a secret the consumer's present one. Earlier ones end after the overlap, or at their own end. Raises
+    Refused if too many would sign at once. Repeating it encrypts the secret only once."""
 
     def __init__(
         self, *, sealer: Sealer, place: Place, secret: bytes, now_ms: int, overlap_ms: int = OVERLAP_MS

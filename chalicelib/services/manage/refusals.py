@@ -1,4 +1,4 @@
-"""Calls whose token is none (401), counted in the audit trail without a write for each."""
+"""Counts calls without a valid token (401) in the audit trail, without a write for each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NOBODY = "nobody"
 
 
 class Refusals:
-    """Of each hour the first is entered, the tenth, the hundredth and so on: a flood of a million leaves seven entries.
-    One per process."""
+    """Writes an entry for the first call of an hour, the tenth, the hundredth and so on: a million calls leave seven
+    entries. Each process counts its own."""
 
     def __init__(self, audit: Audit, clock: Clock, random: Random) -> None:
         self._audit = audit
@@ -28,8 +28,8 @@ class Refusals:
         self._count = 0
 
     def note(self, token_id: str, method: str, path: str, source: str | None = None) -> None:
-        """Count one. `token_id` is what the token's text claims; empty where it is no token by its form. Nobody has to
-        wait for an entry that cannot be stored."""
+        """Count one call. `token_id` is the id in the token's text, empty if it has not the form of a token. An entry
+        that cannot be stored is left out."""
         now_ms = self._clock.now_ms()
         count = self._counted(now_ms // _HOUR_MS)
         if count != 10 ** (len(str(count)) - 1):

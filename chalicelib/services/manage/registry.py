@@ -41,8 +41,8 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """How a consumer is reached: it pulls, or is called at `target`. `state` is ACTIVE or, for `why`, PENDING;
-    `secret` is one to sign with that its owner chose, `timeout_seconds` a function's own time-out."""
+    """How to reach a consumer: it pulls, or is called at `target`. `state` is ACTIVE or PENDING, with the reason in
+    `why`. `secret`: a signing secret chosen by its owner. `timeout_seconds`: a function's own time-out."""
 
     kind: ConsumerKind = ConsumerKind.PULL
     target: str = ""
@@ -53,7 +53,7 @@ class Contact:
 
 
 class Registration(NamedTuple):
-    """What came of a registration; `secret` only where it is a new one."""
+    """The result of a registration; `secret` only if it is a new one."""
 
     member: Membership
     created: bool
@@ -94,7 +94,7 @@ class Registry:
         )  # uids that showed one lately
 
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
-        """Register a consumer or renew its registration; another contact replaces the one it had."""
+        """Register a consumer, or renew its registration. Another contact replaces the old one."""
         now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
         secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
         signing = NewSecret(
@@ -145,23 +145,22 @@ class Registry:
         self._mark(row)
 
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
-        """Note a sign of life of a consumer that pulls; one that is called shows it by answering."""
+        """Note that a pull consumer is alive; a push consumer shows it by answering."""
         if not consumer.is_called:
             now_ms = self._clock.now_ms()
             self._amend(topic, group, consumer, lambda row: replace(row, seen_ms=max(row.seen_ms, now_ms)))
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
-        """Receiving or settling counts as a heartbeat, but is not written each time. For the next `wait_seconds` there
-        will be no other."""
+        """Count a receive or a settlement as a heartbeat; not each is written. The consumer may be silent for the
+        next `wait_seconds`."""
         silent_ms = self._clock.now_ms() - consumer.seen_ms
         soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
         if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
             self.heartbeat(topic, group, consumer)
 
     def alive(self, topic: Topic, group: Group, uid: str) -> None:
-        """The consumer with this uid has done something that only a living one does. A sign that cannot be noted now
-        is nobody's trouble: there will be others."""
+        """Note that the consumer with this uid is alive. If that cannot be stored now, a later call will."""
         if self._signs.get(uid):
             return
         self._signs.put(uid, True)
@@ -175,7 +174,7 @@ class Registry:
     def rotate_secret(
         self, topic: Topic, group: Group, consumer: Consumer, overlap_seconds: int = OVERLAP_MS // 1000
     ) -> bytes:
-        """A new secret to sign with; what is sent within the overlap is signed with the old one as well."""
+        """Make a new signing secret. Until the overlap ends, messages are signed with the old one as well."""
         if consumer.kind != ConsumerKind.URL:
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
@@ -194,7 +193,7 @@ class Registry:
         return secret
 
     def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
-        """From now on the consumer is called. None: this consumer, with this target, is there no more."""
+        """Call the consumer from now on. None: there is no such consumer with this target any more."""
         return self._amend(
             topic,
             group,
@@ -203,13 +202,13 @@ class Registry:
         )
 
     def still_pending(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
-        """The consumer's owner was asked again, and this came instead of consent. None: as for `activate`."""
+        """Store why the consumer's owner has not consented. None: as for `activate`."""
         return self._amend(
             topic, group, consumer, lambda row: replace(row, why=why) if row.state == "PENDING" else row
         )
 
     def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
-        """The consumer is not called any more until it is registered again. None: as for `activate`."""
+        """Do not call the consumer until it is registered again. None: as for `activate`."""
         return self._amend(
             topic,
             group,
@@ -239,7 +238,8 @@ class Registry:
         return Membership(consumer, rank, len(assignment.members), shards)
 
     def consumer_to_remove(self, topic: Topic, group: Group, name: str) -> Consumer:
-        """The consumer of this name, or one of a broadcast whose removal was begun and not ended; or NotFound."""
+        """The consumer of this name, also if its removal from a broadcast has begun and was not finished. Raises
+        NotFound."""
         try:
             return self._catalog.consumer(topic, group, name)
         except NotFound:

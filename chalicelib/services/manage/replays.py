@@ -1,8 +1,8 @@
-"""Replays: stored, started, fed by their job, looked at.
+"""Replays: create, start, store messages sent by the job, show progress.
 
-The job reads the archive; every message it chose comes in through `send`, under a dedup id made of the replay's and
-the message's ids. Such a dedup id is remembered for longer than a replay may be run: so a task that is tried again, or
-a whole job, sends nothing twice.
+The job (glue_jobs/replaying) reads the archive and sends each message by `send`, under a dedup id made of the
+replay's id and the message's. Dedup ids are remembered for longer than a replay may run, so repeated tasks and jobs
+store nothing twice.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Replays:
         self._counters = counters
 
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
-        """Store a replay under an id and time of its own, and start its job; was that started?
+        """Store a replay with a new id, and start its job. Returns it, and whether the job was started.
 
-        Raises NotFound: no such topic or group.
+        Raises NotFound if there is no such topic or group.
         """
         topic = self._catalog.topic(replay.into)
         uid = self._catalog.group(topic, replay.group).uid if replay.group else None
@@ -98,8 +98,7 @@ class Replays:
         return replay
 
     def tell(self, replay: Replay, progress: Progress) -> Replay:
-        """Write down how far its job is. Raises Conflict where the replay is over already, and that is not what is
-        told again."""
+        """Store the job's progress. Raises Conflict if the replay is over, unless the same end is reported again."""
         result = replace(
             replay,
             state=progress.state,
@@ -124,8 +123,8 @@ class Replays:
                 raise unavailable("Somebody else changed this replay just now; look again.")
 
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
-        """Put archived messages into the replay's topic, each marked; per message its place or why not. What was sent
-        before is a duplicate and keeps its place. Raises Conflict where the replay is over."""
+        """Produce archived messages to the replay's topic. Returns for each where it was stored, or the error; one
+        that was sent before is a duplicate, at its old place. Raises Conflict if the replay is over."""
         topic = self._catalog.topic(replay.into)
         self._check_open(replay, topic)
         # Longer than any run of the job, whatever the topic says.

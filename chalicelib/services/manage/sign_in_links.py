@@ -1,4 +1,4 @@
-"""Links that sign a browser in, once and within a minute: a terminal prints one for whoever has a token there."""
+"""Links that sign a browser in, once and within a minute, for somebody who has a token in a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID_CHARS = 24
 
 
 class SignInLinks:
-    """Makes and redeems tickets. A ticket names a token and does not hold it."""
+    """Makes and redeems tickets. A ticket names a token, it does not contain it."""
 
     def __init__(self, *, tickets: Tickets, signing_keys: SigningKeys, clock: Clock, random: Random) -> None:
         self._tickets = tickets
@@ -28,7 +28,7 @@ class SignInLinks:
         return self._signing_keys.seal(_PURPOSE, content), until_s * 1000
 
     def redeem(self, ticket: str) -> str:
-        """The token's id. Raises Unauthorized for a ticket that is none, has ended, or was used."""
+        """The token's id. Raises Unauthorized if the ticket is invalid, has ended, or was used."""
         content = self._signing_keys.open(_PURPOSE, ticket) if ticket.isascii() else None
         if content is None:
             raise _useless()

@@ -50,8 +50,8 @@ class Tokens:
         rate_limit: int | None = None,
         maker: Caller | None = None,
     ) -> tuple[Token, str]:
-        """A new token and its text, which is not kept. Raises Forbidden where it would be more than its maker's (None:
-        it is the operator's)."""
+        """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
+        maker's token (None: the operator makes it)."""
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + expires_in_days * 86_400_000 if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
@@ -72,8 +72,8 @@ class Tokens:
         return token, f"hr_{token_id}_{secret}"
 
     def rotate(self, token_id: str, overlap_seconds: int, maker: Caller) -> tuple[Token, str]:
-        """A new text for a token; those it had stay good for the overlap. Raises NotFound, or Forbidden where the token
-        is more than its maker's: its text would be theirs."""
+        """A new text for a token; earlier ones are valid until the overlap ends. Raises NotFound, or Forbidden if the
+        token is allowed more than the caller's."""
         old = self._control.token(token_id)
         if old is None:
             raise _not_found()
@@ -97,7 +97,7 @@ class Tokens:
         return secret + checksum(token_id, secret)
 
     def authenticate(self, text: str) -> Caller:
-        """Who holds this token. The same Unauthorized for every reason not to say."""
+        """The token with this text. Raises Unauthorized, always with the same detail."""
         match = _TOKEN.match(text)
         token = self._find(match[1]) if match and self._is_plausible(match[1], match[2]) else None
         if not token or not match or not self._is_good(token, _hash(match[2])):
@@ -106,7 +106,7 @@ class Tokens:
         return Caller.with_token(token)
 
     def claimed(self, text: str) -> str:
-        """The id that a text claims to be a token's; empty where it is none by its form or checksum."""
+        """The token id in a text; empty if its form or checksum is wrong."""
         match = _TOKEN.match(text)
         return match[1] if match and self._is_plausible(match[1], match[2]) else ""
 
@@ -129,15 +129,15 @@ class Tokens:
             self._control.note_use(token_id, self._clock.now_ms())
 
     def fingerprint_of(self, text: str) -> str:
-        """What tells a token's text from those that it had before and will have, and does not give it away. Raises
+        """A short hash of the token's text, which differs from those of its earlier and later texts. Raises
         Unauthorized."""
         self.authenticate(text)
         match = _TOKEN.match(text)
         return _hash(match[2])[:FINGERPRINT_CHARS] if match else ""
 
     def holder(self, token_id: str, fingerprint: str | None = None) -> Token:
-        """The token with this id as it stands at this moment; Unauthorized where it was revoked, has expired, or has
-        another text by now than that of the fingerprint."""
+        """The token with this id, read consistently. Raises Unauthorized if it was revoked, has expired, or its text
+        has changed since the fingerprint."""
         token = self._control.token(token_id)
         now_ms = self._clock.now_ms()
         if token is None or (token.expires_ms is not None and token.expires_ms <= now_ms):
@@ -155,27 +155,27 @@ class Tokens:
         return self._known.put(token_id, token) if token else None
 
     def revoke(self, token_id: str) -> None:
-        """Make a token worthless, here at once and everywhere within 30 seconds."""
+        """Make a token invalid: at once in this process, within 30 seconds in all."""
         self._known.drop(token_id)
         if not self._control.delete_token(token_id):
             raise _not_found()
 
     def name(self, token_id: str) -> str | None:
-        """What a token is called; None where it was revoked. Who has none is called as its role or user is."""
+        """A token's name; None if it was revoked. A caller without a token is named by its role or user."""
         if token_id.startswith(IAM):
             return token_id.removeprefix(IAM)
         token = self._control.token(token_id)
         return token.name if token else None
 
     def listed(self, after: str | None, limit: int) -> list[tuple[Token, int | None]]:
-        """Tokens by id, each with when it was last used, ms, to the hour; None where it was not."""
+        """Tokens by id, each with the time of its last use, ms, to the hour; None if it was never used."""
         tokens = self._control.tokens(after, limit)
         uses = self._control.uses(tokens[0].id, tokens[-1].id) if tokens else {}
         return [(token, uses.get(token.id)) for token in tokens]
 
     def ensure_admin(self, text: str | None) -> str | None:
-        """With a text: make exactly this token valid as admin (ValueError if it is malformed). Without: make
-        the first admin token; None where there are tokens already."""
+        """With a text: make this token a valid admin token (ValueError if it is malformed). Without: make the first
+        admin token; None if there are tokens already."""
         if text is None:
             if self._control.tokens(None, 1):
                 return None
