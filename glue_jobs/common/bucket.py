@@ -45,6 +45,9 @@ class Bucket(Protocol):
     def get(self, name: str) -> bytes | None:
         """A file's bytes; None where there is none."""
 
+    def get_file(self, name: str, path: Path) -> bool:
+        """Bring a file, which may be large, to `path` on this machine; False where there is none."""
+
     def put(self, name: str, content: bytes) -> None:
         """Put a file, in the place of what may be there, in one step."""
 
@@ -93,6 +96,13 @@ class FolderBucket:
             return self._path(name).read_bytes()
         except FileNotFoundError:
             return None
+
+    def get_file(self, name: str, path: Path) -> bool:
+        try:
+            shutil.copyfile(self._path(name), path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def put(self, name: str, content: bytes) -> None:
         path = self._path(name)
@@ -165,6 +175,12 @@ class S3Bucket:
         except self._client.exceptions.NoSuchKey:
             return None
         return bytes(answer["Body"].read())
+
+    def get_file(self, name: str, path: Path) -> bool:
+        if not self.exists(name):
+            return False
+        self._client.download_file(self._bucket, name, str(path))  # in parts, beyond some MB
+        return True
 
     def put(self, name: str, content: bytes) -> None:
         self._client.put_object(Bucket=self._bucket, Key=name, Body=content)

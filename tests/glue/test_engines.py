@@ -134,7 +134,7 @@ def test_the_same_journal_becomes_the_same_archive(
         each["trace"] = f"t{number % 15}"
         each["started_ms"] = NOON_MS + number % 15
     tried = list({json.dumps({**each, "attempt": 0}): each for each in tried}.values())
-    monkeypatch.setattr(engine, "_BLOCK", 5)
+    monkeypatch.setattr(shelf, "BLOCK", 5)
     places = [made(ARROW), made(SPARK)]
     for place in places:
         for name, some_lines in (("a", written), ("b", written[:3]), ("c", tried), ("d", tried[:3])):
@@ -244,7 +244,7 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
 ) -> None:
     monkeypatch.setattr(shelf, "MEMORY_BYTES", 100)
     monkeypatch.setattr(lines, "_AT_ONCE", 1)
-    monkeypatch.setattr(engine, "_BLOCK", 2)
+    monkeypatch.setattr(shelf, "BLOCK", 2)
     for number in range(6):
         place.journal(f"{number}", [message(n, shard=n % 3) for n in range(number, number + 6)])
         place.journal(f"d{number}", [delivery(n, shard=n % 3) for n in range(number, number + 6)])
@@ -256,6 +256,18 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
     assert written.scan.rows == written.scan.offsets == 11
     assert written.scan.ranges["orders:u1/1"] == ((1, 1), (4, 4), (7, 7), (10, 10))
     assert (parts["orders"].rows, without_id, len(tried)) == (11, 0, 3)
+
+
+def test_a_block_that_memory_does_not_hold_is_unusual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "_BLOCK_BYTES", 1_000)
+    some_lines = pa.table({"offset": [0, 1, shelf.BLOCK], "body": ["a" * 600, "b" * 600, "c" * 600]})
+    full = shelf.Shelf(tmp_path)
+    full.put(shelf.sorted_out(some_lines, ()))
+    assert full.take((1,))["body"].to_pylist() == ["c" * 600]
+    with pytest.raises(Unusual):
+        full.take((0,))
 
 
 def test_both_know_the_same_columns() -> None:

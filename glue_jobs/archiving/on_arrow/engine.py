@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import shutil
 import tempfile
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +22,7 @@ from glue_jobs.archiving.engine import Gap, Scan, Settings, Topic, Tried, Unusua
 from glue_jobs.archiving.on_arrow import lines, rows
 from glue_jobs.archiving.on_arrow.files import Files
 from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
+from glue_jobs.archiving.on_arrow.workers import Item, Made, Workers
 from glue_jobs.archiving.window import Window, inputs
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part, TooNew
@@ -33,15 +32,8 @@ from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 MOST_BYTES = 600_000_000
 """Of compressed journal in a window, beyond which it is Spark's, which can use more than one machine."""
 _OTHER_BYTES = 300_000_000  # of other days' files that tell ids
-_LARGE_BYTES = 300_000_000  # of large bodies in a shard
+_LARGE_BYTES = 128_000_000  # of large bodies in a block of offsets
 _ASKERS = 8  # of DynamoDB, at once
-_BLOCK = 131_072  # offsets that are worked on together, so that memory does not grow with a shard
-_SHARD = ("topic", "topic_uid", "shard")
-_GROUP = ("topic", "group", "topic_uid", "shard")
-"""The places of messages and of attempts, in the order of the files; after each comes the block of offsets."""
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 def is_for_arrow(journal: Iterable[Entry]) -> bool:
@@ -55,8 +47,7 @@ class OnArrow:
     def __init__(self, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._bucket, self._window, self._settings = bucket, window, settings
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-archive-"))
-        self._workers = os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._workers)
+        self._workers = Workers()
         self._files: dict[str, list[Path]] = {}
         self._ids = lru_cache(8)(self._ids_of)
         self.damaged: set[str] = set()
@@ -66,7 +57,7 @@ class OnArrow:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._workers.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def look_again(self) -> None:
@@ -77,20 +68,20 @@ class OnArrow:
 
     def write_messages(self, old: Manifest | None) -> Written:
         self._bucket.delete(f"{publish.ASIDE}/{self._window.name}")
-        shelf = self._read(MESSAGES, self._journal(MESSAGES), _SHARD)
+        shelf = self._read(MESSAGES, self._journal(MESSAGES))
         keys = in_order(shelf.counts)
 
         def made(key: Key) -> rows.Block:
-            return rows.messages(shelf.take(key), dict(zip(_SHARD, key[:-1], strict=True)), self._bodies)
+            return rows.messages(shelf.take(key), rows.place_of(MESSAGES, key), self._bodies)
 
         ranges: defaultdict[str, list[Range]] = defaultdict(list)
         places: dict[str, tuple[str, str, int]] = {}
         voids: Counter[str] = Counter()
         topics: dict[str, Topic] = {}
         for topic, blocks in groupby(
-            zip(keys, self._ahead(made, keys), strict=True), lambda pair: pair[0][0]
+            zip(keys, self._workers.ahead(made, keys), strict=True), lambda pair: pair[0][0]
         ):
-            files = self._files_of(MESSAGES, topic, rows.MESSAGES, "/kind=row")
+            files = self._files_of(MESSAGES, topic, "/kind=row")
             for (_, topic_uid, shard, _), block in blocks:
                 files.add(block.rows, block.checksum)
                 name = shard_key(topic, topic_uid, shard)
@@ -121,7 +112,7 @@ class OnArrow:
             if entry.name.endswith(".gz")
         ]
         try:
-            shelf = self._read(MESSAGES, entries, _SHARD)
+            shelf = self._read(MESSAGES, entries)
         except TooNew as error:
             raise Unusual(str(error)) from error
         ranges: defaultdict[str, list[Range]] = defaultdict(list)
@@ -135,7 +126,7 @@ class OnArrow:
     # Deliveries
 
     def tried(self) -> Sequence[Tried]:
-        self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES), _GROUP)
+        self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES))
         tried: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
         for key in shelf.counts:
             topic, _, topic_uid, shard, _ = key
@@ -157,12 +148,14 @@ class OnArrow:
 
         def made(key: Key) -> tuple[pa.Table, int]:
             topic, _, topic_uid, shard, _ = key
-            place = dict(zip(_GROUP, key[:-1], strict=True))
+            place = rows.place_of(DELIVERIES, key)
             return rows.summed(rows.deliveries(shelf.take(key), place, self._ids(topic, topic_uid, shard)))
 
         topics, without_id = {}, 0
-        for topic, each in groupby(zip(keys, self._ahead(made, keys), strict=True), lambda pair: pair[0][0]):
-            files = self._files_of(DELIVERIES, topic, rows.DELIVERIES)
+        for topic, each in groupby(
+            zip(keys, self._workers.ahead(made, keys), strict=True), lambda pair: pair[0][0]
+        ):
+            files = self._files_of(DELIVERIES, topic)
             for _, (attempts, checksum) in each:
                 files.add(attempts, checksum)
                 without_id += attempts["id"].null_count
@@ -188,10 +181,8 @@ class OnArrow:
         for number, entry in enumerate(file for part in parts for file in part.files):
             path = self._folder / "others" / topic / f"{number}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
-            content = self._bucket.get(entry.name)
-            if content is None:
+            if not self._bucket.get_file(entry.name, path):
                 raise Unusual(f"{entry.name} is not there.")
-            path.write_bytes(content)
             paths.append(path)
         return paths
 
@@ -259,35 +250,24 @@ class OnArrow:
             raise Unusual("An object of the journal is empty.")
         return entries
 
-    def _read(self, table: str, entries: Sequence[Entry], columns: Sequence[str]) -> Shelf:
+    def _read(self, table: str, entries: Sequence[Entry]) -> Shelf:
         def part(some: Sequence[Entry]) -> list[tuple[Key, pa.Table]]:
-            table_lines = lines.read(table, self._window.name, some, self._bucket.get)
-            blocks = pc.divide(table_lines["offset"], _BLOCK)
-            return sorted_out(table_lines.append_column("block", blocks), (*columns, "block"))
+            return sorted_out(
+                lines.read(table, self._window.name, some, self._bucket.get), rows.PLACES[table]
+            )
 
         shelf = Shelf(Path(tempfile.mkdtemp(dir=self._folder)))
-        for parts in self._ahead(part, lines.batches(entries)):
+        for parts in self._workers.ahead(part, lines.batches(entries)):
             shelf.put(parts)
         return shelf
 
-    def _ahead(self, work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-        """What comes of the items, in their order, while the next ones are at work: one more than there are
-        processors, so that memory stays as it is."""
-        under_way: deque[Future[Made]] = deque()
-        for item in items:
-            under_way.append(self._pool.submit(work, item))
-            if len(under_way) > self._workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-
-    def _files_of(self, table: str, topic: str, schema: pa.Schema, within: str = "") -> Files:
+    def _files_of(self, table: str, topic: str, within: str = "") -> Files:
         home = f"{publish.folder_aside(table, self._window.name)}/of={topic}{within}"
         return Files(
             bucket=self._bucket,
             home=home,
             folder=self._folder / table / topic,
-            schema=schema,
+            schema=rows.TABLES[table],
             most=self._settings.rows_per_file,
         )
 

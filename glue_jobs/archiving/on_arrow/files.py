@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,7 +23,7 @@ class Files:
         self._bucket, self._home, self._folder, self._schema, self._most = bucket, home, folder, schema, most
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
-        self._offsets: list[pa.ChunkedArray] = []
+        self._offsets: list[pa.ChunkedArray] = []  # of each group of rows
         self._rows = 0
         self.local: list[Path] = []
         self.topic = Topic()
@@ -36,7 +35,6 @@ class Files:
         while rows.num_rows:
             part = rows.slice(0, self._most - self._rows)
             self._waiting.append(part)
-            self._offsets.append(part["offset"])
             self._rows += part.num_rows
             rows = rows.slice(part.num_rows)
             if self._rows == self._most:
@@ -50,11 +48,18 @@ class Files:
             return
         self._write().close()
         path = self.local[-1]
-        there = pq.read_table(path, columns=["offset"], partitioning=None)["offset"].to_numpy()
-        if not np.array_equal(there, pa.chunked_array([c for each in self._offsets for c in each.chunks])):
-            raise Mismatch(f"{path.name} does not hold the rows that were written")
+        self._look_again(path)
         self._bucket.put_file(f"{self._home}/{path.name}", path)
         self._writer, self._offsets, self._rows = None, [], 0
+        pa.default_memory_pool().release_unused()
+
+    def _look_again(self, path: Path) -> None:
+        with pq.ParquetFile(path) as file:
+            groups = (file.read_row_group(n, columns=["offset"]) for n in range(file.num_row_groups))
+            if file.num_row_groups != len(self._offsets) or not all(
+                group["offset"].equals(offsets) for group, offsets in zip(groups, self._offsets, strict=True)
+            ):
+                raise Mismatch(f"{path.name} does not hold the rows that were written")
 
     def _write(self) -> pq.ParquetWriter:
         """Write what waits as one group of rows: values that come again are told once in each."""
@@ -62,6 +67,7 @@ class Files:
         if self._waiting:
             rows = pa.concat_tables(self._waiting)
             writer.write_table(rows, row_group_size=rows.num_rows)
+            self._offsets.append(rows["offset"])
             self._waiting = []
         return writer
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from glue_jobs.archiving.on_arrow.hashes import checksum
 from glue_jobs.archiving.on_arrow.lines import HEADERS, only_usual
+from glue_jobs.common import schemas as tables
 from glue_jobs.common.ranges import Ranges
 
 _time = pa.timestamp("us", tz="UTC")
@@ -50,7 +51,14 @@ DELIVERIES = pa.schema(
         "detail": _text,
     }
 )
+TABLES = {tables.MESSAGES: MESSAGES, tables.DELIVERIES: DELIVERIES}
 """The tables' columns as Arrow has them (common/schemas.py has them as Spark does)."""
+
+PLACES = {
+    tables.MESSAGES: ("topic", "topic_uid", "shard"),
+    tables.DELIVERIES: ("topic", "group", "topic_uid", "shard"),
+}
+"""The columns that say where rows belong: a shard, or a group on it. In the order of the files."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -64,6 +72,11 @@ class Block:
     checksum: int
     ranges: Ranges
     voids: int
+
+
+def place_of(table_name: str, key: Sequence[Any]) -> dict[str, Any]:
+    """Where rows belong, as the shelf's key has it."""
+    return dict(zip(PLACES[table_name], key[:-1], strict=True))
 
 
 Fetch = Callable[[Sequence[str]], Sequence[bytes]]
@@ -82,7 +95,7 @@ def messages(lines: pa.Table, place: Mapping[str, Any], fetch: Fetch) -> Block:
         bare = latest.filter(is_row).combine_chunks()
         keys = pc.coalesce(bare["keys"], pa.scalar([], pa.list_(_text)))
         times, body = _moments(bare["accepted_ms"]), _bodies(bare, fetch)
-        rows = _table(MESSAGES, bare, place, accepted_at=times, keys=keys, body=body)
+        rows = table(MESSAGES, bare, place, accepted_at=times, keys=keys, body=body)
         return Block(rows, checksum(rows), ranges_of(offsets[first]), latest.num_rows - rows.num_rows)
 
 
@@ -141,10 +154,11 @@ def deliveries(lines: pa.Table, place: Mapping[str, Any], known: Ids) -> pa.Tabl
         sort = np.lexsort((consumers[first], numbers[first], started[first], offsets[first]))
         rows = attempts.take(pa.array(first[sort])).combine_chunks()
         id_ = known.of(offsets[first[sort]])
-        return _table(DELIVERIES, rows, place, started_at=_moments(rows["started_ms"]), id=id_)
+        return table(DELIVERIES, rows, place, started_at=_moments(rows["started_ms"]), id=id_)
 
 
-def _table(schema: pa.Schema, rows: pa.Table, place: Mapping[str, Any], **made: Any) -> pa.Table:
+def table(schema: pa.Schema, rows: pa.Table, place: Mapping[str, Any], **made: Any) -> pa.Table:
+    """A table of these columns: what its rows have in common is in `place`, what is made anew in `made`."""
     columns = []
     for field in schema:
         if field.name in place:
@@ -153,6 +167,13 @@ def _table(schema: pa.Schema, rows: pa.Table, place: Mapping[str, Any], **made: 
             column = made[field.name] if field.name in made else rows[field.name]
         columns.append(column)
     return pa.table(columns, schema=schema)
+
+
+def sorted_by(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Rows by the values of some columns; nothing comes first."""
+    columns = [rows[name].cast(_long) if rows[name].type == _time else rows[name] for name in names]
+    ranks = [_ranks(column) if column.type == _text else _numbers(column) for column in columns]
+    return rows.take(pa.array(np.lexsort(ranks[::-1])))
 
 
 def _first_of(order: Numbers, *keys: Numbers) -> Numbers:

@@ -12,21 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
-MEMORY_BYTES = 400_000_000
+from glue_jobs.archiving.engine import Unusual
+
+MEMORY_BYTES = 128_000_000
 """Of lines in memory, beyond which all that are there go to the disk."""
+BLOCK = 8_192
+"""Offsets that are worked on together, so that memory does not grow with a shard."""
+_BLOCK_BYTES = 256_000_000  # of their lines; a processor's memory holds it some times
 
 Key = tuple[Any, ...]
+"""The place of lines (rows.py), and after it the block of offsets."""
 
 
 class Shelf:
-    """Lines by the columns that say where they belong, which the lines themselves are then without. `folder` is for
-    what memory does not hold."""
+    """Lines by where they belong. `folder` is for what memory does not hold."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tables: defaultdict[Key, list[pa.Table]] = defaultdict(list)
         self._files: defaultdict[Key, list[Path]] = defaultdict(list)
         self._bytes = self._number = 0
+        self._sizes: Counter[Key] = Counter()
         self.counts: Counter[Key] = Counter()
 
     def put(self, parts: Sequence[tuple[Key, pa.Table]]) -> None:
@@ -34,6 +40,7 @@ class Shelf:
         for key, part in parts:
             self._tables[key].append(part)
             self._bytes += part.nbytes
+            self._sizes[key] += part.nbytes
             self.counts[key] += part.num_rows
         if self._bytes > MEMORY_BYTES:
             self._to_disk()
@@ -44,7 +51,9 @@ class Shelf:
         return pa.concat_tables(tables)
 
     def take(self, key: Key) -> pa.Table:
-        """The same, once."""
+        """The same, once. Raises Unusual: it is too much for memory."""
+        if self._sizes[key] > _BLOCK_BYTES:
+            raise Unusual(f"Bodies are large: {self._sizes[key]:,} bytes lie together.")
         lines = self.look(key).combine_chunks()
         self._tables.pop(key, None)
         for file in self._files.pop(key, ()):
@@ -62,11 +71,13 @@ class Shelf:
         self._bytes = 0
 
 
-def sorted_out(lines: pa.Table, columns: Sequence[str]) -> list[tuple[Key, pa.Table]]:
-    """The lines by the values of some columns, and without these."""
+def sorted_out(lines: pa.Table, place: Sequence[str]) -> list[tuple[Key, pa.Table]]:
+    """The lines by the columns that say where they belong, and by the block of their offsets; without these columns."""
     if not lines.num_rows:
         return []
-    rest = lines.drop_columns([*columns])
+    rest = lines.drop_columns([*place])
+    lines = lines.append_column("block", pc.divide(lines["offset"], BLOCK))
+    columns = (*place, "block")
     codes, values = _codes(lines, columns)
     distinct = np.unique(codes)
     if len(distinct) == 1:
