@@ -8,16 +8,16 @@ import time
 from dataclasses import dataclass, field
 from datetime import date
 
-from pyspark.sql import DataFrame, SparkSession
-
 from glue_jobs.archiving import publish
-from glue_jobs.archiving.on_spark import aside
+from glue_jobs.archiving.engine import ARROW, AUTO, Unusual
+from glue_jobs.archiving.on_arrow import compaction as on_arrow
+from glue_jobs.archiving.on_spark import compaction as on_spark
 from glue_jobs.common import arguments, manifest
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.output import progress, summary
-from glue_jobs.common.schemas import ORDER, TABLES
+from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
 
 JOB = "compact"
@@ -26,7 +26,8 @@ _MB = 1024 * 1024
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Target:
-    """Which days (None: from the first, to the last), which table (None: both), and how large files should become."""
+    """Which days (None: from the first, to the last), which table (None: both), how large files should become, and
+    which engine does it."""
 
     first: date | None
     last: date | None
@@ -34,6 +35,7 @@ class Target:
     grace_ms: int
     now_ms: int
     table: str | None = None
+    engine: str = AUTO
 
 
 @dataclass
@@ -70,6 +72,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         grace_ms=grace_ms,
         now_ms=now_ms,
         table=choices.table,
+        engine=choices.engine,
     )
     totals = compact(start, bucket, target)
     tell(totals)
@@ -100,7 +103,7 @@ def _compact_day(start: Start, bucket: Bucket, name: str, target: Target, totals
             files = wanted(part, target.target_mb * _MB)
             if files < len(part.files):
                 progress(f"{name} {table} {part.topic}: {len(part.files)} files to {files} …")
-                totals.add(part, rewrite(start(), bucket, name, table, part, files, target.now_ms))
+                totals.add(part, _rewritten(start, bucket, name, table, part, files, target))
     latest = manifest.load(bucket, name) or day
     totals.removed += publish.sweep(bucket, latest, target.grace_ms, target.now_ms)
 
@@ -116,24 +119,28 @@ def wanted(part: Part, target: int) -> int:
     return max(1, math.ceil(part.bytes / target))
 
 
-def arranged(rows: DataFrame, table: str, files: int) -> DataFrame:
-    """A topic's rows in so many partitions (or fewer) that follow one another in the table's order."""
-    return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
-
-
-def rewrite(
-    spark: SparkSession, bucket: Bucket, day: str, table: str, part: Part, files: int, now_ms: int
+def _rewritten(
+    start: Start, bucket: Bucket, day: str, table: str, part: Part, files: int, target: Target
 ) -> Part:
-    """Put a partition into so many sorted files; the new one. Raises Mismatch: then nothing was changed."""
-    uris = [bucket.uri(file.name) for file in part.files]
-    rows = manifest.files_of(spark, bucket, table, uris).drop("day")
-    aside.write_aside(bucket, table, day, arranged(rows, table, files))
-    copy = aside.read_again(spark, bucket, table, day).get(part.topic)
+    """A partition in so many sorted files. Raises Mismatch: then nothing was changed."""
+    copy = _copy_aside(start, bucket, day, table, part, files, target.engine)
     if not copy or (copy.rows, copy.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
     new = publish.place(bucket, table, day, copy)
     before: Manifest | None = manifest.load(bucket, day)
     if not before or before.part(table, part.topic) != part:
         raise publish.Mismatch(f"{day} was archived again meanwhile: run the job again")
-    publish.switch(bucket, before, before.with_part(table, new), now_ms)
+    publish.switch(bucket, before, before.with_part(table, new), target.now_ms)
     return new
+
+
+def _copy_aside(
+    start: Start, bucket: Bucket, day: str, table: str, part: Part, files: int, engine: str
+) -> Part | None:
+    """By Arrow what is small and in order, by Spark the rest."""
+    if engine == ARROW or (engine == AUTO and on_arrow.is_for_arrow(part)):
+        try:
+            return on_arrow.write_aside(bucket, table, day, part, files)
+        except Unusual as reason:
+            progress(f"{day} {table} {part.topic} goes to Spark: {reason}")
+    return on_spark.write_aside(start(), bucket, table, day, part, files)

@@ -142,6 +142,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
             target_mb=choices.compact_mb,
             grace_ms=settings.grace_ms,
             now_ms=settings.now_ms,
+            engine=choices.engine,
         )
         compacted = compaction.compact(start, bucket, target)
         night.failed |= compacted.failed

@@ -27,8 +27,7 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         help="how long after its end a window is closed (15)",
     )
     _add_grace(parser)
-    engine = "what makes the rows: arrow for a small day and spark for a large one (auto), arrow where it can, or spark"
-    add("--engine", choices=ENGINES, default=AUTO, help=engine)
+    _add_engine(parser)
     add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
     add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
     prefix = os.environ.get("HEADRACE_PREFIX") or "headrace"
@@ -62,6 +61,7 @@ def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse
     add("--from", dest="first", type=arguments.day, help="the first day, in UTC (that of the first manifest)")
     add("--to", dest="last", type=arguments.day, help="the last day (that of the last manifest)")
     add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
+    _add_engine(parser)
     _add_grace(parser)
     choices = arguments.parse(parser, argv)
     if choices.first and choices.last and choices.first > choices.last:
@@ -77,6 +77,11 @@ def window(text: str) -> Window:
     if len(hour) == 2 and hour.isdigit() and int(hour) < 24:
         return Window(arguments.day(day), int(hour) + 1)
     raise argparse.ArgumentTypeError(f"{text!r} is neither a day (2026-11-21) nor an hour (2026-11-21T10)")
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    engine = "what makes the rows: arrow for a small day and spark for a large one (auto), arrow where it can, or spark"
+    parser.add_argument("--engine", choices=ENGINES, default=AUTO, help=engine)
 
 
 def _add_grace(parser: argparse.ArgumentParser) -> None:

@@ -87,6 +87,7 @@ class Place:
 
     def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
+        given += ["--engine", self.made_by]
         with self.as_it_is():
             return compaction.run(
                 self.start, bucket or self.bucket, options.of_compact(None, [*given, *argv])

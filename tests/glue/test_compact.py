@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction
+from glue_jobs.archiving.engine import ARROW, SPARK
+from glue_jobs.archiving.on_spark.compaction import arranged
 from glue_jobs.common import manifest
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
-from glue_jobs.common.bucket import Entry
+from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Part
 from glue_jobs.common.schemas import MESSAGES
 from tests.glue import archives
 from tests.glue.archives import frame
 from tests.glue.journals import DAY, Place, message
 from tests.glue.test_archive import Killed, Stopping, named
+
+
+@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
+def made_by(request: pytest.FixtureRequest) -> str:
+    """Either engine."""
+    return str(request.param)
 
 
 @pytest.fixture
@@ -30,8 +40,9 @@ def parted(place: Place) -> Place:
     return place
 
 
-def rows(place: Place) -> list[tuple[object, ...]]:
-    return place.query('* replace (epoch_ms(accepted_at) as accepted_at) from % order by "offset"')
+def rows(place: Place, files: list[str] | None = None) -> list[tuple[object, ...]]:
+    what = '* replace (epoch_ms(accepted_at) as accepted_at) from % order by "offset"'
+    return place.query(what, files=files)
 
 
 @pytest.mark.parametrize(("files", "shards"), [(1, [{0, 1, 2, 3}]), (4, [{0}, {1}, {2}, {3}])])
@@ -39,7 +50,7 @@ def test_rows_are_arranged_in_files_that_follow_one_another(
     spark: SparkSession, files: int, shards: list[set[int]]
 ) -> None:
     shuffled = frame(spark, MESSAGES, [archives.message(n * 7 % 40) for n in range(40)]).repartition(5)
-    parts = compaction.arranged(shuffled, MESSAGES, files).rdd.glom().collect()
+    parts = arranged(shuffled, MESSAGES, files).rdd.glom().collect()
     assert [{row.shard for row in part} for part in parts] == shards
     assert sorted((row.shard, row.offset) for part in parts for row in part) == [
         (shard, offset) for shard in range(4) for offset in range(10)
@@ -106,6 +117,32 @@ def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path
         assert named(parted) == set(parted.files())
         assert rows(parted) == before
     assert changes >= 4
+
+
+class Watched(Stopping):
+    """A bucket at which readers look before each change."""
+
+    def __init__(self, bucket: Bucket, look: Callable[[], None]) -> None:
+        super().__init__(bucket)
+        self._look = look
+
+    def _step(self) -> None:
+        self._look()
+
+
+def test_readers_find_every_row_once_at_every_moment(parted: Place) -> None:
+    before, looks = rows(parted), []
+
+    def look() -> None:
+        files = parted.shown()
+        by_arrow = pq.read_table([parted.folder / file for file in files], partitioning=None)
+        assert sorted(by_arrow["offset"].to_pylist()) == [n * 4_096 for n in range(16)]
+        assert rows(parted, files) == before
+        looks.append(len(files))
+
+    assert parted.compact(bucket=Watched(parted.bucket, look)) == DONE
+    look()
+    assert sorted({*looks}) == [1, 16]
 
 
 def test_the_archives_job_compacts_behind_itself(parted: Place) -> None:

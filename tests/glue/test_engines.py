@@ -28,7 +28,7 @@ from glue_jobs.archiving.window import Window
 from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import Entry, FolderBucket
-from glue_jobs.common.schemas import JOURNAL, TABLES
+from glue_jobs.common.schemas import JOURNAL, ORDER, TABLES
 from tests.glue.journals import DAY, NOON_MS, Line, Place, delivery, message
 
 FEW = settings(
@@ -144,6 +144,61 @@ def test_the_same_journal_becomes_the_same_archive(
     arrow, spark = places
     assert told(arrow) == told(spark)
     assert rows(arrow) == rows(spark)
+
+
+def partitions(place: Place) -> list[tuple[str, str, int, str]]:
+    """What the manifest says of rows, wherever they are."""
+    tables = place.manifest().tables
+    return [(name, part.topic, part.rows, part.checksum) for name in tables for part in tables[name]]
+
+
+def by_file(place: Place, table: str) -> list[list[tuple[Any, ...]]]:
+    """The rows of a table's files as they stand in them."""
+    time = {"messages": "accepted_at", "deliveries": "started_at"}[table]
+    return [
+        place.query(f"* replace (epoch_us({time}) as {time}) from %", table, [file])
+        for file in place.shown(table)
+    ]
+
+
+def in_order(some_rows: list[tuple[Any, ...]], table: str) -> bool:
+    """Are they sorted as a file's should be? Nothing comes first."""
+    places = [TABLES[table].names.index(name) for name in ORDER[table]]
+    keys = [[(row[place] is not None, row[place]) for place in places] for row in some_rows]
+    return keys == sorted(keys)
+
+
+@pytest.mark.parametrize("compacted_by", [ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
+@FEW
+@given(some.lists(messages, min_size=20, max_size=60).map(latest), some.lists(deliveries, max_size=40))
+def test_compaction_leaves_each_row_and_puts_them_in_order(
+    made: Callable[[str], Place], compacted_by: str, written: list[Line], tried: list[Line]
+) -> None:
+    place = made(ARROW)
+    place.journal("a", written)
+    if tried:
+        place.journal("b", tried)
+    place.archive("--rows-per-file", "3")
+    before, kept = rows(place), partitions(place)
+    assert replace(place, made_by=compacted_by).compact() == DONE
+    assert rows(place) == before
+    assert partitions(place) == kept
+    for table in TABLES:
+        files = by_file(place, table)
+        assert len(files) == len(place.manifest().tables.get(table, ()))
+        assert all(in_order(some_rows, table) for some_rows in files)
+
+
+def test_what_arrow_cannot_compact_spark_does(place: Place) -> None:
+    place.journal("a", [message(n) for n in range(4)])
+    assert place.archive("--rows-per-file", "2") == DONE
+    before = rows(place)
+    old = place.folder / place.files()[0]
+    table = pq.read_table(old, partitioning=None)
+    pq.write_table(table.select([*reversed(table.column_names)]), old)  # the same, but not as Headrace has it
+    assert place.compact() == DONE
+    assert rows(place) == before
+    assert len(place.files()) == 1
 
 
 def test_what_one_engine_archived_the_other_leaves_as_it_is(place: Place) -> None:

@@ -112,9 +112,7 @@ class Flow:
         given = options.of_archive(
             None, [*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"]
         )
-        self._spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
         assert nights.run(self._start, self.bucket, given) == 0
-        self._spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
 
     def compact(self) -> None:
         before = self.files()

@@ -1,0 +1,89 @@
+"""A partition's rows into fewer files by Arrow: through the shelf, so that memory does not grow with them."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from glue_jobs.archiving import publish
+from glue_jobs.archiving.engine import Unusual
+from glue_jobs.archiving.on_arrow import rows
+from glue_jobs.archiving.on_arrow.files import Files
+from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
+from glue_jobs.archiving.on_arrow.workers import Workers
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.manifest import Part
+from glue_jobs.common.schemas import ORDER
+
+MOST_BYTES = 600_000_000
+"""Of a partition's files, beyond which it is Spark's, which can use more than one machine."""
+_BATCH_BYTES = 16_000_000  # of rows that are read together
+_BUFFER_BYTES = 1 << 20  # of a column that is read from a file
+
+
+def is_for_arrow(part: Part) -> bool:
+    """Is it small enough for one machine?"""
+    return part.bytes <= MOST_BYTES
+
+
+def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) -> Part:
+    """Put a partition's rows aside, sorted, in so many files; what lies there. Raises Unusual."""
+    aside, places = publish.folder_aside(table, day), rows.PLACES[table]
+    bucket.delete(aside)
+    with tempfile.TemporaryDirectory(prefix="headrace-compaction-") as folder, Workers() as workers:
+        shelf = Shelf(Path(folder) / "shelf")
+        batches = _batches(bucket, table, part, Path(folder))
+        for parts in workers.ahead(lambda batch: sorted_out(batch, places), batches):
+            shelf.put(parts)
+        keys = in_order(shelf.counts)
+
+        def made(key: Key) -> tuple[pa.Table, int]:
+            return rows.summed(_sorted(table, shelf.take(key), key))
+
+        written = Files(
+            bucket=bucket,
+            home=f"{aside}/of={part.topic}",
+            folder=Path(folder) / "files",
+            schema=rows.TABLES[table],
+            most=math.ceil(sum(shelf.counts.values()) / files),
+        )
+        for block, checksum in workers.ahead(made, keys):
+            written.add(block, checksum)
+        written.close()
+    entries = publish.files_aside(bucket, table, day).get(part.topic, ())
+    return publish.part(part.topic, written.topic.rows, written.topic.checksum, entries)
+
+
+def _batches(bucket: Bucket, table: str, part: Part, folder: Path) -> Iterator[pa.Table]:
+    """The rows of a partition, some at a time. Raises Unusual."""
+    schema = rows.TABLES[table]
+    for file in part.files:
+        path = folder / "old.parquet"
+        if not bucket.get_file(file.name, path):
+            raise Unusual(f"{file.name} is not there.")
+        try:
+            with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as old:
+                if old.schema_arrow.names != schema.names:
+                    raise Unusual(f"{file.name} has other columns.")
+                for batch in old.iter_batches(_rows_at_once(old.metadata), use_threads=False):
+                    yield pa.Table.from_batches([batch]).cast(schema)
+        except (pa.ArrowException, OSError) as error:
+            raise Unusual(f"{file.name}: {error}") from error
+        path.unlink()
+
+
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    fitting: int = _BATCH_BYTES * metadata.num_rows // max(1, size)
+    return max(1, fitting)
+
+
+def _sorted(table: str, block: pa.Table, key: Key) -> pa.Table:
+    place = rows.place_of(table, key)
+    names = [name for name in ORDER[table] if name not in place]
+    return rows.table(rows.TABLES[table], rows.sorted_by(block, names), place)
