@@ -1,8 +1,9 @@
 """Archiving and compacting, beside DuckDB doing the same on the same files in the same run.
 
-    python -m bench.archive --rows 5000000
+    python -m bench.archive --rows 1000000 5000000 20000000
 
-Needs requirements-spark.txt. Not one of `python -m bench`: it measures PySpark on this machine, not the service.
+The smallest is compacted, too. Needs requirements-spark.txt. Not one of `python -m bench`: it measures a job, not the
+service.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,39 +41,49 @@ _STRIDE = 7_919  # neighbours are no neighbours
 def main() -> int:
     """Measure; exit code 1 where a figure misses its target."""
     parser = argparse.ArgumentParser(prog="python -m bench.archive", description=__doc__)
-    parser.add_argument("--rows", type=int, default=5_000_000, help="messages to archive (5,000,000)")
+    sizes = "messages to archive, several numbers if you like (200,000 and 1,000,000)"
+    parser.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000], help=sizes)
     parser.add_argument("--engine", choices=ENGINES, default=AUTO, help="what archives (auto)")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/archive.md")
+    kept = "where the journals are written, and stay for the next time; 20,000,000 need 1 GB and 12 GB more for a while"
+    parser.add_argument("--folder", type=Path, help=f"{kept} (a temporary one)")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        figures = measure(Path(folder), args.rows, args.engine)
+    with tempfile.TemporaryDirectory() as temporary:
+        figures = measure(args.folder or Path(temporary), sorted(args.rows), args.engine)
     print(markdown(figures) if args.markdown else plain(figures))
     return 1 if any(figure.met is False for figure in figures) else 0
 
 
-def measure(folder: Path, rows: int, engine: str) -> list[Figure]:
-    """The figures for so many messages, and for a fifth of them."""
-    few = rows // 5
-    small, small_duck = _archived(folder / "small", few, "--engine", engine), _duckdb(folder / "small")
-    whole, duck = _archived(folder / "whole", rows, "--engine", engine), _duckdb(folder / "whole")
-    _archived(folder / "whole", rows, "--window", "2026-11-21", fresh=True, per_file=rows // _TOPICS // 8)
-    compacted = _job("compact", folder / "whole", "--target-mb", "256", "--grace-minutes", "0")
-    more = (whole["cpu_seconds"] - small["cpu_seconds"]) / (rows - few)
-    files = f"{compacted['files_before']} files to {compacted['files_after']}"
+def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
+    """The figures for so many messages, of each number in rising order."""
+    figures, jobs = [], []
+    for rows in sizes:
+        job = _archived(folder / str(rows), rows, "--engine", engine)
+        jobs.append(job)
+        figures += _beside(rows, job, _duckdb(folder / str(rows)))
+    least, most = jobs[0], jobs[-1]
+    if len(jobs) > 1:
+        more = (most["cpu_seconds"] - least["cpu_seconds"]) / (sizes[-1] - sizes[0])
+        figures.append(told("CPU of a message more", f"{more * 1e6:.1f} µs"))
+    size, journal = most["bytes"] / sizes[-1], most["journal"] / sizes[-1]
+    written = Figure("files written", f"{_TOPICS} partitions", str(most["files"]), most["files"] == _TOPICS)
     return [
-        *_beside(few, small, small_duck),
-        *_beside(rows, whole, duck),
-        told("CPU of a message more", f"{more * 1e6:.1f} µs"),
-        Figure("files written", f"{_TOPICS} partitions", str(whole["files"]), whole["files"] == _TOPICS),
-        told(
-            "bytes a message", f"{whole['bytes'] / rows:.0f}", f"{whole['journal'] / rows:.0f} in the journal"
-        ),
-        told(
-            "compact",
-            f"{rows / compacted['seconds']:,.0f} rows/s, {compacted['mb_per_second']:.1f} MB/s",
-            files,
-        ),
+        *figures,
+        written,
+        told("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
+        *_compacted(folder / str(sizes[0]), sizes[0], engine),
     ]
+
+
+def _compacted(folder: Path, rows: int, engine: str) -> list[Figure]:
+    """What compaction takes for so many messages in eight files a topic."""
+    per_file = rows // _TOPICS // 8
+    again = ("--window", "2026-11-21", "--engine", engine)
+    _archived(folder, rows, *again, per_file=per_file)
+    job = _job("compact", folder, "--target-mb", "256", "--grace-minutes", "0", "--engine", engine)
+    files = f"{job['files_before']} files to {job['files_after']}"
+    pace = f"{rows / job['seconds']:,.0f} rows/s, {job['cpu_seconds'] / rows * 1e6:.1f} µs a row"
+    return [told(f"compact {rows:,}", pace, files), told("peak memory", f"{job['peak_mb']:,} MB")]
 
 
 def _beside(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[Figure]:
@@ -88,14 +100,11 @@ def _beside(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[F
     ]
 
 
-def _archived(
-    folder: Path, rows: int, *argv: str, fresh: bool = False, per_file: int = 10**9
-) -> dict[str, Any]:
+def _archived(folder: Path, rows: int, *argv: str, per_file: int = 10**9) -> dict[str, Any]:
     journal = folder / "journal"
     if not journal.exists():
         _write(journal, rows)
-    if fresh:
-        subprocess.run(["rm", "-r", str(folder / "archive")], check=True)
+    shutil.rmtree(folder / "archive", ignore_errors=True)
     result = _job(
         "archive", folder, "--now", _NOW, "--backfill", "no", "--rows-per-file", str(per_file), *argv
     )
