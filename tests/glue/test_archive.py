@@ -30,6 +30,10 @@ def made_by(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+decided = pytest.mark.parametrize("made_by", [ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
+"""What no engine decides (day.py, nights.py) is tried with the quicker one; with Spark in the soak."""
+
+
 def orders(*offsets: int) -> list[tuple[Any, ...]]:
     return [("orders", 0, offset) for offset in offsets]
 
@@ -83,6 +87,7 @@ def test_objects_that_come_twice_and_in_any_order_are_one(
     assert (first["messages"], first["deliveries"], first["files"]) == (5, 3, 2)
 
 
+@decided
 def test_run_again_it_gives_the_same_files_and_counts(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +118,7 @@ def test_the_last_edition_of_a_message_stays_and_what_is_void_has_no_row(place: 
     assert (shard.ranges, shard.voids, shard.missing) == (((0, 4),), 2, ())
 
 
+@decided
 def test_late_data_reruns_its_day_and_touches_no_other_topic(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)] + [message(0, "invoices")])
     assert place.archive() == DONE
@@ -146,6 +152,7 @@ def test_clocks_that_differ_at_midnight_leave_no_gap(place: Place) -> None:
     assert place.places() == orders(0, 1, 2, 3, 4)
 
 
+@decided
 def test_a_topic_made_anew_is_another(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)])
     place.journal(
@@ -157,6 +164,7 @@ def test_a_topic_made_anew_is_another(place: Place) -> None:
     assert place.query("id from % order by 1", "deliveries") == [("m-0-0",), ("new-0",)]
 
 
+@decided
 def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)])
     second = [message(n, topic_uid="u2", id=f"new-{n}", accepted_ms=NOON_MS + 5_000 + n) for n in range(3)]
@@ -170,6 +178,7 @@ def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None
     assert place.query("distinct topic, group_uid from %", "deliveries") == [("orders", "g1")]
 
 
+@decided
 def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(0), message(1, v=2)])
     place.journal("b", [message(n, "fine", accepted_ms=NOON_MS + DAY_MS) for n in range(2)])
@@ -181,6 +190,7 @@ def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[st
     assert place.places() == [("fine", 0, 0), ("fine", 0, 1)]
 
 
+@decided
 def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(0)])
     assert place.archive() == DONE
@@ -190,6 +200,7 @@ def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.
     assert (told(capsys)["windows"], place.manifest().v) == (1, 2)
 
 
+@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.journal("a", [message(0)])
     place.journal("b", [delivery(0)])
@@ -218,6 +229,7 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
     assert told == [True, False]
 
 
+@decided
 def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(n) for n in (2, 3, 7)])
     assert place.archive() == INCOMPLETE
@@ -228,6 +240,7 @@ def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture
     assert place.archive("--window", NEXT) == DONE  # a loss is told of its own day
 
 
+@decided
 def test_the_day_before_is_followed_without_a_gap(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(n) for n in range(3)])
     place.journal("b", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in (5, 6)])
@@ -279,6 +292,7 @@ def test_new_fields_alone_are_passed_over(place: Place) -> None:
     assert place.places() == orders(0)
 
 
+@decided
 def test_a_journal_that_lost_objects_takes_nothing_from_the_archive(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -338,6 +352,7 @@ def test_large_bodies_of_spark_lie_in_a_file_of_their_own_until_the_day_is_compa
     assert (shard.ranges, shard.voids) == (((0, 3),), 1)
 
 
+@decided
 def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     hour = 3_600_000
     place.journal("a", [message(0)])
