@@ -29,8 +29,9 @@ from glue_jobs.common.manifest import Manifest, Part, TooNew
 from glue_jobs.common.ranges import Range, Ranges, merged
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 
-MOST_BYTES = 600_000_000
-"""Of compressed journal in a window, beyond which it is Spark's, which can use more than one machine."""
+MOST_BYTES = 1_000_000_000
+"""Of compressed journal in a window, beyond which it is Spark's, which can use more than one machine. So much
+was measured: twenty million short messages, ten GB of lines on the disk."""
 _OTHER_BYTES = 300_000_000  # of other days' files that tell ids
 _LARGE_BYTES = 128_000_000  # of large bodies in a block of offsets
 _ASKERS = 8  # of DynamoDB, at once
