@@ -160,6 +160,8 @@ def test_a_preview_counts(
     for to, sentence in (("earliest", "would have 3 messages"), ("latest", "would skip 3 messages")):
         assert run(["groups", "seek", "orders", "mailer", to, "--preview"]) == 0
         assert sentence in capsys.readouterr().err
+    foreseen = command("seek", "orders", "mailer", "earliest", "--preview", "--json")
+    assert foreseen == [{"waiting": 3, "would_wait": 3, "bound": "exactly"}]
 
 
 def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: LocalHeadrace) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -104,8 +106,11 @@ def seek(
     before = s.hr.get_group(topic, group)
     if not s.output.as_json:
         s.output.out.print(_shards(before, shard))
-    s.output.say(_meaning(s, before, where, shard))
+    foreseen = _preview(s, before, where, shard)
+    s.output.say(foreseen.sentence(before.group))
     if preview:
+        if s.output.as_json:
+            s.output.document(foreseen)
         return
     sure("Its open leases are void then. Go?", yes)
     after = s.hr.seek_group(topic, group, where, shard=shard)
@@ -115,23 +120,33 @@ def seek(
         s.output.out.print(_shards(after, shard))
 
 
-def _meaning(s: Session, group: models.Group, to: str | int, shard: int | None) -> str:
-    """What a seek would do, in a sentence."""
+@dataclass(frozen=True)
+class Preview:
+    """What waits for a group now, and what would after a seek: exactly, "at_least" or "at_most" so many."""
+
+    waiting: int
+    would_wait: int
+    bound: str = "exactly"
+
+    def sentence(self, group: str) -> str:
+        """For people."""
+        if self.waiting and not self.would_wait:
+            return f"{group} would skip {self.waiting} messages that wait."
+        words = {"exactly": "", "at_least": "at least ", "at_most": "up to "}[self.bound]
+        return f"{group} would have {words}{self.would_wait} messages before it; now {self.waiting} wait."
+
+
+def _preview(s: Session, group: models.Group, to: str | int, shard: int | None) -> Preview:
     shards = [each for each in group.shards if shard in (None, each.shard)]
-    backlog = sum(each.backlog for each in shards)
+    waiting = sum(each.backlog for each in shards)
     if to == "latest":
-        return f"{group.group} would skip {backlog} messages that wait."
+        return Preview(waiting, 0)
     if isinstance(to, int):
-        after = sum(max(0, each.tail - to + 1) for each in shards)
-        return f"{group.group} would have up to {after} messages before it; now {backlog} wait."
+        return Preview(waiting, sum(max(0, each.tail - to + 1) for each in shards), "at_most")
     begin = None if to == "earliest" else to
-    count = 0
-    for _ in s.hr.list_messages(group.topic, begin=begin, shard=shard, limit=200):
-        count += 1
-        if count == _COUNTED:
-            break
-    more = "at least " if count == _COUNTED else ""
-    return f"{group.group} would have {more}{count} messages before it; now {backlog} wait."
+    messages = s.hr.list_messages(group.topic, begin=begin, shard=shard, limit=200)
+    count = sum(1 for _ in islice(messages, _COUNTED))
+    return Preview(waiting, count, "at_least" if count == _COUNTED else "exactly")
 
 
 def _shards(group: models.Group, shard: int | None = None) -> Any:
