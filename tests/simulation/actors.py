@@ -19,6 +19,7 @@ from tests.simulation.counting import onlooker
 from tests.simulation.deferring import delayer, liner, trader
 from tests.simulation.operators import contact, operator
 from tests.simulation.plan import GroupPlan
+from tests.simulation.resending import resender
 from tests.simulation.world import World
 from tests.support.flows import draft
 
@@ -46,6 +47,8 @@ def begin(world: World) -> None:
             spawn(partial(trader, world, f"t{n}"))
     for n in range(world.plan.lines):
         spawn(partial(liner, world, f"l{n}"))
+    for n in range(world.plan.named):
+        spawn(partial(resender, world, f"r{n}"))
     if world.plan.looks:
         world.scheduler.spawn(partial(onlooker, world), world)
     for group in world.plan.groups:

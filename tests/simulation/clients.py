@@ -9,6 +9,7 @@ from typing import Any
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
@@ -43,8 +44,8 @@ class SimClient(Client):
         """Consumers have deliveries of their own in broadcasts only."""
         return str(self.world.reader_of(group, consumer))
 
-    def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:
-        outcomes = super().produce(*drafts)
+    def produce(self, *drafts: Draft, named: Request | None = None) -> list[Placed | HeadraceError]:
+        outcomes = super().produce(*drafts, named=named)
         self.deps.waker.appended(
             self.topic, {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
         )

@@ -18,7 +18,7 @@ from tests.simulation.clients import SimClient
 from tests.simulation.counting import uncounted
 from tests.simulation.healing import heal
 from tests.simulation.ordering import disordered
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import Plan, plan_of
 from tests.simulation.world import World
 from tests.support.events import Final, Kind, Op, Violation
 from tests.support.history import check
@@ -27,9 +27,9 @@ from tests.support.rest import final
 _FOREVER = 1 << 50
 
 
-def play(seed: int) -> tuple[World, list[str]]:
-    """One seed's world at its end, and what is wrong with it."""
-    world = World(plan_of(seed))
+def play(seed: int, plan: Plan | None = None) -> tuple[World, list[str]]:
+    """One seed's world (with another plan than its own, if one is given) at its end, and what is wrong with it."""
+    world = World(plan or plan_of(seed))
     try:
         begin(world)
         world.run()

@@ -57,6 +57,7 @@ class Plan:
     sky_every_s: float = 10.0
     steps_every_s: float = 0.0
     lines: int = 0  # producers of delayed messages that share a key and a time
+    named: int = 0  # producers that send named requests again
     cold_start_s: tuple[float, float] = (0.2, 2.0)
     refusal_ms: int = 0  # what a throttled call takes, with the SDK's own repetitions
     most_calls: int = 15_000  # what has not come to its end by then has none

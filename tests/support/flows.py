@@ -16,6 +16,7 @@ from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
 from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.replay import Replay
+from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.world import Clock, Random
 from chalicelib.services.consume.claimant import ClaimedMessage
@@ -176,20 +177,21 @@ class Client:
             self.deps.registry.unregister(topic, found, gone)
             asking.note_all(Told.OK)
 
-    def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:
+    def produce(self, *drafts: Draft, named: Request | None = None) -> list[Placed | HeadraceError]:
+        """`named`: the request has a name, for when it is sent again. Each draft has another content."""
         asked = [
             self._event(
                 Op.PRODUCE,
                 label=label_of(d.body),
                 unit=d.ordering_key or "-",
                 tag=d.tag or "",
-                dedup_id=d.dedup_id or "",
+                dedup_id=d.dedup_id or (f"{named.name} {label_of(d.body)}" if named else ""),
                 expires=d.expires_ms is not None,
                 later=d.due_ms is not None,
             )
             for d in drafts
         ]
-        return self._place(asked, lambda: self.deps.producer.produce(self.topic, drafts))
+        return self._place(asked, lambda: self.deps.producer.produce(self.topic, drafts, request=named))
 
     def replay(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
         """Send archived messages under a replay of the topic."""
