@@ -104,6 +104,7 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
     consumer, _ = scene.made("consume", topics=[scene.topic], groups=["mine"])
     some, _ = scene.made(*_EVERYTHING, topics=[scene.topic])
     mine, _ = scene.made(*_EVERYTHING, groups=["mine"])
+    operator, _ = scene.made("admin", groups=["mine"])
     span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
     wide = {"name": "verify-stage", "scopes": ["admin"]}
     for who, token, method, path, body in (
@@ -123,6 +124,7 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
         ("an admin of a group", mine, "DELETE", f"{a}?confirm={scene.topic}", None),
         ("an admin of a group", mine, "POST", f"{a}/groups/other/pause", {}),
         ("an admin of a group", mine, "POST", f"{a}/replays", span),
+        ("an operator of a group", operator, "PATCH", f"{a}/messages", {"cancel": True}),
     ):  # fmt: skip
         notes.refused(f"{who}: {method} {path}", scene.call(method, path, body, token), {403})
     transaction = scene.call("POST", f"{b}/transactions", {"message": {"body": 1}}).json or {}
