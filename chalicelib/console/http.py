@@ -258,7 +258,7 @@ def _form(request: Request) -> dict[str, str]:
 
 def _problem(visit: Visit, error: HeadraceError) -> Page:
     """An error as a page; who is not signed in is asked to."""
-    status, title = problems.STATUS[type(error)]
+    status, title = problems.status_of(error)
     if isinstance(error, Unauthorized):
         asks = visit.method == "GET" and not visit.wants_fragment
         stale_link = "ticket" in visit.query or "ticket" in visit.form

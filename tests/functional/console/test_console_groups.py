@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.functional.delivery.receivers import Receiver
+from tests.support.background import Background
 from tests.support.browser import Browser, Screen
+from tests.support.damage import change_control, having
 from tests.support.http import Client, Group
 
 
@@ -102,3 +104,15 @@ def test_a_broadcast_shows_each_consumers_way(api: Client, browser: Browser) -> 
     assert "floor 1, next 1, backlog 0 up to date b new" in text
     assert "backlog 1 1 behind" in text
     assert "Broadcast: every consumer gets every message" in text
+
+
+def test_a_row_that_cannot_be_read_is_said_on_a_page(
+    browser: Browser, group: Group, background: Background
+) -> None:
+    topic = background.deps.catalog.topic(group.topic.name)
+    change_control(background.deps, f"topic#{topic.uid}", f"group#{group.name}", having("mode", {"S": "?"}))
+    background.clock.advance(60)
+    screen = browser.get(f"/console/topics/{topic.name}/groups/{group.name}")
+    assert screen.status == 503
+    assert screen.headers["Content-Type"].startswith("text/html")
+    assert "cannot be read" in screen.text
