@@ -11,6 +11,7 @@ noted in the same list, for those who look at very many topics; a few of the not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..domain import meter
@@ -103,26 +104,30 @@ class MeterReader:
         troubled: Mapping[str, int] | None = None,
     ) -> int:
         """Read each, or as many as there is time for, those first that were not read for longest; how many. `troubled`
-        are those with which something was wrong, as it is noted."""
-        self._troubled, self._sum = troubled or {}, Sums()
+        are those with which something was wrong, as it is noted. What the store refuses is left to the next run."""
+        self._troubled = troubled or {}
         number = 0
         for name in sorted(moving, key=self._read_ms):
             if not has_time():
                 break
-            self._visit(name)
+            with suppress(Unavailable):
+                self._visit(name)
             number += 1
         for name in self._due(sorted(self._troubled.keys() - moving)):
             if has_time():
-                self._look_again(name)
-        self._add_up()
+                with suppress(Unavailable):
+                    self._look_again(name)
+        with suppress(Unavailable):
+            self._add_up()
         return number
 
     def _add_up(self) -> None:
-        """Keep the stage's own meters, which rise by what this run has seen: a write in a minute in which any did."""
+        """Keep the stage's own meters, which rise by what was seen since: a write in a minute in which any did."""
         if not any((self._sum.accepted, self._sum.settled, self._sum.retried)):
             return
         before = next(iter(self._readings.latest(meter.STAGE, meter.HOURS, 1)), Reading(0, 0))
         self._readings.keep(meter.STAGE, meter.HOURS, self._sum.on_top_of(before))
+        self._sum = Sums()
 
     def _due(self, names: Sequence[str]) -> Sequence[str]:
         """Whose turn it is."""
@@ -132,10 +137,7 @@ class MeterReader:
 
     def _look_again(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)
-        try:
-            self._note(name, self._see(topic).trouble if topic else 0)
-        except Unavailable:
-            return  # its turn comes again
+        self._note(name, self._see(topic).trouble if topic else 0)
 
     def _note(self, name: str, trouble: int) -> None:
         before = self._troubled.get(name, 0)
@@ -158,20 +160,17 @@ class MeterReader:
         self._known[name] = entry  # behind all others
         while len(self._known) > _MOST_TOPICS:
             del self._known[next(iter(self._known))]
-        try:
-            reading = self._read(topic)
-            is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
-            entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
-            if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
-                self._marks.rests(name)
-        except Unavailable:
-            return  # the next run reads it
-        self._sum.add(entry.reading or _begun(topic, reading), reading)
+        reading = self._read(topic)
+        is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
+        entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
         level = meter.level_of(entry.last_ms, reading.at_ms)
         if level:
             self._readings.keep(topic.uid, level, reading)
             entry.last_ms[level.name] = reading.at_ms
+        self._sum.add(entry.reading or _begun(topic, reading), reading)
         entry.reading = reading
+        if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
+            self._marks.rests(name)  # last: what was not kept is read again
 
     def _is_at_rest(self, topic: Topic, known: _Known, at_ms: int, *, is_same: bool) -> bool:
         """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""

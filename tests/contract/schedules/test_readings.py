@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from chalicelib.domain.meter import HOURS, LEVELS, MINUTES, STAGE, WINDOWS, GroupReading, Reading
 from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, START_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 MINUTE_MS = 60_000
 
@@ -219,3 +224,22 @@ def test_the_stages_own_meters_are_the_sum_of_all_topics(stage: Stage) -> None:
         first.deps.meter_reader.run_once(mine)
     accepted, settled = of_stage(stage)
     assert (accepted - before[0], settled - before[1]) == (12, 3), "each is counted once"
+
+
+def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
+    """A run goes on all the same: what else the sweep has to tell does not depend on charts."""
+    desk = Desk.at(stage)
+    is_away = [True]
+    readings: Any = Troubled(stage.adapters.readings, lambda name, *_: name == "keep" and is_away[0])
+    reader = Deps(replace(stage.another(), readings=readings)).meter_reader
+    before = sum(each.accepted for each in stage.adapters.readings.latest(STAGE, HOURS, 1))
+    note(desk)
+    desk.produce(*make.drafts(60))
+    for is_away[0] in (True, True, False):
+        assert is_noted(desk)
+        stage.clock.advance(MINUTE_MS)
+        assert reader.run_once({desk.topic.name}) == 1
+    kept = [each for level in LEVELS for each in stage.adapters.readings.latest(desk.topic.uid, level, 99)]
+    assert [each.accepted for each in kept] == [60]
+    (stage_sum,) = stage.adapters.readings.latest(STAGE, HOURS, 1)
+    assert stage_sum.accepted == before + 60
