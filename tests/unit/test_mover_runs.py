@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
+from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
@@ -14,6 +17,7 @@ from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom
 from tests.support.push import Inline
+from tests.support.troubled import Troubled
 
 HOME = make.shard()
 
@@ -37,7 +41,7 @@ class Shed:
     def __post_init__(self) -> None:
         chance = SeededRandom()
         nothing = lambda *_: None  # noqa: E731
-        ways = Ways(
+        self.ways = Ways(
             append=self.append,
             wake=nothing,
             check=nothing,
@@ -47,7 +51,11 @@ class Shed:
         )
         self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
         self.mover = Mover(
-            timers=self.timers, ways=ways, clock=self.clock, new_owner=lambda: chance.id(8), threads=Inline
+            timers=self.timers,
+            ways=self.ways,
+            clock=self.clock,
+            new_owner=lambda: chance.id(8),
+            threads=Inline,
         )
 
     def tell(self, where: str, error: BaseException) -> None:
@@ -157,3 +165,69 @@ def test_what_was_set_aside_is_looked_for_at_the_start_and_every_ten_minutes() -
     assert looks == [3, 2, 2, 1, 0], (
         "again at once while there was something, and where the clock was set back"
     )
+
+
+def test_what_others_were_woken_for_is_woken_once() -> None:
+    shed = Shed()
+    shed.timers.file([make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME)])
+    assert [shed.mover.tick(range(FRAGMENTS)).woken for _ in range(2)] == [1, 0]
+
+
+def test_a_run_that_was_refused_something_has_not_finished() -> None:
+    class Refusing(Shed):
+        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+            if self.clock.now_ms() < START_MS + 500:
+                raise unavailable()
+            return super().append(shard, keep_days, due)
+
+    shed = Refusing()
+    shed.timers.file([make.timer(START_MS - 1, shard=HOME)])
+    report = shed.mover.run_once()
+    assert (report.moved, report.refused, report.finished) == (1, 1, False)
+
+
+@pytest.mark.parametrize("refused", ["file", "drop"])
+def test_a_check_that_is_broken_off_is_made_again(refused: str) -> None:
+    """Between its present time and its next one, a transaction always has one of both."""
+    shed = Shed()
+    check = make.timer(START_MS - 1, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
+    shed.timers.file([check])
+    timers: Any = Troubled(shed.timers, lambda name, *_: name == refused)
+    Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline).tick(
+        range(FRAGMENTS)
+    )
+    assert timers.refused == 1
+    assert [timer.kind for timer in shed.timers.behind(check.fragment, "", 9)][:1] == [TimerKind.CHECK]
+
+
+def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
+    class Late(MemoryTimers):
+        """What was filed is not seen by every read yet."""
+
+        def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
+            return super().next_ms(fragment, consistent=True) if consistent else None
+
+    shed = Shed(timers=Late(MemoryTables()))
+    timer = make.timer(START_MS - 1)
+    shed.timers.file([timer])
+    assert shed.mover.run_once(fragments=[timer.fragment]).moved == 1
+
+
+def test_a_fragment_is_its_movers_for_three_renewals() -> None:
+    class Slow(Shed):
+        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+            self.clock.advance(14_000)
+            other = Mover(
+                timers=self.timers,
+                ways=self.ways,
+                clock=self.clock,
+                new_owner=lambda: "other",
+                threads=Inline,
+            )
+            other.run_once(lambda: False)
+            return super().append(shard, keep_days, due)
+
+    shed = Slow()
+    shed.timers.file([make.timer(START_MS - 1)])
+    assert shed.mover.run_once().moved == 1
+    assert shed.given == [], "nobody else had it"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from chalicelib.api.http import convert
 from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from chalicelib.domain.message import Draft
+from chalicelib.domain.request import Request
 from chalicelib.domain.topic import matches
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, START_MS
@@ -217,3 +219,39 @@ def _patterns(schema: object) -> Iterator[str]:
     if isinstance(schema, list):
         for value in schema:
             yield from _patterns(value)
+
+
+def test_a_request_tells_its_name_and_for_how_long_it_has_been_sent() -> None:
+    def request(**headers: str) -> Request | None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return parse.request(cast(Any, SimpleNamespace(headers=named)))
+
+    most = limits.MAX_RESEND_SECONDS
+    assert request() is None
+    assert request(headrace_request="r-1") == Request("r-1")
+    assert request(headrace_request="r-1", headrace_resend="0") == Request("r-1", 0)
+    assert request(headrace_request="r-1", headrace_resend=f"{most}") == Request("r-1", most * SECOND_MS)
+    for wrong in (str(most + 1), "-1", "1.0", "٣", "", "0000001"):
+        refused = refusal(partial(request, headrace_request="r-1", headrace_resend=wrong))
+        assert refused.issues[0].path == "headrace-resend", wrong
+    assert refusal(partial(request, headrace_resend="1")).issues[0].path == "headrace-resend"
+    assert refusal(partial(request, headrace_request="a b")).issues[0].path == "headrace-request"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_pages_of_what_the_caller_may_see_are_full_but_for_the_last(limit: int) -> None:
+    context = cast(Any, SimpleNamespace(query={"limit": str(limit)}))
+    names, marks = ["1 own", "2", "3 own", "4 own", "5", "6", "7 own"], [""]
+
+    def read(after: str | None, rows: int) -> list[str]:
+        return [name for name in names if name > (after or marks[-1])][:rows]
+
+    pages: list[list[str]] = []
+    mark: str | None = ""
+    while mark is not None:
+        items, mark = parse.visible(context, "topics", read, lambda name: name.endswith("own"), str)
+        pages.append(items)
+        marks.append(mark or "")
+    assert [name for page in pages for name in page] == ["1 own", "3 own", "4 own", "7 own"]
+    assert {len(page) for page in pages[:-1]} <= {limit}
+    assert len(pages) == -(-4 // limit), "none is empty"

@@ -42,13 +42,14 @@ def test_what_a_group_still_owes_is_a_dead_letter_before_its_row_goes(empty_stag
 def test_what_waits_in_a_serial_group_and_in_a_broadcast_is_buried_as_well(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     serial, everyone = desk.group("serial", mode="serial"), desk.group("everyone", mode="broadcast")
-    desk.consumer(everyone, "a")
+    consumer = desk.consumer(everyone, "a")
     desk.produce(make.draft("x", ordering_key="k"), make.draft("y", ordering_key="k"))
     desk.nack(serial, desk.receive(serial), Nack(delay_ms=3 * DAY_MS))
     empty_stage.clock.advance(DAY_MS + 1)
     assert desk.deps.expirer.run_once().buried == 4
     assert {x.reason for x in letters(desk, serial) + letters(desk, everyone)} == {"EXPIRED"}
-    assert [len(letters(desk, g)) for g in (serial, everyone)] == [2, 2]
+    assert [x.key.consumer_uid for x in letters(desk, serial)] == ["", ""]
+    assert [x.key.consumer_uid for x in letters(desk, everyone)] == [consumer.uid] * 2
 
 
 def test_what_is_under_way_is_left_to_its_holder(empty_stage: Stage) -> None:

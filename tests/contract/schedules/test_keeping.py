@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.scheduler.expirer import ExpireReport
-from chalicelib.scheduler.keeper import PROOF
+from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS
@@ -129,3 +129,22 @@ def test_without_an_archive_rows_go_unasked(empty_stage: Stage) -> None:
     assert desk.deps.expirer.run_once().kept == 0
     empty_stage.drop_expired()
     assert offsets(empty_stage, desk.topic.shard_key(0)) == []
+
+
+def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_told(
+    empty_stage: Stage,
+) -> None:
+    desk, deps, _ = archiving(empty_stage)
+    desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS + 1000)
+
+    def takes_a_minute() -> bool:
+        empty_stage.clock.advance(60_001)
+        return True
+
+    guard = RetentionGuard(empty_stage.adapters.log, empty_stage.adapters.blobs, empty_stage.clock)
+    assert guard.keep(desk.topic, {}, takes_a_minute) == (0, False)
+    asked = iter([True, False])  # before the topic, and before its rows
+    report = deps.expirer.run_once(lambda: next(asked, True))
+    assert (report.kept, report.stretch.finished) == (0, False)
+    assert deps.expirer.run_once().stretch.finished

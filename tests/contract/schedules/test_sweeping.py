@@ -466,3 +466,33 @@ def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enoug
         assert report["topics"] >= 1
     assert told >= 12
     assert swept >= 12
+
+
+def test_the_mark_of_a_topic_stays_until_there_was_time_for_all_of_it() -> None:
+    world = World(1)
+    world.produce("t0000")
+    for _ in range(4):
+        world.minute()
+    deps = world.process()
+    left = iter([True])  # for the topic, but not for its group
+    deps.sweeper.run_once(lambda: next(left, False))
+    assert world.is_forgotten("t0000")
+    world.minute()
+    world.sweep()
+    assert not world.is_forgotten("t0000")
+
+
+def test_a_topic_that_cannot_be_read_holds_back_no_marks_and_is_looked_at_all_the_same() -> None:
+    world = World(2)
+    world.ills["t0000"] = unavailable("damaged")
+    world.produce("t0000")
+    world.produce("t0001")
+    began_ms = world.stage.clock.now_ms()
+    for _ in range(10):
+        world.minute()
+        world.sweep()
+    assert world.stage.adapters.rounds.bookmark("sweep").passed_ms > began_ms
+    world.ills.clear()
+    world.minute()
+    world.sweep()
+    assert not world.is_forgotten("t0000")

@@ -86,3 +86,16 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
     report = deps.dispatcher.deliver(DispatchTask(desk.topic.name, "billing"), lambda: 12.0)
     assert len(desk.subscribers.calls) == calls
     assert set(report.outcomes) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.outcomes
+
+
+@pytest.mark.parametrize(("left", "calls"), [(40.0, 1), (39.9, 0)])
+def test_an_attempt_that_waited_for_a_thread_until_its_time_is_over_is_not_made(
+    left: float, calls: int
+) -> None:
+    desk = PushDesk.at(memory_stage(), lease_seconds=40)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    task = DispatchTask(desk.topic.name, "billing")
+    desk.deps.dispatcher.deliver(task, lambda: left if desk.cursor(group).leases else 600.0)
+    assert len(desk.subscribers.calls) == calls

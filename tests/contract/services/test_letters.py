@@ -12,9 +12,11 @@ from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Since, Wanted
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, START_MS
 from tests.support.desk import Desk
@@ -285,3 +287,30 @@ def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> Non
     stage.clock.advance(SECOND_MS)
     table.desk.ack(table.group, table.desk.receive(table.group))
     assert since() is Since.SUCCEEDED
+
+
+def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    lucky, unlucky = desk.consumer(group, "lucky"), desk.consumer(group, "unlucky")
+    (placed,) = desk.produce(make.draft("x"))
+    desk.nack(group, desk.receive(group, 1, unlucky), BURY)
+    redriver = desk.deps.redriver
+    (letter,) = redriver.find(desk.topic, group, placed.id)
+    redriver.discard(desk.topic, group, letter)
+    desk.ack(group, desk.receive(group, 1, lucky))
+    with pytest.raises(Conflict) as refusal:
+        redriver.try_now(desk.topic, group, placed.id)
+    assert refusal.value.code == "DEAD_LETTER_GONE"
+
+
+def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x", ordering_key="k"))
+    beside = Deps(stage.another())
+    beside.states.last(cursor_key(desk.topic, group, 0))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=60 * SECOND_MS))
+    beside.redriver.try_now(desk.topic, group, placed.id)
+    (got,) = beside.receiver.receive(desk.topic, group, None, 1, 0, 30)
+    assert got.message.id == placed.id

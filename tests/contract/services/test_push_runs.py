@@ -9,14 +9,22 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.timer import TimerKind
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.dispatcher import Dispatcher
+from chalicelib.services.push.settlements import Settlements
+from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.push import PushDesk
-from tests.support.stages import Stage
+from tests.support.clock import START_MS
+from tests.support.push import EXACT, PushDesk, fails
+from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 50])
@@ -169,3 +177,67 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
         dispatcher.deliver(job, lambda: 60.0)
     dispatcher.deliver(job, lambda: 60.0)
     assert len(desk.subscribers.calls) == 1
+
+
+def wakes(desk: PushDesk) -> list[int]:
+    """When the runs that have ended come again."""
+    timers = [t for n in range(FRAGMENTS) for t in desk.deps.adapters.timers.behind(n, "", 9)]
+    return [timer.due_ms for timer in timers if timer.kind is TimerKind.WAKE]
+
+
+def test_a_run_that_found_no_room_comes_back_when_there_is_some() -> None:
+    """Not at once for what has been due already: time does not make room."""
+    desk = PushDesk.at(memory_stage(), mode="serial")
+    group = desk.group(max_in_flight=1)
+    desk.produce(*(make.draft(ordering_key=key) for key in "ab"))
+    _, later = desk.receive(group, 2)
+    desk.nack(group, [later], Nack(delay_ms=5_000))
+    desk.subscriber(group, "one")
+    desk.inbox.asked.clear()
+    desk.stage.clock.advance(6_000)
+    desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
+    assert desk.subscribers.calls == []
+    assert wakes(desk) == [START_MS + 30_000]
+
+
+def test_a_mover_is_woken_for_a_run_that_comes_back_soon() -> None:
+    desk = PushDesk.at(memory_stage(), mode="serial", retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(1))
+    desk.produce(make.draft(ordering_key="a"))
+    desk.inbox.asked.clear()
+    desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
+    assert wakes(desk) == [START_MS + 10_000]
+    assert [function for function, _ in desk.inbox.asked] == ["mover"]
+
+
+def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscriber() -> None:
+    """Only what fails again and again is the message's own fault."""
+    desk = PushDesk.at(memory_stage(), mode="serial", retry=Retry(100, (1,), jitter=0.0))
+    group = desk.group(batch_size=50, payload="batch")
+    consumer = desk.subscriber(group, "one", does=fails(100))
+    for n in range(12):
+        desk.produce(make.draft(ordering_key=f"k{n}"))
+        desk.push()
+        desk.stage.clock.advance(1_000)
+    seen = desk.subscribers.numbers().values()
+    assert max(map(len, seen)) > 1, "most requests had both"
+    (now,) = desk.deps.adapters.control.consumers(desk.topic, group)
+    assert now.uid == consumer.uid
+    assert now.trips > 0
+
+
+def test_what_could_not_be_given_back_is_given_back_later() -> None:
+    desk = PushDesk.at(memory_stage())
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    held = desk.receive(group, 2)
+    is_away = [True]
+    cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: name == "write" and is_away[0])
+    settlements = Settlements(Deps(replace(desk.deps.adapters, cursors=cursors)).settler)
+    settlements.give_back(desk.topic, group, [delivery.receipt for delivery in held])
+    assert settlements.are_owed
+    is_away[0] = False
+    assert settlements.settle(desk.topic, group, settlements.take_owed()) == 0
+    assert not settlements.are_owed
+    assert desk.cursor(group).leases == {}

@@ -1,0 +1,167 @@
+"""How a shard is read where a read may be stale: nothing that is stored is skipped, and nothing that may still come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import Segment, Way
+from chalicelib.services.core.counters import NEWER_FORMAT, Counters
+from chalicelib.services.core.log_reader import Freshness, LogReader
+from chalicelib.store.memory import MemoryLog
+from chalicelib.store.memory.tables import MemoryTables
+from tests.support import factories as make
+from tests.support.clock import START_MS, ManualClock
+
+TOPIC = make.topic(created_ms=START_MS)
+SHARD = TOPIC.shard_key(0)
+HOLE_MS, LATE_MS = (round(age.total_seconds() * 1000) for age in (HOLE_AGE, LATE_WRITER))
+
+
+class StaleLog(MemoryLog):
+    """A read that is not consistent does not see these rows yet."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryTables())
+        self.unseen: set[int] = set()
+
+    def read(self, *place: object, consistent: bool = False) -> list[Segment]:
+        return self._seen(super().read(*place), consistent)  # type: ignore[arg-type]
+
+    def read_back(self, *place: object, consistent: bool = False) -> list[Segment]:
+        return self._seen(super().read_back(*place), consistent)  # type: ignore[arg-type]
+
+    def _seen(self, rows: list[Segment], consistent: bool) -> list[Segment]:
+        return [row for row in rows if consistent or row.first not in self.unseen]
+
+
+@dataclass
+class Scene:
+    """One shard, and a process that has read nothing of it yet."""
+
+    log: StaleLog = field(default_factory=StaleLog)
+    clock: ManualClock = field(default_factory=ManualClock)
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.reader = LogReader(self.log, self.clock, self.counters)
+
+    def put(self, first: int, messages: Sequence[Draft] | int = 1, **settings: Any) -> Segment:
+        segment = make.segment(first, messages, **settings)
+        self.log.put(SHARD, segment, make.packed(segment))
+        return segment
+
+    def offsets(self, first: int = 0, most: int = 100) -> list[int]:
+        """Where messages were found."""
+        slots = self.reader.unclaimed(SHARD, first, first, most)
+        return [slot.offset for slot in slots if slot.message]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_row_that_a_stale_read_missed_is_no_gap(scene: Scene) -> None:
+    scene.put(0)
+    scene.put(1)
+    scene.put(2)
+    scene.log.unseen = {1}
+    assert scene.offsets() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("hints", [(2,), (2, 1)])
+def test_a_read_that_ends_before_a_row_that_was_named_is_repeated(
+    scene: Scene, hints: tuple[int, ...]
+) -> None:
+    """Wake-ups may come in another order than the rows."""
+    scene.put(0)
+    scene.put(1)
+    scene.put(2)
+    scene.log.unseen = {2}
+    for last in hints:
+        scene.reader.expect_rows({str(SHARD): last})
+    assert scene.offsets() == [0, 1, 2]
+
+
+def test_only_a_consistent_read_shows_that_a_message_is_gone(scene: Scene) -> None:
+    scene.put(0, 3)
+    scene.log.unseen = {0}
+    slots = scene.reader.fetch(SHARD, [1, 3])
+    assert [(at, slot.message is not None) for at, slot in slots.items()] == [(1, True), (3, False)]
+
+
+def test_an_edit_that_is_noted_is_read_consistently(scene: Scene) -> None:
+    segment = scene.put(0)
+    assert scene.offsets() == [0]
+    edited = replace(segment, drafts=(make.draft("new"),))
+    assert scene.log.amend(SHARD, segment, make.packed(edited), 0, {})
+    trust = Freshness(0, ((0, 1),), scene.reader.trust(make.group(TOPIC)).now)
+    (slot,) = scene.reader.unclaimed(SHARD, 0, 0, 1, trust)
+    assert slot.message
+    assert slot.message.draft.body == b'"new"'
+
+
+@pytest.mark.parametrize(("age_ms", "end"), [(HOLE_MS - 1, 1), (HOLE_MS, 5)])
+def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: int) -> None:
+    scene.put(0, way=Way.RESERVED)
+    scene.put(4, way=Way.RESERVED)
+    scene.clock.advance(age_ms)
+    slots = scene.reader.unclaimed(SHARD, 0, 0, 100)
+    assert slots[-1].end == end
+    late = make.segment(1, 3)
+    taken = type(scene.log.put(SHARD, late, make.packed(late))).__name__
+    assert taken == ("Stored" if end == 1 else "OffsetTaken")
+    assert scene.reader.closes_ms(SHARD) == (START_MS + HOLE_MS if end == 1 else None)
+
+
+@pytest.mark.parametrize(("age_ms", "first"), [(LATE_MS - 1, 5000 - MAX_HOLE), (LATE_MS, 5000)])
+def test_a_late_writer_may_follow_rows_that_expired(scene: Scene, age_ms: int, first: int) -> None:
+    """What lies further back than any hole has expired; the rest is closed row by row, so that no message that is
+    stored there meanwhile is passed over."""
+    scene.put(5000, way=Way.RESERVED)
+    scene.clock.advance(age_ms)
+    (gone, *_) = scene.reader.unclaimed(SHARD, 0, 0, 1)
+    assert (gone.message, gone.end) == (None, first)
+
+
+def test_no_tombstones_stand_for_rows_that_expired_behind_one_that_did_not(scene: Scene) -> None:
+    scene.put(0, way=Way.RESERVED)
+    scene.put(2 + MAX_HOLE, way=Way.RESERVED)
+    scene.clock.advance(LATE_MS)
+    assert scene.offsets() == [0, 2 + MAX_HOLE]
+    assert len(scene.log.read(SHARD, 0, 10)) == 2
+
+
+def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:
+    half = make.draft("x" * (MAX_ANSWER_BYTES // 2))
+    for first in range(4):
+        scene.put(first, [half])
+    assert scene.offsets() == [0, 1]
+
+
+def test_a_row_of_a_later_release_ends_a_read_and_is_counted(scene: Scene) -> None:
+    scene.put(0)
+    newer = replace(make.segment(1), newer=True)
+    scene.log._store(SHARD, newer)
+    scene.put(2)
+    assert scene.offsets() == [0]
+    assert scene.counters.take() == {NEWER_FORMAT: 1}
+
+
+def test_a_group_made_after_an_edit_gets_what_was_edited(scene: Scene) -> None:
+    """No note of the edit stands in the group's cursor: it is older than that."""
+    segment = scene.put(0)
+    assert scene.offsets() == [0]
+    edited = replace(segment, drafts=(make.draft("new"),))
+    assert scene.log.amend(SHARD, segment, make.packed(edited), 0, {})
+    scene.clock.advance(1000)
+    group = replace(make.group(TOPIC), created_ms=scene.clock.now_ms())
+    (slot,) = scene.reader.unclaimed(SHARD, 0, 0, 1, scene.reader.trust(group))
+    assert slot.message
+    assert slot.message.draft.body == b'"new"'
