@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import app
-from chalicelib.domain.errors import NotFound, Refused, Unauthorized, unavailable
+from chalicelib.domain.errors import ChangedMeanwhile, NotFound, Refused, Unauthorized, unavailable
 from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
 from chalicelib.domain.topic import Caller, Token
 from chalicelib.services.core.catalog import Catalog
@@ -322,3 +322,60 @@ def test_a_limited_caller_skips_no_topic_it_may_use(
     assert start is not None or not later
     assert start is None or start >= name
     assert all(topic > (start or "") for topic in later)
+
+
+ADMIN = Caller("maker", frozenset({"admin", "produce", "consume"}))
+
+
+def test_a_former_text_of_a_token_is_good_until_its_overlap_ends_or_a_shorter_one() -> None:
+    stage = Stage()
+    token, first = stage.mine.create("ci", ("produce",))
+    _, second = stage.mine.rotate(token.id, 60, ADMIN)
+    fingerprint = stage.mine.fingerprint_of(first)
+    stage.clock.advance(30_000)
+    _, third = stage.mine.rotate(token.id, 10, ADMIN)
+    stage.clock.advance(9_999)
+    assert [stage.other.authenticate(text).token_id for text in (first, second, third)] == [token.id] * 3
+    assert stage.mine.holder(token.id, fingerprint).id == token.id
+    stage.clock.advance(1)
+    for text in (first, second):
+        with pytest.raises(Unauthorized):
+            stage.mine.authenticate(text)
+    with pytest.raises(Unauthorized, match="rotated"):
+        stage.mine.holder(token.id, fingerprint)
+    assert stage.mine.authenticate(third).token_id == token.id
+
+
+def test_a_session_ends_with_its_token() -> None:
+    stage = Stage()
+    token, _ = stage.mine.create("ci", ("produce",), expires_in_days=1)
+    stage.clock.advance(DAY_MS - 1)
+    assert stage.mine.holder(token.id).id == token.id
+    stage.clock.advance(1)
+    with pytest.raises(Unauthorized):
+        stage.mine.holder(token.id)
+    with pytest.raises(Unauthorized):
+        stage.mine.holder("never-there")
+
+
+def test_who_rotates_a_token_that_others_rotate_meanwhile_is_told() -> None:
+    stage = Stage()
+    token, _ = stage.mine.create("ci", ("produce",))
+    seen = stage.control.token(token.id)
+    _, text = stage.other.rotate(token.id, 0, ADMIN)
+    stage.control.token = lambda token_id: seen  # type: ignore[method-assign]
+    with pytest.raises(ChangedMeanwhile):
+        stage.mine.rotate(token.id, 0, ADMIN)
+    vars(stage.control).pop("token")
+    assert stage.other.authenticate(text).token_id == token.id, "and theirs is good"
+
+
+def test_a_given_admin_token_is_valid_at_once_where_another_of_its_id_was_known() -> None:
+    stage = Stage()
+    former, text = ("hr_root_" + letter * 20 for letter in "ab")
+    stage.mine.ensure_admin(former)
+    stage.mine.authenticate(former)
+    stage.mine.ensure_admin(text)
+    assert stage.mine.authenticate(text).token_id == "root"
+    with pytest.raises(Unauthorized):
+        stage.mine.authenticate(former)

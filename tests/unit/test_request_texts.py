@@ -110,6 +110,8 @@ def test_of_a_messages_own_retries_only_what_it_says_is_its_own() -> None:
     assert own(ladder=[1, 2]) == (None, (1, 2), None)
     assert own(ladder="fixed-30") == (4, (30, 30, 30), None), "DMQ's ladder ends after three retries"
     assert own(ladder="fixed-30", max_attempts=2) == (2, (30, 30, 30), None)
+    assert own(base_seconds=7)[1] is not None
+    assert own(cap_seconds=9)[1] is not None
     for name, value in {"base_seconds": 7, "factor": 3, "cap_seconds": 9}.items():
         assert own(ladder="exponential", **{name: value})[1] != own(ladder="exponential")[1], name
 

@@ -1,0 +1,178 @@
+"""What stands before the handlers: the authorizer's answer, Chalice's own refusals, the ends of links and tokens."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from chalice.app import AuthRequest
+
+from chalicelib.adapters import memory_adapters
+from chalicelib.api import gateway
+from chalicelib.api.access import Unauthenticated, authorize
+from chalicelib.api.http import Context
+from chalicelib.api.routes.sign_in_links import create_sign_in_link
+from chalicelib.console import session
+from chalicelib.domain.errors import Forbidden, Unauthorized
+from chalicelib.domain.secret import Secret
+from chalicelib.domain.topic import Caller, Consumer, ConsumerKind
+from chalicelib.services.manage.sign_in_links import LAST_SECONDS
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, START_MS, ManualClock, SeededRandom
+
+ARN = "arn:aws:execute-api:eu-west-1:123456789012:abcdef/api/GET/v1/topics"
+
+
+@pytest.fixture
+def deps() -> Deps:
+    return Deps(memory_adapters(ManualClock(), SeededRandom()))
+
+
+def asked(deps: Deps, authorization: str) -> Any:
+    request = AuthRequest("TOKEN", authorization, ARN)
+    return authorize(request, deps).to_dict(request)
+
+
+def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
+    token, text = deps.tokens.create(
+        "ci", ("produce", "consume"), ("a*", "b"), 2, groups=("mail.*", "x"), rate_limit=7
+    )
+    for authorization in (f"Bearer {text}", f" bearer  {text} "):
+        answer = asked(deps, authorization)
+        assert answer["principalId"] == token.id
+        assert answer["context"] == {
+            "scopes": "consume produce",
+            "topics": "a* b",
+            "groups": "mail.* x",
+            "name": "ci",
+            "rate_limit": "7",
+            "expires_ms": str(START_MS + 2 * DAY_MS),
+        }
+    _, text = deps.tokens.create("all", ("admin",))
+    context = asked(deps, f"Bearer {text}")["context"]
+    assert (context["rate_limit"], context["expires_ms"], context["topics"]) == ("", "", "*")
+
+
+def test_only_a_bearer_is_let_in_and_a_refusal_is_counted(deps: Deps) -> None:
+    token, text = deps.tokens.create("ci", ("produce",))
+    deps.tokens.revoke(token.id)
+    _, good = deps.tokens.create("ci", ("produce",))
+    for authorization in (f"Bearer {text}", f"Basic {good}", good, "Bearer", ""):
+        with pytest.raises(Unauthenticated):
+            asked(deps, authorization)
+    entries = list(deps.adapters.audit.entries(0, START_MS + DAY_MS, None))
+    assert [entry.object for entry in entries if token.id in entry.object]
+
+
+@pytest.mark.parametrize(
+    ("status", "shown", "code"), [(405, 405, "METHOD_NOT_ALLOWED"), (500, 503, "UNAVAILABLE")]
+)
+def test_a_refusal_of_chalices_own_is_a_problem(status: int, shown: int, code: str) -> None:
+    answer = {"statusCode": status, "headers": {"Allow": "GET"}, "body": "x", "isBase64Encoded": True}
+    answer = gateway._as_problem(answer, "r-1")
+    problem = json.loads(answer["body"])
+    assert (answer["statusCode"], problem["status"], problem["code"]) == (shown, shown, code)
+    assert problem["retryable"] == (shown == 503)
+    assert (answer["headers"]["Allow"], answer["headers"]["X-Request-Id"]) == ("GET", "r-1")
+    assert not answer["isBase64Encoded"]
+
+
+def test_a_link_signs_in_to_its_last_moment_and_once(deps: Deps) -> None:
+    clock: Any = deps.adapters.clock
+    links = [deps.sign_in_links.ticket("t1")[0] for _ in range(2)]
+    clock.advance(LAST_SECONDS * 1000 - 1)
+    assert deps.sign_in_links.redeem(links[0]) == "t1"
+    clock.advance(1)
+    for link in (links[0], links[1], "ä", ""):
+        with pytest.raises(Unauthorized):
+            deps.sign_in_links.redeem(link)
+
+
+def test_each_token_of_a_page_tells_its_own_last_use(deps: Deps) -> None:
+    clock: Any = deps.adapters.clock
+    uses = {}
+    for n in range(3):
+        token, text = deps.tokens.create(f"t{n}", ("produce",))
+        clock.advance(1_000)
+        deps.tokens.authenticate(text)
+        uses[token.id] = clock.now_ms()
+    unused, _ = deps.tokens.create("new", ("produce",))
+    assert {token.id: used_ms for token, used_ms in deps.tokens.listed(None, 9)} == uses | {unused.id: None}
+
+
+def test_an_overlap_of_secrets_is_over_when_the_former_has_ended() -> None:
+    group = make.group(make.topic())
+    former, present = Secret("aa", until_ms=START_MS), Secret("bb")
+    consumer: Consumer = replace(make.consumer(group), kind=ConsumerKind.URL, secrets=(present, former))
+    assert [consumer.overlap_until_ms(START_MS + ms) for ms in (-1, 0, 1)] == [START_MS, None, None]
+
+
+def signed_in(deps: Deps, text: str) -> session.Session:
+    cookie = session.begin(deps, text, secure=False).partition(";")[0]
+    return session.of(deps, {"cookie": cookie}, secure=False)
+
+
+def test_a_session_lasts_for_its_hours_to_the_second(deps: Deps) -> None:
+    clock: Any = deps.adapters.clock
+    token, text = deps.tokens.create("ci", ("admin",))
+    headers = {"cookie": session.begin(deps, text, secure=False).partition(";")[0]}
+    clock.advance(session.LASTS_SECONDS * 1000 - 1)
+    assert session.of(deps, headers, secure=False).token.id == token.id
+    with pytest.raises(Unauthorized):
+        session.of(deps, headers, secure=True)
+    clock.advance(1)
+    with pytest.raises(Unauthorized):
+        session.of(deps, headers, secure=False)
+
+
+def test_a_form_belongs_to_one_session(deps: Deps) -> None:
+    _, text = deps.tokens.create("ci", ("admin",))
+    one, other = (signed_in(deps, text) for _ in range(2))
+    session.check_csrf(one, one.csrf)
+    for foreign in (other.csrf, "", "ä"):
+        with pytest.raises(Forbidden):
+            session.check_csrf(one, foreign)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_ours"),
+    [
+        ({}, True),
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "http://h:8000", "host": "h:8000"}, True),
+        ({"origin": "http://h:8001", "host": "h:8000"}, False),
+        ({"origin": "http://evil", "host": "h"}, False),
+        ({"origin": "null", "host": "h"}, False),
+        ({"sec-fetch-site": "same-site"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "http://h", "host": "h"}, False),
+    ],
+)
+def test_a_form_comes_from_our_own_pages(headers: dict[str, str], is_ours: bool) -> None:
+    if is_ours:
+        session.check_origin(headers)
+        return
+    with pytest.raises(Forbidden):
+        session.check_origin(headers)
+
+
+def test_a_sign_in_that_is_refused_is_counted(deps: Deps) -> None:
+    token, text = deps.tokens.create("ci", ("produce",))
+    deps.tokens.revoke(token.id)
+    with pytest.raises(Unauthorized):
+        session.begin(deps, text, secure=True)
+    (entry,) = deps.adapters.audit.entries(0, START_MS + DAY_MS, None)
+    assert (entry.path, entry.result, token.id in entry.object) == ("/console/sign-in", "UNAUTHORIZED", True)
+
+
+@pytest.mark.parametrize(("stage", "scheme"), [("", "http"), ("headrace-dev", "https")])
+def test_a_link_leads_to_the_stage_that_made_it(deps: Deps, stage: str, scheme: str) -> None:
+    token, _ = deps.tokens.create("ci", ("produce",))
+    here = Deps(replace(deps.adapters, stage=stage))
+    caller = Caller.with_token(token)
+    context = Context(here, caller, "r-1", {"Host": "h.example"}, {}, {}, b"", prefix="/api")
+    link = create_sign_in_link(context).body
+    assert link["url"].startswith(f"{scheme}://h.example/api/console/sign-in?ticket=")
+    assert here.sign_in_links.redeem(link["url"].partition("=")[2]) == token.id
