@@ -71,7 +71,12 @@ def test_only_a_bearer_is_let_in_and_a_refusal_is_counted(deps: Deps) -> None:
     ("status", "shown", "code"), [(405, 405, "METHOD_NOT_ALLOWED"), (500, 503, "UNAVAILABLE")]
 )
 def test_a_refusal_of_chalices_own_is_a_problem(status: int, shown: int, code: str) -> None:
-    answer = {"statusCode": status, "headers": {"Allow": "GET"}, "body": "x", "isBase64Encoded": True}
+    answer: dict[str, Any] = {
+        "statusCode": status,
+        "headers": {"Allow": "GET"},
+        "body": "x",
+        "isBase64Encoded": True,
+    }
     answer = gateway._as_problem(answer, "r-1")
     problem = json.loads(answer["body"])
     assert (answer["statusCode"], problem["status"], problem["code"]) == (shown, shown, code)

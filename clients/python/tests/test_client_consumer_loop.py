@@ -1,0 +1,363 @@
+"""One consumer against a service in a few lines: each rule of its loop by itself, without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from headrace import Bury, Message, Retry, errors
+from headrace.consume import holdings as holdings_module
+from headrace.consume.consumer import Consumer
+from headrace.consume.holdings import Holdings
+from headrace.consume.outcomes import ACK, Verdict, verdict_of
+from headrace.consume.settings import ConsumerSettings
+from headrace.consume.settling import Settler
+
+
+def message(name: str, attempt: int = 1) -> Message:
+    fields = {
+        "id": name,
+        "body": 1,
+        "receipt": f"r-{name}",
+        "attempt": attempt,
+        "accepted_at": "2026-11-22T00:00:00Z",
+    }
+    return msgspec.json.decode(msgspec.json.encode(fields), type=Message)
+
+
+class Service:
+    """Answers each `receive` with the next of these, and stops the consumer then. An error is raised."""
+
+    def __init__(self, *answers: Sequence[Message] | errors.HeadraceError, **group: Any) -> None:
+        self.answers = list(answers)
+        self.group: Any = SimpleNamespace(**{"mode": "queue", "lease_seconds": None} | group)
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.settled: list[tuple[Any, ...]] = []
+        self.consumer: Consumer | None = None
+        self.missing = False
+
+    def run(self, handler: Callable[..., Any], **settings: Any) -> Service:
+        options: dict[str, Any] = {"rest": 0, "ack_linger": 0, "name": None, **settings}
+        self.consumer = Consumer(ConsumerSettings("orders", "mailer", **options), handler)
+        self.consumer.run(cast(Any, self))
+        return self
+
+    def asked(self, name: str) -> list[dict[str, Any]]:
+        return [options for call, options in self.calls if call == name]
+
+    def get_group(self, topic: str, group: str) -> Any:
+        if self.missing:
+            raise errors.GroupNotFound("GROUP_NOT_FOUND", "There is none.")
+        return self.group
+
+    def put_group(self, topic: str, group: str, **options: Any) -> Any:
+        self.calls.append(("put_group", options))
+        return self.group
+
+    def get_topic(self, topic: str) -> Any:
+        return SimpleNamespace(lease_seconds=30)
+
+    def put_consumer(self, topic: str, group: str, name: str) -> Any:
+        self.calls.append(("put_consumer", {"name": name}))
+        return SimpleNamespace(name=name)
+
+    def delete_consumer(self, topic: str, group: str, name: str) -> None:
+        self.calls.append(("delete_consumer", {"name": name}))
+
+    def receive(self, topic: str, group: str, **options: Any) -> Sequence[Message]:
+        self.calls.append(("receive", options))
+        assert self.consumer is not None
+        answer = self.answers.pop(0) if self.answers else ()
+        if not self.answers:
+            self.consumer.stop()
+        if isinstance(answer, errors.HeadraceError):
+            raise answer
+        return answer
+
+    def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
+        self.settled.append(("ack", *(each.id for each in messages)))
+        return [SimpleNamespace(ok=True, error=None) for _ in messages]
+
+    def nack(self, topic: str, group: str, *messages: Message, **how: Any) -> list[Any]:
+        self.settled.append(("nack", *(each.id for each in messages), how))
+        return [SimpleNamespace(ok=True, error=None) for _ in messages]
+
+
+def ignored(_: Message) -> None:
+    pass
+
+
+def nack(
+    *names: str, delay: int | None = None, dead: bool = False, reason: str | None = None
+) -> tuple[Any, ...]:
+    return ("nack", *names, {"delay": delay, "dead_letter": dead, "reason": reason})
+
+
+def test_what_comes_after_a_stop_is_given_back_untried_at_once() -> None:
+    handled: list[str] = []
+    service = Service([message("a"), message("b")]).run(lambda m: handled.append(m.id))
+    assert handled == []
+    how = {"delay": 0, "dead_letter": False, "reason": "the consumer was stopped"}
+    assert [call[-1] for call in service.settled] == [how] * len(service.settled)
+    assert [name for call in service.settled for name in call[1:-1]] == ["a", "b"]
+
+
+def test_it_asks_for_as_many_as_have_a_place_for_its_own_name_and_lease() -> None:
+    service = Service((), ()).run(ignored, concurrency=3, prefetch=4, wait=7, lease=5, name="me")
+    assert service.asked("receive") == [{"max": 7, "wait": 7.0, "consumer": "me", "lease": 5}] * 2
+    large = Service((), ()).run(ignored, concurrency=800)
+    assert [options["max"] for options in large.asked("receive")] == [1000, 1000]
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "leaves"),
+    [("queue", None, True), ("queue", "me", True), ("broadcast", None, True), ("broadcast", "me", False)],
+)
+def test_it_leaves_its_group_but_for_a_named_place_in_a_broadcast(
+    mode: str, name: str | None, leaves: bool
+) -> None:
+    service = Service((), mode=mode).run(ignored, name=name)
+    ((registered,), gone) = (service.asked("put_consumer"), service.asked("delete_consumer"))
+    assert gone == ([registered] if leaves else [])
+    assert name in (None, registered["name"])
+
+
+def test_who_does_not_register_has_no_name() -> None:
+    service = Service(()).run(ignored, register=False)
+    assert [call for call, _ in service.calls] == ["receive"]
+    assert service.asked("receive")[0]["consumer"] is None
+
+
+def test_a_missing_group_is_made_as_it_is_wanted() -> None:
+    service = Service((), mode="serial")
+    service.missing = True
+    service.run(ignored, mode="serial", tags=["paid", "due"], begin="latest")
+    assert service.asked("put_group") == [{"begin": "latest", "mode": "serial", "filter": "paid || due"}]
+
+
+def test_who_may_not_make_a_group_is_told_that_it_is_missing() -> None:
+    class Closed(Service):
+        def put_group(self, topic: str, group: str, **options: Any) -> Any:
+            raise errors.Forbidden("SCOPE_MISSING", "admin")
+
+    service = Closed(())
+    service.missing = True
+    with pytest.raises(errors.GroupNotFound):
+        service.run(ignored)
+
+
+def test_a_group_of_another_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="a mode is for life"):
+        Service(()).run(ignored, mode="serial")
+
+
+def test_a_consumer_that_was_removed_comes_back() -> None:
+    gone = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
+    service = Service(gone, ()).run(ignored, name="me")
+    assert service.asked("put_consumer") == [{"name": "me"}] * 2
+    assert len(service.asked("receive")) == 2
+
+
+def test_what_waiting_does_not_mend_ends_it() -> None:
+    service = Service(errors.Forbidden("SCOPE_MISSING", "consume"), ())
+    with pytest.raises(errors.Forbidden):
+        service.run(ignored, name="me")
+    assert service.asked("delete_consumer") == [{"name": "me"}], "it leaves all the same"
+
+
+class Later(Service):
+    """Stops the consumer when so many messages were handled."""
+
+    def __init__(self, *messages: Message, enough: int | None = None, **group: Any) -> None:
+        super().__init__([*messages], [], **group)
+        self.left = len(messages) if enough is None else enough
+
+    def receive(self, topic: str, group: str, **options: Any) -> Sequence[Message]:
+        self.calls.append(("receive", options))
+        return cast(Any, self.answers.pop(0) if len(self.answers) > 1 else ())
+
+    def handled(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            assert self.consumer is not None
+            self.consumer.stop()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("raised", "tries", "settled"),
+    [
+        (None, 1, ("ack", "a")),
+        (KeyError("k"), 3, nack("a", reason="KeyError: 'k'")),
+        (Bury("no"), 1, nack("a", dead=True, reason="no")),
+        (Retry(9, "later"), 1, nack("a", delay=9, reason="later")),
+        (Retry(0), 1, nack("a", delay=0)),
+        (Retry(), 1, nack("a")),
+    ],
+)
+def test_a_failed_handler_is_tried_again_at_once_unless_it_said_what_to_do(
+    raised: Exception | None, tries: int, settled: tuple[Any, ...], is_async: bool
+) -> None:
+    service = Later(message("a"), enough=tries)
+    times: list[str] = []
+
+    def handle(each: Message) -> None:
+        times.append(each.id)
+        service.handled()
+        if raised:
+            raise raised
+
+    async def handle_later(each: Message) -> None:
+        await asyncio.sleep(0)
+        handle(each)
+
+    service.run(handle_later if is_async else handle, local_retries=2)
+    assert (len(times), service.settled) == (tries, [settled])
+
+
+def test_a_handler_that_succeeds_at_its_second_try_is_acked() -> None:
+    service = Later(message("a"), enough=2)
+
+    def handle(each: Message) -> None:
+        service.handled()
+        if service.left:
+            raise KeyError
+
+    assert service.run(handle, local_retries=5).settled == [("ack", "a")]
+
+
+def test_without_acks_of_its_own_it_only_gives_back_what_failed() -> None:
+    service = Later(message("good"), message("bad"))
+
+    def handle(each: Message) -> None:
+        service.handled()
+        if each.id == "bad":
+            raise Bury("bad")
+
+    assert service.run(handle, auto_ack=False).settled == [nack("bad", dead=True, reason="bad")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_message_whose_lease_ended_before_its_turn_is_not_handled(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """It is somebody else's by then, and not settled."""
+    now = [0.0]
+    monkeypatch.setattr(holdings_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    both_are_here = threading.Event()
+
+    def batch() -> Iterator[Message]:
+        yield from (message("a"), message("b"))
+        both_are_here.set()
+
+    service = Service(cast(Any, batch()), ())
+    times: list[str] = []
+
+    def handle(each: Message) -> None:
+        assert both_are_here.wait(10)
+        times.append(each.id)
+        now[0] += 31
+
+    async def handle_later(each: Message) -> None:
+        handle(each)
+
+    service.run(handle_later if is_async else handle)
+    assert (times, service.settled) == (["a"], [("ack", "a")])
+
+
+class Moment:
+    """A clock of one's own for what is held."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(holdings_module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_lease_is_renewed_when_it_is_half_over_and_counts_from_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moment, held = Moment(monkeypatch), Holdings(10, None)
+    held.take(one := message("a"))
+    ages: list[bool] = []
+    for at in (5.0, 5.1, 10.0, 10.2):
+        moment.now = at
+        ages.append(held.ageing() == [one])
+        if at == 5.1:
+            moment.now = 5.3
+            held.renew(one, since=5.1)
+    assert ages == [False, True, False, True]
+    moment.now = 15.1
+    assert held.begin(one)
+    moment.now = 15.2
+    assert not held.begin(one), "it may be somebody else's"
+
+
+def test_a_handler_that_runs_for_too_long_keeps_its_message_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment, held = Moment(monkeypatch), Holdings(10, 20)
+    waiting, running = message("a"), message("b")
+    held.take(waiting)
+    held.take(running)
+    moment.now = 8
+    assert held.begin(running)
+    for at, kept in ((28, ["a", "b"]), (28.1, ["a"])):
+        moment.now = at
+        assert [each.id for each in held.ageing()] == kept
+
+
+def test_there_is_room_for_what_is_through() -> None:
+    held = Holdings(10, None)
+    one, two = message("a"), message("b")
+    held.take(one)
+    assert held.wait_for_room(3, 0) == 2
+    held.take(two)
+    assert held.wait_for_room(2, 0) == 0
+    assert held.wait_for_room(1, 0) == 0
+    held.drop(one)
+    assert held.wait_for_room(2, 0) == 0, "settled, but its handler is at work"
+    held.done(one)
+    assert held.wait_for_room(2, 0) == 1
+    assert not held.begin(one)
+
+
+def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:
+    service, settled = Service(), list[str]()
+    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled.append(each.id))
+    again = Verdict(ack=False, delay_seconds=3)
+    for name, verdict in (("a", ACK), ("b", again), ("c", ACK), ("d", again)):
+        settler.settle(message(name), verdict)
+    settler._queue.put(None)
+    settler._work()
+    assert sorted(service.settled, key=str) == [("ack", "a", "c"), nack("b", "d", delay=3)]
+    assert sorted(settled) == ["a", "b", "c", "d"]
+
+
+def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> None:
+    class Away(Service):
+        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
+            super().ack(topic, group, *messages)
+            raise errors.Unavailable("UNAVAILABLE", "no answer")
+
+    service, settled = Away(), list[str]()
+    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled.append(each.id))
+    for n in range(501):
+        settler.settle(message(f"{n}"), ACK)
+    settler._queue.put(None)
+    settler._work()
+    assert [len(call) - 1 for call in service.settled] == [500, 1]
+    assert len(settled) == 501, "nobody renews their leases"
+
+
+@pytest.mark.parametrize("error", [Bury("x" * 600), Retry(reason="x" * 600), ValueError("x" * 600)])
+def test_a_reason_has_a_length_that_the_service_takes(error: Exception) -> None:
+    reason = verdict_of(error).reason
+    assert reason
+    assert len(reason) == 512
