@@ -55,7 +55,7 @@ class Receiver:
         self._blobs = blobs
         self._clock = clock
         self._random = random
-        self._giving: TtlCache[str, int] = TtlCache(clock, _GIVING_MS)
+        self._last_sources: TtlCache[str, int] = TtlCache(clock, _GIVING_MS)
         self._empty_lanes = empty_lanes
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
@@ -68,7 +68,7 @@ class Receiver:
         wait_seconds: float,
         lease_seconds: int,
     ) -> list[ClaimedMessage]:
-        """Up to `most` deliveries, waiting up to `wait_seconds` for the first. Raises NotFound where the group is
+        """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the group is
         deleted meanwhile."""
         policy = POLICIES[group.mode]
         if policy.per_consumer and consumer is None:
@@ -129,16 +129,16 @@ class Receiver:
         """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
         lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
         other."""
-        if claimant.group.paused or not (shards or self._far(claimant, shards)):
+        if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return []
         queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
         deliveries: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         size = 0
         while queue and len(deliveries) < most and size < MAX_ANSWER_BYTES:
-            shard, share, losses, passed_by = queue.popleft()
+            shard, share, losses, was_busy = queue.popleft()
             lock = self._locks.of(claimant.key(shard), threading.Lock)
-            if not lock.acquire(blocking=passed_by):
+            if not lock.acquire(blocking=was_busy):
                 queue.append((shard, share, losses, True))
                 continue
             try:
@@ -156,9 +156,9 @@ class Receiver:
                 lock.release()
             if messages is None:
                 if losses < _LOST_RACES:
-                    queue.append((shard, share, losses + 1, passed_by))
+                    queue.append((shard, share, losses + 1, was_busy))
                 continue
-            self._note(claimant, shard, success=bool(messages))
+            self._note_source(claimant, shard, success=bool(messages))
             deliveries += messages
             size += sum(d.message.draft.weight for d in messages)
         if faults and not deliveries:
@@ -170,36 +170,36 @@ class Receiver:
     ) -> list[tuple[int | None, int]]:
         """The shards and the lane in the order to try them, and how many messages to take from each at most."""
         start = self._start(claimant, shards)
-        near = (*shards[start:], *shards[:start])
-        sources: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
+        own = (*shards[start:], *shards[:start])
+        sources: list[tuple[int | None, int]] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
         if self._empty_lanes.get(claimant.key(None)):
             return sources
         first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
         share: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*share, *sources, (None, most)]
 
-    def _far(self, claimant: Claimant, near: Sequence[int]) -> Sequence[int]:
+    def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
         shards are empty tries these."""
         policy, shards = claimant.policy(0), claimant.topic.shards
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
-        first = near[0] if near else 0
+        first = own[0] if own else 0
         round_from = (n % shards for n in range(first, first + shards))
-        return [shard for shard in round_from if shard not in near]
+        return [shard for shard in round_from if shard not in own]
 
-    def _note(self, claimant: Claimant, shard: int | None, *, success: bool) -> None:
+    def _note_source(self, claimant: Claimant, shard: int | None, *, success: bool) -> None:
         if shard is None and not success:
             self._empty_lanes.put(claimant.key(None), True)
         elif shard is not None and success:
-            self._giving.put(claimant.group.uid + claimant.owner, shard)
+            self._last_sources.put(claimant.group.uid + claimant.owner, shard)
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
         """Mostly the shard that had messages last time (the others may be empty, and a look costs a read); sometimes a
         random one, so that a busy shard does not hide the others."""
         if not shards:
             return 0
-        giving = self._giving.get(claimant.group.uid + claimant.owner)
-        if giving in shards and self._random.below(_STAY):
-            return shards.index(giving)
+        last_source = self._last_sources.get(claimant.group.uid + claimant.owner)
+        if last_source in shards and self._random.below(_STAY):
+            return shards.index(last_source)
         return self._random.below(len(shards))
