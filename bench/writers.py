@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment, Way
+from chalicelib.domain.segment import Allocation, Segment
 from chalicelib.domain.topic import Topic
 from chalicelib.services.produce.appender import Placed
 
@@ -98,7 +98,7 @@ def _proved(made: Stage, shards: int, batches: list[_Written]) -> float:
         bodies = {row.first + i: draft.body for row in rows for i, draft in enumerate(row.drafts)}
         if bodies != told_of:
             raise RuntimeError(f"shard {shard}: the log does not hold what the writers were told")
-        reserved += sum(len(row.drafts) for row in rows if row.way is Way.RESERVED)
+        reserved += sum(len(row.drafts) for row in rows if row.allocation is Allocation.RESERVED)
     return reserved / sum(len(w.places) for w in batches)
 
 

@@ -13,7 +13,7 @@ from .message import Draft, Message
 _GRACE_S = RETENTION_GRACE // timedelta(seconds=1)
 
 
-class Way(StrEnum):
+class Allocation(StrEnum):
     """How writers get the offsets of a shard: by a conditional put at the next one, or from a counter. Never both."""
 
     OPTIMISTIC = "o"
@@ -47,7 +47,7 @@ class Segment:
     accepted_ms: int
     expires_s: int
     drafts: tuple[Draft, ...] = ()
-    way: Way = Way.OPTIMISTIC
+    allocation: Allocation = Allocation.OPTIMISTIC
     edition: int = 0
     by: str = ""
     planned_s: int = 0
@@ -78,5 +78,5 @@ class Tail:
     row's, 0 if no row is left; it is ignored when tails are compared."""
 
     offset: int
-    way: Way = Way.OPTIMISTIC
+    allocation: Allocation = Allocation.OPTIMISTIC
     accepted_ms: int = field(default=0, compare=False)

@@ -66,7 +66,7 @@ class OffsetTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DedupHit:
     """Some dedup ids were used before; nothing was written."""
 
     entries: tuple[DedupEntry, ...]
@@ -76,10 +76,10 @@ class Known:
 class AlreadyMoved:
     """Some timers or dead letters to move are gone or were changed (their indexes); nothing was written."""
 
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
 
 
-PutResult = Stored | OffsetTaken | Known | AlreadyMoved
+PutResult = Stored | OffsetTaken | DedupHit | AlreadyMoved
 
 
 Promotable = Timer | DeadLetter | Transaction

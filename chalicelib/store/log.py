@@ -10,11 +10,11 @@ from typing import Any
 from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
 from ..domain.message import DeadReason, Draft, Origin
-from ..domain.segment import Segment, ShardKey, Tail, Way
+from ..domain.segment import Allocation, Segment, ShardKey, Tail
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
-from ..ports.log import AlreadyMoved, DedupEntry, Known, OffsetTaken, Pack, Promotable, PutResult, Stored
+from ..ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, Promotable, PutResult, Stored
 from . import codec
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put
@@ -66,8 +66,8 @@ class DynamoLog:
         # TTL removes rows in no order: an older row may be the last one left, and the shard's memory be beyond it.
         answer = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
         memory = answer.get("Item", {})
-        way = Way.RESERVED if "c" in memory else tail.way
-        return Tail(max(tail.offset, int_of(memory, "t", -1)), way, tail.accepted_ms)
+        allocation = Allocation.RESERVED if "c" in memory else tail.allocation
+        return Tail(max(tail.offset, int_of(memory, "t", -1)), allocation, tail.accepted_ms)
 
     def put(
         self,
@@ -140,7 +140,7 @@ class DynamoLog:
                 ConditionExpression="attribute_not_exists(c)",
                 ExpressionAttributeValues={
                     ":c": number(following),
-                    ":w": text(Way.RESERVED),
+                    ":w": text(Allocation.RESERVED),
                     ":v": {"N": FORMAT},
                 },
             )
@@ -155,7 +155,7 @@ class DynamoLog:
             accepted_ms=accepted_ms,
             expires_s=expires_s,
             drafts=(),
-            way=Way.RESERVED,
+            allocation=Allocation.RESERVED,
         )
         try:
             self._dynamo.call(
@@ -271,8 +271,8 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
         "x": number(segment.expires_s),
         "v": {"N": FORMAT},
     }
-    if segment.way is Way.RESERVED:
-        item["w"] = text(segment.way)
+    if segment.allocation is Allocation.RESERVED:
+        item["w"] = text(segment.allocation)
     if pack:
         item["m"] = packed(pack.payload)
         if origins := codec.pack_origins(pack.drafts):
@@ -328,7 +328,7 @@ def _head(item: Item) -> dict[str, Any]:
         "request_id": str(item["r"]["S"]),
         "accepted_ms": int(item["a"]["N"]),
         "expires_s": int(item["x"]["N"]),
-        "way": Way(text_of(item, "w") or Way.OPTIMISTIC),
+        "allocation": Allocation(text_of(item, "w") or Allocation.OPTIMISTIC),
         "edition": int_of(item, "e"),
         "by": text_of(item, "p") or "",
         "planned_s": int_of(item, "y"),
@@ -349,14 +349,14 @@ def _head_of_damaged(item: Item) -> dict[str, Any]:
 def tail_of(item: Item) -> Tail:
     """The tail that the highest row of a shard tells."""
     if int_of(item, "o") == META_OFFSET:
-        way = Way(text_of(item, "w") or Way.OPTIMISTIC)
-        return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), way)
+        allocation = Allocation(text_of(item, "w") or Allocation.OPTIMISTIC)
+        return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), allocation)
     try:
         head = _head(item)
-        return Tail(head["first"] + head["count"] - 1, head["way"], head["accepted_ms"])
+        return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
     except _DAMAGE:
         segment = segment_of(item)
-        return Tail(segment.end - 1, segment.way, segment.accepted_ms)
+        return Tail(segment.end - 1, segment.allocation, segment.accepted_ms)
 
 
 def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
@@ -377,7 +377,7 @@ def _refused(
             for e, item in zip(dedup, used_items, strict=True)
             if item
         ):
-            return Known(duplicates)
+            return DedupHit(duplicates)
         if missing_places := {place for place, item in zip(places, lacking, strict=True) if item is not None}:
             return AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

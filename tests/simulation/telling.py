@@ -58,7 +58,7 @@ def brief(value: Any) -> str:
         case Topic() | Group() | Consumer():
             return value.name
         case Segment():
-            return f"{value.first}+{value.count} {value.request_id} {value.way}"
+            return f"{value.first}+{value.count} {value.request_id} {value.allocation}"
         case Timer():
             return f"<{value.kind} {_s(value.due_ms)} {value.id}>"
         case Span():

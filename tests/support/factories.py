@@ -12,7 +12,7 @@ from uuid import uuid4
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.message import Draft, Message, Origin
 from chalicelib.domain.record import DeadLetter, Record
-from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
@@ -77,7 +77,7 @@ def segment(first: int = 0, messages: Sequence[Draft] | int = 1, **settings: Any
         accepted_ms,
         settings.pop("expires_s", (accepted_ms + 7 * DAY_MS) // 1000),
         held,
-        settings.pop("way", Way.OPTIMISTIC),
+        settings.pop("allocation", Allocation.OPTIMISTIC),
     )
 
 

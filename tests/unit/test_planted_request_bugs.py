@@ -15,7 +15,7 @@ from chalicelib.services.inspect import statuses
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
 from chalicelib.services.produce import producer, resend
-from chalicelib.services.produce.resend import Trail
+from chalicelib.services.produce.resend import ResendLookup
 from chalicelib.services.produce.transactions import Transactor
 from infra import alarms
 from local import wire
@@ -49,11 +49,11 @@ def _who_keeps_the_connection_is_told() -> None:
 
 BUGS: Planted = {
     "a repeat that looks for nothing": (
-        Bug(Trail, "before", "low is None and self._request.window_ms is None", "low is None"),
+        Bug(ResendLookup, "before", "low is None and self._request.window_ms is None", "low is None"),
         lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(memory_stage()),
     ),
     "a repeat that was long on its way looks too short a time back": (
-        Bug(Trail, "before", "- _SLACK_MS", "- 1_000"),
+        Bug(ResendLookup, "before", "- _SLACK_MS", "- 1_000"),
         lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(memory_stage()),
     ),
     "everybody's rows taken for its own": (
@@ -61,11 +61,11 @@ BUGS: Planted = {
         lambda: resending.test_a_repeat_of_what_never_arrived_stores_it(memory_stage()),
     ),
     "a repeat that looks back for ever": (
-        Bug(Trail, "before", "rows >= MAX_LOOK_BACK_ROWS", "rows >= 4 * MAX_LOOK_BACK_ROWS"),
+        Bug(ResendLookup, "before", "rows >= MAX_LOOK_BACK_ROWS", "rows >= 4 * MAX_LOOK_BACK_ROWS"),
         lambda: resending.test_where_too_much_was_stored_since_it_says_so(memory_stage()),
     ),
     "a try under way that nobody heads off": (
-        Bug(Trail, "_closed", "following.way is not Way.RESERVED", "True"),
+        Bug(ResendLookup, "_closed", "following.allocation is not Allocation.RESERVED", "True"),
         lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(memory_stage()),
     ),
     "equal messages of a batch taken for one": (

@@ -171,7 +171,9 @@ class Receiver:
         """The shards and the lane in the order to try them, and how many messages to take from each at most."""
         start = self._start(claimant, shards)
         own = (*shards[start:], *shards[:start])
-        sources: list[tuple[int | None, int]] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
+        sources: list[tuple[int | None, int]] = [
+            (s, most) for s in (*own, *self._foreign_shards(claimant, own))
+        ]
         if self._empty_lanes.get(claimant.key(None)):
             return sources
         first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)

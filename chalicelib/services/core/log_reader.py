@@ -10,7 +10,7 @@ from ...domain import ranges
 from ...domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from ...domain.message import Message
 from ...domain.ranges import Ranges
-from ...domain.segment import Segment, ShardKey, Way
+from ...domain.segment import Allocation, Segment, ShardKey
 from ...domain.topic import Group
 from ...ports.log import Log
 from ...ports.world import Clock
@@ -220,7 +220,7 @@ class LogReader:
             return None
         following = rows[0]
         age = timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms)
-        if following.way is Way.RESERVED:
+        if following.allocation is Allocation.RESERVED:
             if age < HOLE_AGE:
                 self._young.put(shard, following.accepted_ms + _HOLE_MS)
                 return None
@@ -229,7 +229,7 @@ class LogReader:
             if age < LATE_WRITER and following.first - at <= MAX_HOLE:  # perhaps a hole behind expired rows
                 return self._close(shard, at, at, following)
         size = following.first - at
-        if following.way is Way.RESERVED and age < LATE_WRITER:
+        if following.allocation is Allocation.RESERVED and age < LATE_WRITER:
             size -= MAX_HOLE
         return Segment(
             first=at,

@@ -12,17 +12,27 @@ from ...domain import ids
 from ...domain.errors import Unavailable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
-from ...domain.segment import Segment, ShardKey, Tail, Way
+from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import AlreadyMoved, DedupEntry, KeyEntry, Known, Log, OffsetTaken, Pack, Promotable, Stored
+from ...ports.log import (
+    AlreadyMoved,
+    DedupEntry,
+    DedupHit,
+    KeyEntry,
+    Log,
+    OffsetTaken,
+    Pack,
+    Promotable,
+    Stored,
+)
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
 from .key_index import entries_of
-from .resend import Found, Trail
+from .resend import ResendLookup, RowsFound
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
@@ -72,31 +82,31 @@ class Appender:
         originals: Sequence[Draft],
         moved: Sequence[Promotable] = (),
         by: str = "",
-        trail: Trail | None = None,
-    ) -> list[Placed] | Known | AlreadyMoved | Found:
+        resend_lookup: ResendLookup | None = None,
+    ) -> list[Placed] | DedupHit | AlreadyMoved | RowsFound:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the id of the
-        producer's token; `trail` finds what a named request wrote before."""
+        producer's token; `resend_lookup` finds what a named request wrote before."""
         losses = 0
         self._mark(topic)
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._lock_shard(topic, key, free=shard is None) as key:
                 segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
-                if trail:
-                    if answer := trail.before(segment):
+                if resend_lookup:
+                    if answer := resend_lookup.before(segment):
                         return answer
-                    segment = replace(segment, request_id=trail.row_id(segment.first, originals))
+                    segment = replace(segment, request_id=resend_lookup.row_id(segment.first, originals))
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
                 self._note_keys(topic, key, segment)
                 result = self._log.put(key, segment, pack, entries, moved)
-                if isinstance(result, Known | AlreadyMoved):
+                if isinstance(result, DedupHit | AlreadyMoved):
                     return result
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
-                if trail:
-                    trail.stored(segment)
+                if resend_lookup:
+                    resend_lookup.stored(segment)
                 with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                     self._mark(topic)  # the first mark may have expired if storing took long
                 return [_placed(key, segment, i) for i in range(segment.count)]
@@ -111,9 +121,9 @@ class Appender:
         """
         tail = self._tails.get(key) or self._tails.put(key, self._read_tail(key, topic.created_ms))
         count = len(pack.drafts)
-        first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
+        first = self._reserve(key, count) if tail.allocation is Allocation.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
-        way = Way.RESERVED if reserves else tail.way
+        allocation = Allocation.RESERVED if reserves else tail.allocation
         request_id = self._random.id(ids.REQUEST_ID_CHARS)
         return Segment(
             first=first,
@@ -122,7 +132,7 @@ class Appender:
             accepted_ms=now_ms,
             expires_s=topic.expires_s(now_ms),
             drafts=pack.drafts,
-            way=way,
+            allocation=allocation,
             by=by,
         )
 
@@ -147,20 +157,22 @@ class Appender:
         """Remember the tail that a put has shown."""
         if isinstance(result, Stored):
             tail = self._tails.get(key)
-            if segment.way is Way.RESERVED and not (tail and tail.way is Way.RESERVED):
+            if segment.allocation is Allocation.RESERVED and not (
+                tail and tail.allocation is Allocation.RESERVED
+            ):
                 self._log.begin_reserving(key, segment.end)
-            self._tails.put(key, Tail(segment.end - 1, segment.way))
+            self._tails.put(key, Tail(segment.end - 1, segment.allocation))
         elif losses % 2:  # the tail runs ahead of us: ask for it
             self._tails.drop(key)
         else:
-            self._tails.put(key, Tail(result.by.end - 1, result.by.way))
+            self._tails.put(key, Tail(result.by.end - 1, result.by.allocation))
 
     def _favourite_of(self, topic: Topic) -> int:
         favourite = self._favourite.get(topic.uid)
         if favourite is None or favourite >= topic.shards:
             favourite = self._favourite[topic.uid] = first_shard(topic.uid, topic.shards)
         tail = self._tails.get(topic.shard_key(favourite))
-        if tail and tail.way is Way.RESERVED and not self._random.below(_LOOK_AROUND):
+        if tail and tail.allocation is Allocation.RESERVED and not self._random.below(_LOOK_AROUND):
             return self._hop(topic, favourite)
         return favourite
 

@@ -17,7 +17,7 @@ from ...domain.sharding import line_of, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import AlreadyMoved, DedupEntry, KeyEntry, Known, Log, Promotable
+from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Log, Promotable
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Random
 from ..core.lines import Lines
@@ -25,7 +25,7 @@ from ..core.tails import Tails
 from .appender import Appender, Placed
 from .dedup import content_hash, entry_of, mismatch
 from .key_index import entries_of
-from .resend import Found, Trail, stored_before
+from .resend import ResendLookup, RowsFound, stored_before
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_FILING = 49  # each is two actions
@@ -82,10 +82,12 @@ class Producer:
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
         self._file(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
         for shard, members in by_shard.items():
-            trail = (
-                Trail(self._log, request, topic.shard_key(shard)) if request and shard is not None else None
+            resend_lookup = (
+                ResendLookup(self._log, request, topic.shard_key(shard))
+                if request and shard is not None
+                else None
             )
-            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by, trail)
+            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by, resend_lookup)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
@@ -109,9 +111,9 @@ class Producer:
                 chunk = places[: len(pack.drafts)]
                 answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
                 if isinstance(answer, AlreadyMoved):
-                    places = [i for n, i in enumerate(places) if n not in answer.places]
+                    places = [i for n, i in enumerate(places) if n not in answer.indexes]
                     continue
-                assert not isinstance(answer, Known | Found)
+                assert not isinstance(answer, DedupHit | RowsFound)
                 for i, place in zip(chunk, answer, strict=True):
                     outcomes[i] = place
                 places = places[len(chunk) :]
@@ -193,7 +195,7 @@ class Producer:
         members: Sequence[tuple[int, Draft]],
         outcomes: list[Placed | HeadraceError | None],
         by: str,
-        trail: Trail | None,
+        resend_lookup: ResendLookup | None,
     ) -> None:
         """Fill in the outcomes of drafts that go to one shard. After a failure the later drafts are not stored:
         otherwise a repeated draft would come after them."""
@@ -201,7 +203,7 @@ class Producer:
             for run in _runs(members):
                 waiting = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while waiting:
-                    waiting = self._append(topic, shard, waiting, outcomes, by, trail)
+                    waiting = self._append(topic, shard, waiting, outcomes, by, resend_lookup)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -221,22 +223,22 @@ class Producer:
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: list[Placed | HeadraceError | None],
         by: str,
-        trail: Trail | None,
+        resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
         pack = self._log.pack([draft for *_, draft in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         answer = self._appender.append(
-            topic, shard, pack, [original for _, original, _ in now], by=by, trail=trail
+            topic, shard, pack, [original for _, original, _ in now], by=by, resend_lookup=resend_lookup
         )
         assert not isinstance(answer, AlreadyMoved)
-        if isinstance(answer, Found):
+        if isinstance(answer, RowsFound):
             for (i, *_), message in zip(members, stored_before(answer, [m[1] for m in members]), strict=True):
                 if message:
                     at = (message.id, message.shard, message.offset, message.accepted_ms)
                     outcomes[i] = Placed(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
-        if isinstance(answer, Known):
+        if isinstance(answer, DedupHit):
             entries = {entry.dedup_id: entry for entry in answer.entries}
             for i, original, _ in now:
                 if original.dedup_id in entries:

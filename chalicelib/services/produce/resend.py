@@ -16,7 +16,7 @@ from ...domain.errors import Conflict
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_BATCH, MAX_LOOK_BACK_ROWS, RESEND_SLACK
 from ...domain.message import Draft, Message
 from ...domain.request import Request
-from ...domain.segment import Segment, ShardKey, Way
+from ...domain.segment import Allocation, Segment, ShardKey
 from ...ports.log import Log
 from .dedup import content_hash
 
@@ -25,14 +25,14 @@ _SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RowsFound:
     """Rows that the request wrote before; nothing was written now."""
 
     shard: int
     rows: tuple[Segment, ...]
 
 
-class Trail:
+class ResendLookup:
     """Where one request writes in one shard. Not for several threads."""
 
     def __init__(self, log: Log, request: Request, key: ShardKey) -> None:
@@ -49,7 +49,7 @@ class Trail:
         """It has just written this: no trace of an earlier try."""
         self._seen = segment.end
 
-    def before(self, segment: Segment) -> Found | None:
+    def before(self, segment: Segment) -> RowsFound | None:
         """Rows of this request below the segment, which is about to be put, that were not checked before.
 
         Raises Conflict (RESEND_TOO_LATE) where too much was stored since it was sent first.
@@ -79,7 +79,7 @@ class Trail:
         """Close a hole, offset by offset: where offsets are reserved, an earlier try may be about to write there. Its
         rows, where it just has."""
         own: list[Segment] = []
-        if following.way is not Way.RESERVED or following.first - start > MAX_BATCH:
+        if following.allocation is not Allocation.RESERVED or following.first - start > MAX_BATCH:
             return own
         while start < following.first:
             row = self._log.put_tombstone(self._key, start, following.accepted_ms, following.expires_s)
@@ -87,18 +87,18 @@ class Trail:
             start = row.end
         return own
 
-    def _found(self, own: Sequence[Segment]) -> Found | None:
-        return Found(self._key.shard, tuple(own)) if own else None
+    def _found(self, own: Sequence[Segment]) -> RowsFound | None:
+        return RowsFound(self._key.shard, tuple(own)) if own else None
 
 
-def stored_before(trail: Found, drafts: Sequence[Draft]) -> list[Message | None]:
+def stored_before(resend_lookup: RowsFound, drafts: Sequence[Draft]) -> list[Message | None]:
     """What each draft has become in the rows; None for those that were not stored. Equal ones are interchangeable; one
     that was changed since stands for whichever is left."""
     standing: defaultdict[str, deque[Message]] = defaultdict(deque)
     changed: deque[Message] = deque()
-    for row in trail.rows:
+    for row in resend_lookup.rows:
         for offset in range(row.first, row.end):
-            if message := row.message(trail.shard, offset):
+            if message := row.message(resend_lookup.shard, offset):
                 was_changed = message.draft.changed_ms is not None
                 (changed if was_changed else standing[_likeness(message.draft)]).append(message)
     matched = [standing[like].popleft() if standing[like] else None for like in map(_likeness, drafts)]

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ...domain.cursor import Cursor
 from ...domain.message import Draft
-from ...domain.segment import Segment, ShardKey, Tail, Way
+from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.topic import CursorKey
-from ...ports.log import AlreadyMoved, DedupEntry, Known, OffsetTaken, Pack, Promotable, PutResult, Stored
+from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, Promotable, PutResult, Stored
 from .. import codec
 from ..log import TOMBSTONE
 from .tables import MemoryTables
@@ -38,10 +38,10 @@ class MemoryLog:
             firsts = self._firsts.get(shard)
             if firsts:
                 last = self._rows[shard, firsts[-1]]
-                way = Way.RESERVED if shard in self._counters else last.way
-                return Tail(max(last.end - 1, checkpoint), way, last.accepted_ms)
-            way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
-            return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), way)
+                allocation = Allocation.RESERVED if shard in self._counters else last.allocation
+                return Tail(max(last.end - 1, checkpoint), allocation, last.accepted_ms)
+            allocation = Allocation.RESERVED if shard in self._counters else Allocation.OPTIMISTIC
+            return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), allocation)
 
     def put(
         self,
@@ -56,7 +56,7 @@ class MemoryLog:
             if by is not None:
                 return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
             if duplicates := self._tables.known(dedup):
-                return Known(duplicates)
+                return DedupHit(duplicates)
             if lacking := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
                 return AlreadyMoved(lacking)
             self._tables.remember(dedup)
@@ -97,7 +97,7 @@ class MemoryLog:
                         accepted_ms=accepted_ms,
                         expires_s=expires_s,
                         drafts=(),
-                        way=Way.RESERVED,
+                        allocation=Allocation.RESERVED,
                     ),
                 )
             return self._rows[shard, offset]

@@ -16,7 +16,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, start_at
 from chalicelib.domain.record import Record
-from chalicelib.domain.segment import Segment, Tail, Way
+from chalicelib.domain.segment import Allocation, Segment, Tail
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Topic
 from chalicelib.ports.cursors import WriteRefused
@@ -47,8 +47,8 @@ def pair(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 places = st.integers(0, 8)
 log_calls = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), st.integers(1, 3), st.sampled_from(Way), st.booleans()),
-        st.tuples(st.just("put"), places, st.integers(1, 3), st.sampled_from(Way)),
+        st.tuples(st.just("append"), st.integers(1, 3), st.sampled_from(Allocation), st.booleans()),
+        st.tuples(st.just("put"), places, st.integers(1, 3), st.sampled_from(Allocation)),
         st.tuples(st.just("again"), places),
         st.tuples(st.just("dedup"), places, st.sampled_from("xyz"), st.integers(0, 120)),
         st.tuples(st.just("reserve"), st.integers(1, 3)),
@@ -79,25 +79,27 @@ class LogCalls:
         getattr(self, call[0])(*call[1:])
         self.pair.ask(lambda s: s.adapters.log.tail(self.shard))
 
-    def put(self, first: int, count: int, way: Way, dedup_id: str | None = None, later_s: int = 0) -> None:
+    def put(
+        self, first: int, count: int, allocation: Allocation, dedup_id: str | None = None, later_s: int = 0
+    ) -> None:
         accepted_ms = self.pair.memory.clock.at_ms + later_s * 1000
-        self._put(make.segment(first, count, way=way, accepted_ms=accepted_ms), dedup_id)
+        self._put(make.segment(first, count, allocation=allocation, accepted_ms=accepted_ms), dedup_id)
 
     def _put(self, segment: Segment, dedup_id: str | None = None) -> None:
         entries = [make.dedup(segment, 0, dedup_id, topic_uid=self.topic_uid)] if dedup_id else []
         self.pair.ask(lambda s: s.adapters.log.put(self.shard, segment, make.packed(segment), entries))
         self.put_before.append(segment)
 
-    def append(self, count: int, way: Way, deduped: bool) -> None:
+    def append(self, count: int, allocation: Allocation, deduped: bool) -> None:
         tail = self.pair.ask(lambda s: s.adapters.log.tail(self.shard))
-        self.put(tail.offset + 1, count, way, "x" if deduped else None)
+        self.put(tail.offset + 1, count, allocation, "x" if deduped else None)
 
     def again(self, which: int) -> None:
         if self.put_before:
             self._put(self.put_before[which % len(self.put_before)])
 
     def dedup(self, first: int, dedup_id: str, later_s: int) -> None:
-        self.put(first, 1, Way.OPTIMISTIC, dedup_id, later_s)
+        self.put(first, 1, Allocation.OPTIMISTIC, dedup_id, later_s)
 
     def reserve(self, count: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.reserve(self.shard, count))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
-from chalicelib.ports.log import Known, Log, OffsetTaken, Stored
+from chalicelib.domain.segment import Allocation, Segment, ShardKey, Tail
+from chalicelib.ports.log import DedupHit, Log, OffsetTaken, Stored
 from tests.support import factories as make
 from tests.support.stages import Stage
 
@@ -28,7 +28,7 @@ def put(log: Log, shard: ShardKey, segment: Segment) -> Segment:
 
 
 def test_a_shard_that_never_had_a_message_has_no_tail(log: Log, shard: ShardKey) -> None:
-    assert log.tail(shard) == Tail(-1, Way.OPTIMISTIC)
+    assert log.tail(shard) == Tail(-1, Allocation.OPTIMISTIC)
     assert log.read(shard, 0, 10) == []
     assert log.read_back(shard, 10, 10) == []
 
@@ -39,9 +39,9 @@ def test_what_was_put_is_read_as_it_was(log: Log, shard: ShardKey) -> None:
         replace(make.draft(), body=b"\x00\xff", is_json=False, content_type="image/png", max_attempts=3),
         replace(make.draft(), body=b"", blob="bodies/x", blob_bytes=300_000, expires_ms=5),
     ]
-    segment = put(log, shard, make.segment(0, drafts, way=Way.RESERVED))
+    segment = put(log, shard, make.segment(0, drafts, allocation=Allocation.RESERVED))
     assert log.read(shard, 0, 1) == [segment]
-    assert log.tail(shard) == Tail(2, Way.RESERVED)
+    assert log.tail(shard) == Tail(2, Allocation.RESERVED)
 
 
 def test_i15_an_offset_is_given_once_and_the_loser_learns_who_has_it(log: Log, shard: ShardKey) -> None:
@@ -92,7 +92,7 @@ def test_an_empty_log_goes_on_after_what_was_reserved(log: Log, shard: ShardKey)
     log.checkpoint(shard, Tail(3))
     log.begin_reserving(shard, 10)
     assert log.reserve(shard, 5) == 10
-    assert log.tail(shard) == Tail(14, Way.RESERVED)
+    assert log.tail(shard) == Tail(14, Allocation.RESERVED)
 
 
 def test_nothing_is_reserved_without_a_counter(log: Log, shard: ShardKey) -> None:
@@ -110,20 +110,20 @@ def test_reservations_never_overlap_and_the_counter_is_set_once(log: Log, shard:
 
 def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
     closed = log.put_tombstone(shard, 4, 100, 200)
-    assert (closed.first, closed.count, closed.drafts, closed.newer, closed.way) == (
+    assert (closed.first, closed.count, closed.drafts, closed.newer, closed.allocation) == (
         4,
         1,
         (),
         False,
-        Way.RESERVED,
+        Allocation.RESERVED,
     )
-    late = make.segment(4, 2, way=Way.RESERVED)
+    late = make.segment(4, 2, allocation=Allocation.RESERVED)
     assert log.put(shard, late, make.packed(late)) == OffsetTaken(closed)
     assert log.put_tombstone(shard, 4, 999, 999) == closed, "closing it again changes nothing"
 
 
 def test_a_tombstone_too_late_shows_the_segment_that_came_first(log: Log, shard: ShardKey) -> None:
-    segment = put(log, shard, make.segment(4, 2, way=Way.RESERVED))
+    segment = put(log, shard, make.segment(4, 2, allocation=Allocation.RESERVED))
     assert log.put_tombstone(shard, 4, 100, 200) == segment
     assert log.read(shard, 0, 10) == [segment]
 
@@ -149,7 +149,7 @@ def test_i3_a_known_dedup_id_is_answered_and_nothing_is_written(log: Log, shard:
     second = make.segment(1, 2)
     other = make.dedup(second, 1, "d2", topic_uid=topic_uid)
     again = make.dedup(second, 0, "d1", topic_uid=topic_uid, content_hash="other")
-    assert log.put(shard, second, make.packed(second), [again, other]) == Known((entry,))
+    assert log.put(shard, second, make.packed(second), [again, other]) == DedupHit((entry,))
     assert log.tail(shard) == Tail(0)
     third = make.segment(1, 1)
     unused = make.dedup(third, 0, "d2", topic_uid=topic_uid)
@@ -172,7 +172,7 @@ def test_a_dedup_id_is_free_again_when_its_window_is_over(log: Log, shard: Shard
     log.put(shard, first, make.packed(first), [entry])
     last_moment = make.segment(1, 1, accepted_ms=entry.expires_s * 1000 - 1)
     known = make.dedup(last_moment, topic_uid=topic_uid)
-    assert log.put(shard, last_moment, make.packed(last_moment), [known]) == Known((entry,))
+    assert log.put(shard, last_moment, make.packed(last_moment), [known]) == DedupHit((entry,))
     over = make.segment(1, 1, accepted_ms=entry.expires_s * 1000)
     assert log.put(shard, over, make.packed(over), [make.dedup(over, topic_uid=topic_uid)]) == Stored()
 

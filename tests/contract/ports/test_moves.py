@@ -17,7 +17,7 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import AlreadyMoved, Known, Log, OffsetTaken, PutResult, Stored
+from chalicelib.ports.log import AlreadyMoved, DedupHit, Log, OffsetTaken, PutResult, Stored
 from chalicelib.ports.records import Records
 from chalicelib.ports.timers import Timers
 from tests.support import factories as make
@@ -134,7 +134,7 @@ def test_a_known_dedup_id_outweighs_what_is_gone_and_an_offset_lost_both(
     entry = make.dedup(first, topic_uid=topic_uid)
     assert log.put(shard, first, make.packed(first), [entry], due) == Stored()
     assert left(timers, due) == []
-    for at, expected in ((1, Known((entry,))), (0, OffsetTaken(first))):
+    for at, expected in ((1, DedupHit((entry,))), (0, OffsetTaken(first))):
         again = make.segment(at, 1)
         known = make.dedup(again, topic_uid=topic_uid)
         assert log.put(shard, again, make.packed(again), [known], due) == expected

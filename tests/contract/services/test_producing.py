@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
-from chalicelib.domain.segment import ShardKey, Way
+from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.ports.log import Stored
 from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
@@ -20,9 +20,9 @@ HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
 
 def never_mixed(desk: Desk) -> bool:
     """Once a row was reserved, all rows behind it are."""
-    ways = [row.way for row in desk.rows()]
-    turned = ways.index(Way.RESERVED) if Way.RESERVED in ways else len(ways)
-    return set(ways[turned:]) <= {Way.RESERVED}
+    ways = [row.allocation for row in desk.rows()]
+    turned = ways.index(Allocation.RESERVED) if Allocation.RESERVED in ways else len(ways)
+    return set(ways[turned:]) <= {Allocation.RESERVED}
 
 
 def dense(desk: Desk) -> bool:
@@ -70,7 +70,7 @@ def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage
     desk = Desk.at(stage)
     turn(desk)
     shard = desk.topic.shard_key(0)
-    assert desk.stage.adapters.log.tail(shard).way is Way.RESERVED
+    assert desk.stage.adapters.log.tail(shard).allocation is Allocation.RESERVED
     stale_optimist, newcomer = desk.deps.producer, desk.producer()
     for producer in (stale_optimist, newcomer):
         placed(producer.produce(desk.topic, make.drafts(3)))
@@ -93,7 +93,7 @@ def test_a_writer_that_may_choose_hops_to_another_shard_instead(stage: Stage) ->
 
 def test_a_writer_that_died_turning_the_shard_leaves_it_usable(stage: Stage) -> None:
     desk = Desk.at(stage)
-    turned = make.segment(0, 2, way=Way.RESERVED)
+    turned = make.segment(0, 2, allocation=Allocation.RESERVED)
     assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
     assert [p.offset for p in desk.produce(*make.drafts(2))] == [2, 3]
     assert [p.offset for p in placed(desk.producer().produce(desk.topic, make.drafts(1)))] == [4]
@@ -110,7 +110,7 @@ def test_a_young_hole_is_waited_for_and_its_writer_may_still_come(stage: Stage) 
     desk.produce(make.draft("behind"))
     stage.clock.advance(HOLE_MS - 1)
     assert desk.receive(group) == []
-    slow = make.segment(hole, 2, way=Way.RESERVED, accepted_ms=stage.clock.now_ms())
+    slow = make.segment(hole, 2, allocation=Allocation.RESERVED, accepted_ms=stage.clock.now_ms())
     assert log.put(shard, slow, make.packed(slow)) == Stored()
     assert desk.drain(group) == [hole, hole + 1, hole + 2]
 
@@ -155,7 +155,7 @@ def test_i1_a_hole_is_closed_from_its_start_for_a_group_sent_into_its_middle(sta
     desk.seek(sent, end + 1)
     stage.clock.advance(HOLE_MS)
     assert desk.drain(sent) == [behind.offset]
-    late = make.segment(end, 3, way=Way.RESERVED)
+    late = make.segment(end, 3, allocation=Allocation.RESERVED)
     assert log.put(shard, late, make.packed(late)) != Stored(), "else the sent group would never see it"
     assert desk.drain(begun) == [behind.offset]
 
@@ -171,7 +171,7 @@ def test_i1_a_young_hole_behind_expired_rows_is_not_taken_for_expired(stage: Sta
     [behind] = placed(desk.producer().produce(desk.topic, make.drafts(1)))
     assert (hole, behind.offset) == (end, end + 1)
     assert desk.receive(group) == []
-    slow = make.segment(end, 1, way=Way.RESERVED, accepted_ms=stage.clock.now_ms())
+    slow = make.segment(end, 1, allocation=Allocation.RESERVED, accepted_ms=stage.clock.now_ms())
     assert log.put(shard, slow, make.packed(slow)) == Stored()
     stage.clock.advance(HOLE_MS)
     assert desk.drain(group) == [end, end + 1]

@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Conflict, Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
-from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.ports.log import Log, Stored
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.producer import Producer
@@ -237,7 +237,7 @@ class Counting:
 def test_where_offsets_are_reserved_a_try_under_way_is_headed_off(stage: Stage) -> None:
     """The first try has reserved its offset and stalls; the repeat comes; then the first goes on."""
     desk = Desk.at(stage)
-    turned = make.segment(0, 2, way=Way.RESERVED)
+    turned = make.segment(0, 2, allocation=Allocation.RESERVED)
     assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
     desk.produce(*make.drafts(1))
     drafts = [make.draft("a"), make.draft("b")]

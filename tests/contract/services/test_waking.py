@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.domain.topic import Group
 from chalicelib.functions import deliver, route
 from chalicelib.ports.log import Log, Stored
@@ -58,7 +58,7 @@ def test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(stage: Stag
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    behind = make.segment(2, 3, way=Way.RESERVED, accepted_ms=stage.clock.now_ms())
+    behind = make.segment(2, 3, allocation=Allocation.RESERVED, accepted_ms=stage.clock.now_ms())
     shard = desk.topic.shard_key(0)
     for row in (make.segment(0, 1, accepted_ms=stage.clock.now_ms()), behind):
         assert stage.adapters.log.put(shard, row, make.packed(row)) == Stored()

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.segment import Tail, Way
+from chalicelib.domain.segment import Allocation, Tail
 from chalicelib.domain.spans import Span
-from chalicelib.ports.log import DedupEntry, Known, OffsetTaken, Stored
+from chalicelib.ports.log import DedupEntry, DedupHit, OffsetTaken, Stored
 from tests.contract.ports.conditions.common import claim, filed, is_remembered_for_its_window, put
 from tests.support import factories as make
 from tests.support.stages import Stage
@@ -30,7 +30,7 @@ def an_appended_message_has_its_dedup_id_once(stage: Stage) -> None:
     def appends(entry: DedupEntry) -> tuple[DedupEntry, ...]:
         segment = make.segment(next(offsets), 1)
         result = log.put(shard, segment, make.packed(segment), [entry])
-        return result.entries if isinstance(result, Known) else ()
+        return result.entries if isinstance(result, DedupHit) else ()
 
     is_remembered_for_its_window(appends)
 
@@ -46,7 +46,7 @@ def only_a_counter_that_is_there_reserves(stage: Stage) -> None:
 
 
 def a_tombstone_replaces_nothing(stage: Stage) -> None:
-    log, shard, there = stage.adapters.log, make.shard(), make.segment(4, 1, way=Way.RESERVED)
+    log, shard, there = stage.adapters.log, make.shard(), make.segment(4, 1, allocation=Allocation.RESERVED)
     assert put(stage, shard, there) == Stored()
     assert log.put_tombstone(shard, 4, 1, 2) == there
     assert log.read(shard, 0, 9, consistent=True) == [there]
