@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.services.produce.resend import Trail
+from chalicelib.services.produce.resend import ResendLookup
 from tests.simulation.judge import play
 from tests.simulation.plan import Plan, plan_of
 from tests.simulation.seeds import blocks
@@ -28,5 +28,5 @@ def test_what_is_sent_again_under_its_name_is_stored_once(seeds: range) -> None:
 
 
 def test_a_look_that_goes_back_too_short_a_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    Bug(Trail, "before", "- _SLACK_MS", "- 1_000").plant(monkeypatch)
+    Bug(ResendLookup, "before", "- _SLACK_MS", "- 1_000").plant(monkeypatch)
     assert any(play(seed, _plan(seed))[1] for seed in range(5))

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment, Way
+from chalicelib.domain.segment import Allocation, Segment
 from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
 from chalicelib.store.memory import MemoryLog
@@ -109,8 +109,8 @@ def test_an_edit_that_is_noted_is_read_consistently(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("age_ms", "end"), [(HOLE_MS - 1, 1), (HOLE_MS, 5)])
 def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: int) -> None:
-    scene.put(0, way=Way.RESERVED)
-    scene.put(4, way=Way.RESERVED)
+    scene.put(0, allocation=Allocation.RESERVED)
+    scene.put(4, allocation=Allocation.RESERVED)
     scene.clock.advance(age_ms)
     slots = scene.reader.unclaimed(SHARD, 0, 0, 100)
     assert slots[-1].end == end
@@ -124,15 +124,15 @@ def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: in
 def test_a_late_writer_may_follow_rows_that_expired(scene: Scene, age_ms: int, first: int) -> None:
     """What lies further back than any hole has expired; the rest is closed row by row, so that no message that is
     stored there meanwhile is passed over."""
-    scene.put(5000, way=Way.RESERVED)
+    scene.put(5000, allocation=Allocation.RESERVED)
     scene.clock.advance(age_ms)
     (gone, *_) = scene.reader.unclaimed(SHARD, 0, 0, 1)
     assert (gone.message, gone.end) == (None, first)
 
 
 def test_no_tombstones_stand_for_rows_that_expired_behind_one_that_did_not(scene: Scene) -> None:
-    scene.put(0, way=Way.RESERVED)
-    scene.put(2 + MAX_HOLE, way=Way.RESERVED)
+    scene.put(0, allocation=Allocation.RESERVED)
+    scene.put(2 + MAX_HOLE, allocation=Allocation.RESERVED)
     scene.clock.advance(LATE_MS)
     assert scene.offsets() == [0, 2 + MAX_HOLE]
     assert len(scene.log.read(SHARD, 0, 10)) == 2
