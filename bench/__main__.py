@@ -20,6 +20,7 @@ MEASURES = {
     "timers": "delayed messages beside many that wait; a stage at rest",
     "consumers": "8 consuming processes of one group",
     "over_http": "messages a second through the local HTTP server",
+    "console": "the console's pages: time to the whole page, and bytes",
     "delivery_units": "request units of a delivery, an attempt that fails, a retry",
     "delivery": "delivery by HTTP: latency, rates, a storm of retries, a hanging subscriber",
 }

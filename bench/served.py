@@ -33,6 +33,11 @@ class Served:
     def client(self) -> Client:
         return Client(self.port)
 
+    @property
+    def token(self) -> str:
+        """That of the first admin."""
+        return _TOKEN
+
     def cpu_seconds(self) -> float:
         """What its process has used so far."""
         return spent_by(self.pid).cpu_seconds
@@ -45,9 +50,9 @@ class Client:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self._headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
 
-    def ask(self, method: str, path: str, body: Any) -> Any:
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of the answer; RuntimeError for anything but a 2xx. `path` is below /v1."""
-        encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+        encoded = body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
         self.connection.request(method, f"/v1{path}", encoded, self._headers)
         answer = self.connection.getresponse()
         text = answer.read()
