@@ -7,11 +7,13 @@ from pathlib import Path
 
 from tests.browser import pages
 from tests.browser.chromium import found, signed_in
-from tests.browser.scene import play
+from tests.browser.scene import go_on, play
 from tests.support.local_service import serving
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 SHOWN = ("overview", "topic", "message", "group", "dead-letters", "messages")
+MINUTES = 8
+"""Of work before the pictures."""
 
 
 def main() -> int:
@@ -28,6 +30,7 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with serving() as service, sync_playwright() as running:
         paths = pages.paths(play(service))
+        go_on(service, MINUTES)
         browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for scheme in ("light", "dark"):
             page = signed_in(browser, service, color_scheme=scheme, viewport={"width": 1120, "height": 700})

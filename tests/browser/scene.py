@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.support.local_service import LocalService
+from typing import Any, Protocol
+
+
+class Service(Protocol):
+    """What answers calls."""
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any: ...
+
 
 ORDERS = "/topics/orders"
 MAILER = f"{ORDERS}/groups/mailer"
@@ -10,7 +17,7 @@ RETURNS = "/topics/returns/groups/desk"
 CONSUMED = 120
 
 
-def play(service: LocalService) -> str:
+def play(service: Service) -> str:
     """Put the scene into an empty service; the id of a message that has failed and will be tried again."""
     ask = service.ask
     ask(
@@ -47,27 +54,37 @@ def play(service: LocalService) -> str:
     return _fail(service)
 
 
+def go_on(service: Service, minutes: int) -> None:
+    """So many minutes of work, by the clock of a local service: then there are rates."""
+    for minute in range(minutes):
+        service.ask("POST", "/clock", {"advance_seconds": 60})
+        orders = [_order(240 + minute * 40 + n, n % 3) for n in range(8 + 7 * minute % 23)]
+        service.ask("POST", f"{ORDERS}/messages/batch", {"messages": orders})
+        for group in (f"{ORDERS}/groups/warehouse", MAILER):
+            _settle(service, group, "ack", _receive(service, group, 10 + 3 * minute, lease_seconds=600))
+        for worker in ("worker-1", "worker-2"):
+            service.ask("POST", f"{MAILER}/consumers/{worker}/heartbeat")
+
+
 def _order(n: int, shard: int) -> dict[str, object]:
     tag = "refunded" if n % 4 == 3 else "paid"
     body = {"order": n, "customer": f"c-{n % 17}", "total": round(7.9 + n * 1.37, 2)}
     return {"body": body, "keys": [f"order-{n}"], "tag": tag, "shard": shard}
 
 
-def _receive(service: LocalService, group: str, most: int, **fields: object) -> list[dict[str, str]]:
+def _receive(service: Service, group: str, most: int, **fields: object) -> list[dict[str, str]]:
     messages: list[dict[str, str]] = service.ask("POST", f"{group}/receive", {"max": most, **fields})[
         "messages"
     ]
     return messages
 
 
-def _settle(
-    service: LocalService, group: str, how: str, messages: list[dict[str, str]], **fields: object
-) -> None:
+def _settle(service: Service, group: str, how: str, messages: list[dict[str, str]], **fields: object) -> None:
     receipts = [message["receipt"] for message in messages]
     service.ask("POST", f"{group}/{how}", {"receipts": receipts, **fields})
 
 
-def _work(service: LocalService) -> None:
+def _work(service: Service) -> None:
     for group, number in ((f"{ORDERS}/groups/warehouse", 200), ("/topics/clicks/groups/stats", 300)):
         while number > 0 and (messages := _receive(service, group, 100)):
             _settle(service, group, "ack", messages)
@@ -75,7 +92,7 @@ def _work(service: LocalService) -> None:
     _receive(service, "/topics/payments/groups/ledger", 3, lease_seconds=600)
 
 
-def _fail(service: LocalService) -> str:
+def _fail(service: Service) -> str:
     messages = _receive(service, MAILER, CONSUMED, consumer="worker-1", lease_seconds=600)
     _settle(service, MAILER, "ack", messages[:70])
     _settle(service, MAILER, "nack", messages[70:76], reason="SMTP 451: try again later")
