@@ -53,7 +53,7 @@ FAILURES: dict[str, str] = {
     ),
     "Send one": "投递一条",
     "Send ten": "投递十条",
-    "Send the rest": "投递其余全部",
+    "Send the rest, {n}": "投递其余 {n} 条",
     "No dead letter is left to be sent.": "没有可投递的死信。",
     "It failed again: nothing more is sent.": "再次失败: 不再投递。",
     "All of them succeeded.": "全部成功。",

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 
 from . import assets, session, words
 from .deeds import Deed, has, why_not_allowed
@@ -28,7 +29,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "count": figures.count,
         "units": figures.units,
-        "span": figures.span,
+        "span": _span,
         "moment": figures.moment,
         "size": figures.size,
         "ms": figures.ms_of,
@@ -43,6 +44,39 @@ def _environment() -> Environment:
         "undone_by": UNDONE_BY,
     }
     return environment
+
+
+class _Buttons:
+    """The deeds of a page's buttons. Those that have no curl beside them are told together, below."""
+
+    def __init__(self) -> None:
+        self._labels: list[tuple[str, Deed]] = []
+        self._told: list[Deed] = []
+
+    def add(self, label: str, deed: Deed) -> str:
+        """A button that the page shows."""
+        self._labels.append((label, deed))
+        return ""
+
+    def tell(self, deed: Deed) -> str:
+        """A deed whose curl the page shows."""
+        self._told.append(deed)
+        return ""
+
+    def untold(self) -> list[tuple[str, Deed]]:
+        """Those that were added and not told; they count as told from now on."""
+        rest: list[tuple[str, Deed]] = []
+        for label, deed in self._labels:
+            if deed not in self._told:
+                rest.append((label, deed))
+                self._told.append(deed)
+        return rest
+
+
+@pass_context
+def _span(context: Context, ms: float | None) -> str:
+    """A length of time in the reader's language."""
+    return figures.span(ms, context["tongue"])
 
 
 class _Query(dict[str, str]):
@@ -68,7 +102,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "token": signed_in.token if signed_in else None,
         "csrf": signed_in.csrf if signed_in else "",
         "most_units": MOST_READ_UNITS,
-        "buttons": [],  # deeds of those that stand above the footer, which shows them as curl
+        "buttons": _Buttons(),
         "why_not": lambda deed: why_not_allowed(deed, visit.caller),
         **page.model,
     }

@@ -73,6 +73,17 @@ def _letter(visit: Visit, deed: Deed) -> Fields | None:
     return {"body": body} if body is not None else None
 
 
+def _consumer(visit: Visit, deed: Deed) -> Fields | None:
+    """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
+    from ..domain.topic import Mode
+
+    topic = visit.deps.catalog.topic(deed.params["topic"])
+    group = visit.deps.catalog.group(topic, deed.params["group"])
+    consumer = visit.deps.catalog.consumer(topic, group, deed.params["consumer"])
+    is_lost = consumer.is_called or group.mode == Mode.BROADCAST
+    return None if is_lost else {"deed": "put_consumer"}
+
+
 def _delayed(visit: Visit, deed: Deed) -> Fields | None:
     seconds = deed.body.get("postpone_seconds")
     ids = " ".join(deed.body.get("ids", ()))
@@ -106,4 +117,5 @@ _WAYS: Mapping[str, Callable[[Visit, Deed], Fields | None]] = {
     "amend_message": _message,
     "edit_dead_letter": _letter,
     "change_delayed": _delayed,
+    "delete_consumer": _consumer,
 }

@@ -5,6 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+OF_ONE = {
+    "after {n} attempts": "after {n} attempt",
+    "and {n} consumers more": "and {n} consumer more",
+    "{n} are due later.": "{n} is due later.",
+    "{n} are left.": "{n} is left.",
+    "{n} are passed over": "{n} is passed over",
+    "{n} attempts": "{n} attempt",
+    "{n} dead letters": "{n} dead letter",
+    "{n} dead letters are on their way again.": "{n} dead letter is on its way again.",
+    "{n} dead letters have their new bodies.": "{n} dead letter has its new body.",
+    "{n} hold no JSON, and stay as they are.": "{n} holds no JSON, and stays as it is.",
+    "{n} large bodies were not there": "{n} large body was not there",
+    "{n} leases are void": "{n} lease is void",
+    "{n} messages": "{n} message",
+    "{n} messages at most": "{n} message at most",
+    "{n} messages changed.": "{n} message changed.",
+    "{n} messages come again": "{n} message comes again",
+    "{n} more groups are in the call.": "{n} more group is in the call.",
+    "{n} more groups are not counted here.": "{n} more group is not counted here.",
+    "{n} objects could not be read": "{n} object could not be read",
+    "{n} read units": "{n} read unit",
+}
+"""English phrases of one thing."""
+
 
 def speaker(tongue: str) -> Callable[..., str]:
     """`_("{n} messages", n=3)` in a language."""
@@ -15,7 +39,7 @@ def speaker(tongue: str) -> Callable[..., str]:
         phrases = PHRASES
 
     def say(text: str, **values: Any) -> str:
-        phrase = phrases.get(text, text)
+        phrase = phrases.get(text) or (OF_ONE.get(text, text) if str(values.get("n")) == "1" else text)
         return phrase.format(**values) if values else phrase
 
     return say

@@ -24,6 +24,8 @@ class Form:
     buttons: list[str] = field(default_factory=list)
     disabled: bool = False
     refusal: str = ""
+    open_fields: set[str] = field(default_factory=set)
+    """What a person fills in or chooses."""
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Screen:
     @property
     def units(self) -> float:
         """The read units that stand in the footer."""
-        return float(self.text.rpartition(" read units")[0].split()[-1])
+        return float(self.text.rpartition(" read unit")[0].split()[-1])
 
 
 class Browser:
@@ -142,6 +144,8 @@ class _Reader(HTMLParser):
     def _field(self, tag: str, given: dict[str, str]) -> None:
         assert self._form is not None
         fields, name = self._form.fields, given.get("name", "")
+        if name and not (tag == "input" and given.get("type") == "hidden"):
+            self._form.open_fields.add(name)
         if tag == "input" and name and (given.get("type") not in ("checkbox", "radio") or "checked" in given):
             fields[name] = given.get("value", "")
         elif tag == "textarea":

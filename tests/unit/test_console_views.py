@@ -51,6 +51,17 @@ def test_every_offset_that_is_shown_is_in_one_piece(
     assert drawn.older == drawn.low - first
 
 
+def test_what_left_its_lane_is_marked_where_it_lay() -> None:
+    place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=Cursor(50, 50), backlog=0)
+    failures = {(0, 7, ""): "RETRYING", (0, 40, ""): "DEAD", (0, 41, ""): "DEAD", (1, 9, ""): "DEAD"}
+    of = GroupSurvey(GROUP, (place,), (), 3, 1, failures=failures)
+    (drawn,) = strip.strips(TopicSurvey(TOPIC, 0, (Extent(0, 0, 99),), (of,)), {})
+    marks = [
+        (bar.kind, bar.low, bar.high, bar.x) for bar in drawn.lanes[0].bars if bar.kind in ("wait", "dead")
+    ]
+    assert marks == [("wait", 7, 7, 70), ("dead", 40, 41, 400)]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6)), min_size=1, max_size=8),
     st.integers(0, 10**9),
@@ -109,6 +120,7 @@ def test_figures_are_told_as_people_read_them() -> None:
         "2 h",
         "5 d",
     ]
+    assert [figures.span(ms, "zh") for ms in (350, 1_500, 200_000)] == ["350 毫秒", "1.5 秒", "3 分 20 秒"]
     assert figures.moment(0) == "1970-01-01T00:00:00.000Z"
     assert (figures.count(1234567), figures.count(10, True), figures.size(1536)) == (
         "1,234,567",

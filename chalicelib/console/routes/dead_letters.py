@@ -93,6 +93,7 @@ def preview_edit(visit: Visit) -> Shown:
 def _letter(visit: Visit, draft: str | None) -> Shown:
     from ...api import strict
     from ...services.core.bodies import with_body
+    from .. import forms
     from ..views import letters as view
     from ..views import message as message_view
 
@@ -102,10 +103,11 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
     letter = deps.redriver.find(topic, group, visit.params["id"])[0]
     message: Message = with_body(deps.adapters.blobs, letter.message)
     body = message_view.body_as(message.draft, "pretty")
-    problem = None
+    problem, edit = None, None
     if draft is not None:
         try:
             strict.parse(draft.strip().encode())
+            edit = forms.of({**visit.params, "deed": "edit_dead_letter", "body": draft}).deed
         except Malformed as error:
             problem = error.detail
     model = {
@@ -117,6 +119,7 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
         "is_cut": message_view.is_cut(message.draft, "pretty"),
         "draft": draft,
         "problem": problem,
+        "edit": edit,
         "diff": view.diff(body, draft) if draft is not None and problem is None else None,
         "names": {c.uid: c.name for c in deps.catalog.consumers(topic, group)},
     }

@@ -26,4 +26,13 @@ def do_deed(visit: Visit) -> Shown:
     if before is None:
         return SeeOther(visit.links.back(after))
     query = defaultdict(str, parse_qsl(after.partition("?")[2]))
-    return Page("done.html", {"undo": before, "after": form.back, "back": form.back, "query": query})
+    return Page(
+        "done.html",
+        {
+            "undo": before,
+            "undo_deed": forms.of(before).deed,
+            "after": form.back,
+            "back": form.back,
+            "query": query,
+        },
+    )

@@ -9,7 +9,7 @@ from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
     from ...domain.message import Message
-    from ...domain.topic import Group, Topic
+    from ...domain.topic import Topic
     from ...services.inspect.survey import TopicSurvey
 
 
@@ -64,17 +64,27 @@ def group_settings(visit: Visit) -> Shown:
     """The group's settings, its seek with a preview, its end."""
     topic, group = visit.group(consistent=True)
     to = visit.query.get("to", "").strip()
+    survey = visit.deps.surveyor.look(topic, only=group, whole=bool(to), ages=False)
     preview, problem = None, None
     if to:
         try:
-            preview = _preview(visit, topic, group, to)
+            preview = _preview(visit, topic, survey, to)
         except HeadraceError as error:
             problem = error.detail
-    model = {"topic": topic, "group": group, "to": to, "preview": preview, "problem": problem}
+    model = {
+        "topic": topic,
+        "group": group,
+        "to": to,
+        "preview": preview,
+        "problem": problem,
+        "survey": survey,
+        "of": survey.groups[0],
+        "consumers": len(visit.deps.catalog.consumers(topic, group)),
+    }
     return Page("group_settings.html", model)
 
 
-def _preview(visit: Visit, topic: Topic, group: Group, to: str) -> Any:
+def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str) -> Any:
     """What a seek would mean: how many messages come again, and how many are passed over."""
     from ...api import parse
     from ...services.core.positions import EARLIEST, LATEST
@@ -83,7 +93,6 @@ def _preview(visit: Visit, topic: Topic, group: Group, to: str) -> Any:
     at_ms = None
     if to not in (EARLIEST, LATEST) and not to.isdigit():
         at_ms = parse.time_ms(to, "to", f'"{EARLIEST}", "{LATEST}", an offset')
-    survey: TopicSurvey = visit.deps.surveyor.look(topic, only=group, whole=True, ages=False)
     targets: dict[int, int] = {}
     for extent in survey.shards:
         if at_ms is not None:

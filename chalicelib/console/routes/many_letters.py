@@ -35,15 +35,18 @@ def preview_patch(visit: Visit) -> Shown:
 
 
 def _many(visit: Visit, patch: str) -> Shown:
+    from .. import forms
     from ..views import letters as view
 
     check_may_read(visit)
     topic, group = visit.group()
     letters, following, _ = read_letters(visit, topic, group)
-    preview, problem = None, None
+    preview, merge, problem = None, None, None
     if patch.strip():
         try:
             preview = view.patch_preview(_whole(visit, letters), patch.encode(), _MOST_SHOWN)
+            fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview.ids}
+            merge = forms.of({"deed": "merge_dead_letters", **fields}).deed
         except Malformed as error:
             problem = error.detail
     model = {
@@ -55,6 +58,7 @@ def _many(visit: Visit, patch: str) -> Shown:
         "filter": filter_of(visit),
         "patch": patch,
         "preview": preview,
+        "merge": merge,
         "problem": problem,
         "step": _number(visit, "step", 10, 1_000),
         "every": _number(visit, "every", 1, 3_600),
@@ -91,7 +95,9 @@ def canary(visit: Visit) -> Shown:
         else:
             outcomes[id] = visit.deps.redriver.since_redrive(topic, group, id)
     may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
-    letters, following, _ = read_letters(visit, topic, group, _SOME) if may_go_on else ([], None, 0)
+    step = min(len(sent), 2)
+    most = _PAGE if step == 2 else _SOME
+    letters, following, _ = read_letters(visit, topic, group, most) if may_go_on else ([], None, 0)
     model = {
         "topic": topic,
         "group": group,
@@ -99,9 +105,10 @@ def canary(visit: Visit) -> Shown:
         "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
         "failed": Since.FAILED in outcomes.values(),
         "may_go_on": may_go_on,
-        "step": min(len(sent), 2),
+        "step": step,
         "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if sent else 1]),
-        "more": following is not None or len(letters) > 1,
+        "rest": len(letters),
+        "more": following is not None,
         "poll_seconds": 2,
     }
     return Page("canary.html", model)

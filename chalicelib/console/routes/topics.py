@@ -62,5 +62,7 @@ def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
 
 @page("GET", "/console/topics/{topic}/settings")
 def topic_settings(visit: Visit) -> Shown:
-    """The topic's settings, changed in place; and its end."""
-    return Page("topic_settings.html", {"topic": visit.topic(consistent=True)})
+    """The topic's settings, changed in place; and its end, with what would go with it."""
+    topic = visit.topic(consistent=True)
+    survey = visit.deps.surveyor.look(topic, ages=False, may_go_on=lambda: visit.has_units(_RESERVE))
+    return Page("topic_settings.html", {"topic": topic, "survey": survey.seen_by(visit.caller)})

@@ -35,9 +35,9 @@
     });
     within.querySelectorAll("pre > code").forEach((code) => {
       if (!navigator.clipboard || code.parentElement.querySelector(".copy")) return;
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "Copy" });
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: root.dataset.copy });
       button.addEventListener("click", () => navigator.clipboard.writeText(code.textContent).then(() => {
-        button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1200); }));
+        button.textContent = root.dataset.copied; setTimeout(() => { button.textContent = root.dataset.copy; }, 1200); }));
       code.parentElement.append(button);
     });
   };
@@ -105,6 +105,7 @@
       root.dataset.theme = dark ? "light" : "dark"; kept.set("theme", root.dataset.theme);
     }));
     tell(); forms(document); go();
+    document.querySelectorAll("nav [aria-current]").forEach((each) => each.parentElement.scrollTo({ left: each.offsetLeft - each.parentElement.offsetLeft - 40 }));
     document.querySelectorAll("[data-go-button]").forEach((each) => each.addEventListener("click", () => { goes = !goes; go(); }));
     const seconds = live && live.hasAttribute("hx-get") ? Number(live.dataset.poll) : 0;
     if (seconds) {

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...domain.cursor import Cursor
+from ...domain.status import Status
 from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 WIDTH = 1_000
 _NARROWEST = 2.0
 _LEAST_PART = 0.08  # of the kept log: where less is under way, the strip shows only that part
 _LEAST_OFFSETS = 20
+_FAILURES = {Status.RETRYING: "wait", Status.DEAD: "dead"}
 _MOST_LANES = 6  # of one group on one shard: a broadcast has one for each consumer
 
 
@@ -99,13 +101,18 @@ def _low(extent: Extent, floors: Iterable[int]) -> int:
 def _lane(group: GroupSurvey, place: Progress, scale: _Scale, names: Mapping[str, str]) -> Lane:
     cursor = place.cursor
     uid = place.key.consumer_uid
+    failures = {
+        offset: _FAILURES[Status(word)]
+        for (shard, offset, owner), word in group.failures.items()
+        if (shard, owner) == (place.shard, uid) and word in _FAILURES
+    }
     return Lane(
         group=group.group.name,
         consumer=names.get(uid, uid) if uid else None,
         floor=cursor.floor,
         next=cursor.next,
         backlog=place.backlog,
-        bars=tuple(_bars(cursor, scale)),
+        bars=(*_bars(cursor, scale), *_failed_bars(failures, scale)),
         next_x=scale.x(cursor.next),
     )
 
@@ -119,6 +126,15 @@ def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
     for span in cursor.waiting:
         bars += _merged("wait", span.ranges(), scale, span.attempt - 1, span.due_ms or None)
     return bars + _merged("new", [(cursor.next, scale.high)], scale)
+
+
+def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
+    """Those that left the lane for the retry queue or the dead letters, as far as the survey read them."""
+    return [
+        bar
+        for kind in _FAILURES.values()
+        for bar in _merged(kind, [(at, at + 1) for at in sorted(failures) if failures[at] == kind], scale)
+    ]
 
 
 def _merged(

@@ -1,11 +1,35 @@
-"""The console on the same service as the API's tests: a browser that is signed in as admin."""
+"""The console on the same service as the API's tests: a browser that is signed in as admin.
+
+And a scene in memory, for what holds on every page: it costs milliseconds.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
-from tests.support.browser import Browser
-from tests.support.http import Client
+import app
+from chalicelib import wiring
+from chalicelib.adapters import memory_adapters
+from chalicelib.console import deeds
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from local.clock import ClockController, HandClock
+from local.functions import Invocations
+from local.gateway import Gateway
+from tests.browser import pages
+from tests.browser.scene import ORDERS, play
+from tests.functional.conftest import FUNCTIONS, ORIGIN
+from tests.support.browser import Browser, Screen
+from tests.support.clock import SeededRandom
+from tests.support.http import Client, ShiftingClock
+from tests.support.push import Inbox
 
 
 @pytest.fixture
@@ -20,3 +44,94 @@ def browser(api: Client) -> Browser:
 def stranger(api: Client) -> Browser:
     """A browser that is not signed in."""
     return Browser(api.gateway)
+
+
+@dataclass(frozen=True)
+class _Service:
+    """Calls of a client that must succeed."""
+
+    client: Client
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        reply = self.client.call(method, f"/v1{path}", {} if body is None else body)
+        assert reply.status < 300, reply.raw
+        return reply.json if reply.raw else None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Something on every page, and a browser that is signed in."""
+
+    client: Client
+    browser: Browser
+    paths: dict[str, str]
+
+    def screens(self) -> Iterator[tuple[str, Screen]]:
+        """Every page by its name, and what a preview shows."""
+        for name, path in self.paths.items():
+            screen = self.browser.get(f"/{path}")
+            assert screen.status == 200, (name, screen.text)
+            yield name, screen
+        for name, path, fields in (
+            ("patch", self.paths["many-letters"], {"patch": '{"customer": null}'}),
+            ("edit", self.paths["dead-letter"], {"body": '{"order": 1}'}),
+        ):
+            form = next(
+                form for form in self.browser.get(f"/{path}").forms if form.fields.keys() >= fields.keys()
+            )
+            screen = self.browser.submit(form, **fields)
+            assert screen.status == 200, (name, screen.text)
+            yield name, screen
+
+
+@pytest.fixture(scope="module")
+def local_clock() -> Iterator[HandClock]:
+    """The console has the local service's clock at hand."""
+    clock = HandClock()
+    controller = ClockController(
+        clock=clock, deps=lambda: (_ for _ in ()).throw(AssertionError), invocations=Invocations({})
+    )
+    before = dict(deeds._BY_NAME)
+    deeds.enter(controller.call)
+    yield clock
+    deeds._BY_NAME.clear()
+    deeds._BY_NAME.update(before)
+
+
+@pytest.fixture(scope="module")
+def scene(local_clock: HandClock) -> Iterator[Scene]:
+    """The scene of the pictures, and what it lacks: a paused group, a transaction."""
+    clock = ShiftingClock()
+    rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
+    egress = Egress(rules=rules, monotonic=time.monotonic, resolve=lambda host: ())
+    sender = Sender(
+        egress=egress,
+        functions=LocalFunctions(FUNCTIONS),
+        clock=clock,
+        world=clock,
+        monotonic=time.monotonic,
+        origin=ORIGIN,
+    )
+    deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
+    deps.setup()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "deps", lambda: deps)
+        client = Client(Gateway(app.app), deps.tokens.ensure_admin(None))
+        service = _Service(client)
+        paths = pages.paths(play(service))
+        service.ask("POST", "/topics/clicks/groups/stats/pause")
+        service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
+        letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
+        waiting = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
+        paths |= {
+            "clicks": "console/topics/clicks",
+            "dead-letter": f"{paths['dead-letters']}/{letters[0]['id']}",
+            "since": f"{paths['subscriber']}?since=2026-01-01T00:00",
+            "since-mailer": f"{paths['group']}/consumers/worker-1",
+            "waiting": f"console/topics/invoices/messages/{waiting[0]['id']}",
+            "ledger": "console/topics/payments/groups/ledger",
+        }
+        browser = Browser(client.gateway)
+        assert browser.sign_in(str(client.token)).status == 200
+        yield Scene(client, browser, paths)
+    egress.close()

@@ -43,7 +43,7 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
     assert f"{name} " in screen.text
     assert [screen.html.count(f'class="n {each}"') for each in ("proved", "holes", "open")] == [1, 1, 1]
     assert "\u22127" in screen.text
-    assert "2020-05-02: 1 objects could not be read" in screen.text
+    assert "2020-05-02: 1 object could not be read" in screen.text
     stranger = Browser(browser.gateway)
     made = {"name": "t", "scopes": ["admin"], "topics": ["others.*"]}
     stranger.sign_in(api.post("/v1/tokens", made).expect(201)["token"])
@@ -54,7 +54,7 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
 def test_a_manifest_that_cannot_be_read_is_named(browser: Browser) -> None:
     wiring.deps().adapters.blobs.put("archive/manifests/2019-05-01.json", b"{")
     text = page(browser, "archive?to=2019-05-02").text
-    assert "2019-05-01: 1 objects could not be read" in text
+    assert "2019-05-01: 1 object could not be read" in text
 
 
 def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser) -> None:

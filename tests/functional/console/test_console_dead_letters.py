@@ -58,7 +58,7 @@ def test_all_are_redriven(browser: Browser, group: Group) -> None:
 def test_those_that_fit_a_filter_are_redriven(browser: Browser, group: Group) -> None:
     screen = page(browser, group, "?key=key-1")
     (those,) = [form for form in screen.forms if form.buttons == ["Redrive all that fit, 1"]]
-    assert "1 dead letters" in browser.submit(those).text
+    assert "1 dead letter is" in browser.submit(those).text
     assert len(left(group)) == 4
 
 

@@ -56,7 +56,7 @@ def test_a_subscriber_is_registered_and_its_secret_shown_once(
 
 def test_a_seek_says_before_what_it_does(browser: Browser, group: Group, api: Client) -> None:
     screen = page(browser, group, "/settings?to=earliest")
-    assert "4 messages come again , 0 are passed over, 1 leases are void" in screen.text
+    assert "4 messages come again , 0 are passed over, 1 lease is void" in screen.text
     assert "0 messages come again , 6 are passed over" in page(browser, group, "/settings?to=latest").text
     assert "2 messages come again" in page(browser, group, "/settings?to=2").text
     assert "4 messages come again" in page(browser, group, "/settings?to=2020-01-01T00:00:00Z").text

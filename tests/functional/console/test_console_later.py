@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from chalicelib.console import deeds
 from chalicelib.console.views.heat import heat_map
 from chalicelib.services.inspect.due_hours import HOUR_MS, DueHour
-from local.clock import ClockController, HandClock
-from local.functions import Invocations
+from local.clock import HandClock
 from tests.support.browser import Browser
 from tests.support.http import Client, Topic
 
@@ -71,20 +65,6 @@ def test_the_map_has_a_row_for_each_day_up_to_the_last() -> None:
     assert heat.days[2][7].shade == 4
     assert heat.later == 7
     assert heat_map([], NOW_MS).is_empty
-
-
-@pytest.fixture
-def local_clock() -> Iterator[HandClock]:
-    """The console has the local service's clock at hand."""
-    clock = HandClock()
-    controller = ClockController(
-        clock=clock, deps=lambda: (_ for _ in ()).throw(AssertionError), invocations=Invocations({})
-    )
-    before = dict(deeds._BY_NAME)
-    deeds.enter(controller.call)
-    yield clock
-    deeds._BY_NAME.clear()
-    deeds._BY_NAME.update(before)
 
 
 def test_only_a_local_service_offers_its_clock(api: Client, browser: Browser) -> None:

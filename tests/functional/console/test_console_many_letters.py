@@ -53,7 +53,7 @@ def work(group: Group, browser: Browser, *, ok: bool) -> None:
 def test_a_patch_is_shown_before_it_changes_anything(browser: Browser, group: Group) -> None:
     screen = browser.submit(patch_form(page(browser, group, "/many")), patch='{"customer": null, "x": 1.50}')
     assert screen.units <= 20
-    assert "Of 14 letters on this page 13 would change. 1 hold no JSON" in screen.text
+    assert "Of 14 letters on this page 13 would change. 1 holds no JSON" in screen.text
     assert '<del>-   "customer": 7</del>' in screen.html.replace("&#34;", '"')
     assert {letter["edited"] for letter in left(group)} == {False}
     screen = browser.submit(step(screen, "merge_dead_letters"))

@@ -67,6 +67,21 @@ def test_what_cannot_be_undone_offers_nothing(api: Client, browser: Browser) -> 
     assert "Undo" not in new.text
 
 
+def test_a_consumer_that_pulls_is_registered_again(api: Client, browser: Browser) -> None:
+    for mode, can in (("queue", True), ("broadcast", False)):
+        topic = api.topic()
+        group = topic.group(mode=mode)
+        group.register("worker")
+        path = f"/console/topics/{topic.name}/groups/{group.name}"
+        screen = browser.submit(browser.get(path).form("delete_consumer", consumer="worker"))
+        assert api.get(f"{group.path}/consumers").expect(200)["items"] == []
+        assert ("Undo" in screen.text) == can
+        if can:
+            undone(browser, screen)
+            (consumer,) = api.get(f"{group.path}/consumers").expect(200)["items"]
+            assert consumer["consumer"] == "worker"
+
+
 def test_a_mended_dead_letter_gets_its_old_body_back(api: Client, browser: Browser) -> None:
     topic = api.topic()
     group = topic.group()

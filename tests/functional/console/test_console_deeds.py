@@ -1,0 +1,111 @@
+"""What holds for all that can be done on a page: as curl, counted before, told afterwards, undone where it can be.
+
+The list of deeds is the forms'; what each page offers is read from the pages themselves.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chalicelib.api import audit
+from chalicelib.console import deeds, forms, undo
+from tests.functional.console.conftest import Scene
+from tests.support.browser import HOST, Form, Screen
+
+DEEDS = set(forms._FORMS)
+COUNTED = {
+    "redrive": ("dead-letters", "Redrive all 9 "),
+    "change_delayed": ("many-later", "6 messages"),
+    "merge_dead_letters": ("patch", "9 letters on this page 9 would change"),
+    "seek_group": ("group-settings", "110 messages come again"),
+    "create_replay": ("replays", "0 messages at most"),
+    "delete_topic": ("settings", "Accepted 240 Groups 2 Dead letters mailer: 9"),
+    "delete_group": ("group-settings", "Backlog 130 Dead letters 9 Consumers 2"),
+}
+"""What may concern many messages: the page, and how many it says before."""
+OF_ONE = {
+    *("put_topic", "put_group", "pause_group", "resume_group", "put_consumer", "delete_consumer"),
+    *("produce", "amend_message", "cancel_message", "retry_now", "edit_dead_letter", "delete_dead_letter"),
+    *("rotate_secret", "commit", "roll_back", "create_token", "rotate_token", "delete_token", "move_clock"),
+}
+TRACED = {"produce", "amend_message", "cancel_message", "retry_now", "commit", "roll_back"}
+"""What is done for one message: its trace says who it was."""
+NOT_UNDONE = {
+    **dict.fromkeys(
+        ("produce", "retry_now", "redrive", "commit", "create_replay"), "groups may have it already"
+    ),
+    **dict.fromkeys(
+        ("cancel_message", "roll_back", "delete_dead_letter", "delete_topic", "delete_group"), "it is gone"
+    ),
+    **dict.fromkeys(("delete_token", "rotate_token", "rotate_secret"), "the old secret is gone"),
+    **dict.fromkeys(("create_token", "put_consumer"), "it is removed by a button of its own"),
+    **{
+        "seek_group": "what was settled behind it is forgotten",
+        "merge_dead_letters": "bodies of many are not kept",
+    },
+    **{"move_clock": "time never goes back"},
+}
+NO_CALLS = {"sign-out", "language", "try", "take"}
+
+
+def deed_forms(screen: Screen) -> list[Form]:
+    """The forms of a page that ask for a call."""
+    return [form for form in screen.forms if "deed" in form.fields]
+
+
+def call_of(form: Form) -> str:
+    """The method and the path of what the form asks for, as a pattern: what a person fills in may be anything."""
+    call = deeds._BY_NAME[form.fields["deed"]]
+    path = re.escape(call.path).replace(r"\{", "{").replace(r"\}", "}")
+    for name in re.findall(r"{(\w+)}", path):
+        value = "" if name in form.open_fields else form.fields.get(name, "")
+        path = path.replace("{" + name + "}", re.escape(value) or "[^ /]+")
+    return rf"curl -X {call.method} [^#]*?{path}(?![\w/-])"
+
+
+def test_every_button_has_its_call_as_curl(scene: Scene) -> None:
+    missing = []
+    for name, screen in scene.screens():
+        for form in deed_forms(screen):
+            if form.disabled:
+                continue
+            chosen = form.open_fields - {"csrf", "deed"}
+            wanted = call_of(form) if chosen else re.escape(forms.of(form.fields).deed.curl(f"http://{HOST}"))
+            if not re.search(wanted, screen.text):
+                missing.append((name, form.fields["deed"], form.buttons))
+    assert missing == []
+
+
+def test_every_deed_is_on_a_page(scene: Scene) -> None:
+    offered = {form.fields["deed"] for _, screen in scene.screens() for form in deed_forms(screen)}
+    assert offered == DEEDS
+
+
+def test_what_concerns_many_is_counted_before(scene: Scene) -> None:
+    assert COUNTED.keys() | OF_ONE == DEEDS
+    assert COUNTED.keys().isdisjoint(OF_ONE)
+    screens = dict(scene.screens())
+    for deed, (page, words) in COUNTED.items():
+        assert any(form.fields["deed"] == deed for form in deed_forms(screens[page])), deed
+        assert words in screens[page].text, deed
+
+
+def test_every_deed_leaves_a_line_that_says_who_it_was(scene: Scene) -> None:
+    silent = {name for name in DEEDS if not audit.is_audited(deeds._BY_NAME[name])}
+    assert silent == TRACED
+
+
+def test_every_deed_is_undone_or_cannot_be() -> None:
+    undone = {*forms.UNDONE_BY, *undo._WAYS}
+    assert undone | NOT_UNDONE.keys() == DEEDS
+    assert undone.isdisjoint(NOT_UNDONE)
+
+
+def test_no_form_does_something_past_the_deeds(scene: Scene) -> None:
+    for name, screen in scene.screens():
+        for form in screen.forms:
+            if form.method == "POST" and "deed" not in form.fields:
+                place = form.action.rpartition("/")[2]
+                previews = "body" in form.open_fields or "patch" in form.open_fields
+                tests = place == "test" and "curl -X POST" in screen.text
+                assert place in NO_CALLS or previews or tests, (name, form.action)

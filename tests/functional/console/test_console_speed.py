@@ -1,0 +1,31 @@
+"""Every page is made quickly and is light.
+
+Quickly: by the time that this process computes, which does not grow when other processes work. What a browser waits
+for is measured by `python -m bench --only console`.
+"""
+
+from __future__ import annotations
+
+from time import process_time
+
+from tests.functional.console.conftest import Scene
+from tests.functional.console.test_console_weight import LATER_BYTES, on_the_wire
+
+MOST_SECONDS = 0.1
+ROUNDS = 3
+
+
+def test_every_page_is_made_within_a_tenth_of_a_second_and_is_light(scene: Scene) -> None:
+    slow: dict[str, float] = {}
+    heavy: dict[str, int] = {}
+    for name, path in scene.paths.items():
+        took = []
+        for _ in range(ROUNDS):
+            began = process_time()
+            body, _ = on_the_wire(scene.browser, f"/{path}")
+            took.append(process_time() - began)
+        if min(took) > MOST_SECONDS:
+            slow[name] = min(took)
+        if len(body) > LATER_BYTES:
+            heavy[name] = len(body)
+    assert (slow, heavy) == ({}, {})
