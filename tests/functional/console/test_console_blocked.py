@@ -20,7 +20,9 @@ def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
     table = screen.html.split("Blocked keys")[1].partition("</table>")[0]
     _, *rows = table.split("<tr data-line>")
     assert ["red" in rows[0], "under way at worker-1" in rows[0], ">2</a></td>" in rows[0]] == [True] * 3
-    assert ["blue" in rows[1], "waiting for its next attempt" in rows[1], ">1</td>" in rows[1]] == [True] * 3
+    assert ["blue" in rows[1], "waiting for its next attempt" in rows[1], ">1</a></td>" in rows[1]] == [
+        True
+    ] * 3
     assert len(rows) == 2, "green holds back nobody"
     assert received[0]["id"] in rows[0]
 
