@@ -143,23 +143,26 @@ def test_lines_lie_by_what_they_belong_to_in_memory_and_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shelf, "MEMORY_BYTES", 0)
-    table = pa.table({"k": ["b", None, "a", "b", None], "s": [1, 1, 1, 2, 1], "n": range(5)})
+    monkeypatch.setattr(shelf, "BLOCK", 4)
+    table = pa.table({"k": ["b", None, "a", "b", None], "s": [1, 1, 1, 2, 1], "offset": range(5)})
     parts = shelf.sorted_out(table, ["k", "s"])
-    assert {key: part["n"].to_pylist() for key, part in parts} == {
-        (None, 1): [1, 4],
-        ("b", 1): [0],
-        ("b", 2): [3],
-        ("a", 1): [2],
+    assert {key: part["offset"].to_pylist() for key, part in parts} == {
+        (None, 1, 0): [1],
+        (None, 1, 1): [4],
+        ("b", 1, 0): [0],
+        ("b", 2, 0): [3],
+        ("a", 1, 0): [2],
     }
     kept = shelf.Shelf(tmp_path / "shelf")
     kept.put(parts)
     kept.put(parts)
-    assert shelf.in_order(kept.counts) == [(None, 1), ("a", 1), ("b", 1), ("b", 2)]
-    assert kept.counts[None, 1] == 4
+    order = [(None, 1, 0), (None, 1, 1), ("a", 1, 0), ("b", 1, 0), ("b", 2, 0)]
+    assert shelf.in_order(kept.counts) == order
+    assert set(kept.counts.values()) == {2}
+    assert len(list(tmp_path.rglob("*.arrow"))) == 10
+    assert kept.look((None, 1, 1))["offset"].to_pylist() == [4, 4]
+    assert [kept.take(key)["offset"].to_pylist() for key in kept.counts if key[0] == "a"] == [[2, 2]]
     assert len(list(tmp_path.rglob("*.arrow"))) == 8
-    assert kept.look((None, 1))["n"].to_pylist() == [1, 4, 1, 4]
-    assert [kept.take(key)["n"].to_pylist() for key in kept.counts if key[0] == "a"] == [[2, 2]]
-    assert len(list(tmp_path.rglob("*.arrow"))) == 6
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 6, 100])
@@ -203,7 +206,7 @@ def put(bucket: FolderBucket, name: str, some: Sequence[Line]) -> None:
 
 @pytest.fixture
 def arrow(bucket: FolderBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(engine, "_BLOCK", 2)
+    monkeypatch.setattr(shelf, "BLOCK", 2)
 
     def made() -> engine.OnArrow:
         made_one = engine.OnArrow(

@@ -128,6 +128,15 @@ def test_it_leaves_its_group_but_for_a_named_place_in_a_broadcast(
     assert name in (None, registered["name"])
 
 
+@pytest.mark.parametrize(("own", "groups", "seconds"), [(5, 12, 5), (None, 12, 12), (None, None, 30)])
+def test_a_lease_is_its_own_or_the_groups_or_the_topics(
+    own: int | None, groups: int | None, seconds: int
+) -> None:
+    service = Service((), lease_seconds=groups)
+    consumer = Consumer(ConsumerSettings("orders", "mailer", lease=own), ignored)
+    assert consumer._lease_seconds(cast(Any, service), service.group) == seconds
+
+
 def test_who_does_not_register_has_no_name() -> None:
     service = Service(()).run(ignored, register=False)
     assert [call for call, _ in service.calls] == ["receive"]
