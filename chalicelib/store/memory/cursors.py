@@ -11,7 +11,7 @@ from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...ports.cursors import RefusalReason, WriteRefused
-from .tables import MemoryTables
+from .tables import MemoryTables, check_actions
 
 
 class MemoryCursors:
@@ -50,6 +50,8 @@ class MemoryCursors:
         *,
         exists: bool = True,
     ) -> Cursor | WriteRefused:
+        letters = sum(record.message is not None for record in records)
+        check_actions(1 + len(records) + letters + len(timers))
         with self._lock:
             current = self._items.get(key)
             if (current is not None) != exists or (current is not None and not holds(change, current)):

@@ -9,11 +9,12 @@ from dataclasses import replace
 from ...domain.cursor import Cursor
 from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
+from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, Promotable, PutResult, Stored
 from .. import codec
 from ..log import TOMBSTONE
-from .tables import MemoryTables
+from .tables import MemoryTables, check_actions
 
 
 class MemoryLog:
@@ -51,6 +52,7 @@ class MemoryLog:
         dedup: Sequence[DedupEntry] = (),
         moved: Sequence[Promotable] = (),
     ) -> PutResult:
+        check_actions(1 + len(dedup) + sum(1 if isinstance(each, Timer) else 2 for each in moved))
         with self._lock:
             by = self._rows.get((shard, segment.first))
             if by is not None:

@@ -20,6 +20,7 @@ from ..layout import record_key, timer_key
 from ..records import letter_of
 
 Place = tuple[str, str]  # partition and sort key, as on DynamoDB
+_MOST_ACTIONS = 100  # of a transaction, as there
 
 
 @dataclass
@@ -124,6 +125,12 @@ class MemoryTables:
             next_ms=at_ms,
             spent=attempts,
         )
+
+
+def check_actions(count: int) -> None:
+    """Whoever writes more together than DynamoDB takes would hear of it only there. Raises ValueError."""
+    if count > _MOST_ACTIONS:
+        raise ValueError(f"{count} actions in one transaction: {_MOST_ACTIONS} is the most")
 
 
 def record_place(key: CursorKey, offset: int, *, dead: bool = False) -> Place:

@@ -12,7 +12,7 @@ from ...ports.log import DedupEntry, Moved
 from ...ports.timers import Look
 from ..layout import timer_key
 from ..timers import first_of
-from .tables import MemoryTables, timer_place
+from .tables import MemoryTables, check_actions, timer_place
 
 
 class MemoryTimers:
@@ -25,6 +25,7 @@ class MemoryTimers:
         self._leases: dict[int, tuple[str, int]] = {}
 
     def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        check_actions(len(timers) + len(dedup) if dedup else 0)  # without dedup ids there is no transaction
         with self._tables.lock:
             duplicates = self._tables.known(dedup)
             if not duplicates:

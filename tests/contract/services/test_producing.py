@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
@@ -13,7 +15,7 @@ from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
 from tests.support.clock import DAY_MS
 from tests.support.desk import Desk, overtaken, placed
-from tests.support.stages import Stage
+from tests.support.stages import Stage, memory_stage
 
 HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
 
@@ -289,3 +291,15 @@ def test_i7_what_follows_a_message_of_unknown_fate_in_a_batch_waits_for_it(stage
     placed(producer.produce(desk.topic, drafts))
     stored = [draft.body for row in desk.rows() for draft in row.drafts]
     assert stored == [draft.body for draft in drafts]
+
+
+@pytest.mark.parametrize("count", [99, 100, 199])
+@pytest.mark.parametrize("delay_ms", [0, 60 * 1000])
+def test_a_batch_of_named_messages_is_stored_in_transactions_that_hold_it(delay_ms: int, count: int) -> None:
+    """DynamoDB takes a hundred actions; so does the store in memory."""
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    due_ms = stage.clock.now_ms() + delay_ms if delay_ms else None
+    drafts = [make.draft(n, dedup_id=f"d{n}", due_ms=due_ms) for n in range(count)]
+    assert len({each.id for each in desk.produce(*drafts)}) == count
+    assert all(each.duplicate for each in desk.produce(*drafts))
