@@ -98,8 +98,8 @@ class DynamoControl:
             self._delete(_group_key(topic, group.name))
         self._delete(_retired_key(topic, group))
 
-    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
-        return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#")
+    def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
+        return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#", pass_over)
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
         return self._save(ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old)))

@@ -12,7 +12,7 @@ from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.scout import Scout
 from chalicelib.scheduler.walk import Stretch
 from chalicelib.services.consume.lost_entries import LostEntries
-from chalicelib.services.core.wake import Waker
+from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.registry import Registry
 from tests.contract.services import test_registering as registering
 from tests.contract.services.damaged import test_damaged_lanes as lanes
@@ -94,7 +94,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         ),
     ),
     "a wake-up that stops at a consumer": (
-        Bug(Waker, "_readable_called", "except Unreadable as error:", "except ZeroDivisionError as error:"),
+        Bug(Catalog, "readable_consumers", "(topic, group, rows.append)", "(topic, group)"),
         lambda: control.test_a_batch_of_the_stream_wakes_all_whose_rows_can_be_read(
             memory_stage(), "consumer", "of no kind"
         ),

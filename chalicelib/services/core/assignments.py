@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...domain.assignment import EVERYONE, Assignment, Team, deal, is_online
+from ...domain.errors import Unreadable
 from ...domain.pull_share import Seat
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
@@ -33,9 +34,17 @@ class Assignments:
         self._stored: TtlCache[str, Assignment] = TtlCache(clock, CACHE_MS)
 
     def current(self, topic: Topic, group: Group) -> Assignment:
-        """The group's assignment for the consumers that this process knows to be online (at most 3 s old)."""
+        """The group's assignment for the consumers that this process knows to be online (at most 3 s old).
+        While the row of one cannot be read, the others have its shards, and nothing is stored: it may be of a later
+        release, whose processes can read it."""
         assignment = self._stored.get(group.uid) or self._read(topic, group)
-        if assignment.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
+        try:
+            consumers = self._catalog.consumers(topic, group)
+        except Unreadable:
+            readable = self._catalog.readable_consumers(topic, group)
+            strategy, members, shards = self._wanted(topic, group, readable)
+            return replace(assignment, members=members, owners=deal(strategy, members, shards))
+        if assignment.fits(*self._wanted(topic, group, consumers)):
             return assignment
         return self._made_again(topic, group)
 
@@ -53,7 +62,7 @@ class Assignments:
         assignment = self.current(topic, group)
         if consumer.uid in assignment.members:
             return assignment.shards(consumer.uid)
-        uids = (c.uid for c in self._catalog.consumers(topic, group))
+        uids = (c.uid for c in self._catalog.readable_consumers(topic, group))
         members = tuple(uid for uid in uids if uid in assignment.members or uid == consumer.uid)
         return replace(assignment, owners=deal(assignment.strategy, members, topic.shards)).shards(
             consumer.uid
@@ -65,7 +74,7 @@ class Assignments:
         If no consumer is online because of open circuits, the team has the consumers that will have the shards, so that
         the run knows when to try again.
         """
-        assignment, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
+        assignment, consumers = self.current(topic, group), self._catalog.readable_consumers(topic, group)
         active = [c for c in consumers if c.state == ConsumerState.ACTIVE]
         pushed_to = [c for c in active if c.is_called]
         if assignment.strategy == EVERYONE:
@@ -84,7 +93,7 @@ class Assignments:
         if not uid or policy.per_consumer or policy.holds_back:
             return None
         assignment = self.current(topic, group)
-        called_uids = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
+        called_uids = {c.uid for c in self._catalog.readable_consumers(topic, group) if c.is_called}
         pulling = [member for member in assignment.members if member not in called_uids]
         if uid not in pulling or len(pulling) < 2:
             return None
@@ -94,7 +103,8 @@ class Assignments:
         """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""
         if not uid:
             return "", None, 0
-        name = next((c.name for c in self._catalog.consumers(topic, group) if c.uid == uid), "")
+        consumers = self._catalog.readable_consumers(topic, group)
+        name = next((c.name for c in consumers if c.uid == uid), "")
         assignment = self.current(topic, group)
         return name, assignment.rank(uid), len(assignment.members)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...domain.errors import NotFound, Refused
 from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
-from ...ports.control import Control, PassOver
+from ...ports.control import Control, PassOver, leave_out
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
 
@@ -22,6 +24,7 @@ class Catalog:
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
         self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
+        self._readable: TtlCache[str, tuple[list[Consumer], list[str]]] = TtlCache(clock, CACHE_MS)
 
     def topic(self, name: str, *, consistent: bool = False) -> Topic:
         """The topic, or NotFound. `consistent`: read consistently, for a change."""
@@ -64,6 +67,26 @@ class Catalog:
             consumers = self._consumers.put(group.uid, self.control.consumers(topic, group), since_ms)
         return consumers
 
+    def readable_consumers(
+        self, topic: Topic, group: Group, pass_over: PassOver = leave_out
+    ) -> Sequence[Consumer]:
+        """The consumers whose rows can be read, to go on with them. Whoever concludes that one has left asks for all
+        consumers instead: a row that cannot be read may be of a later release."""
+        consumers = self._consumers.get(group.uid)
+        if consumers is not None:
+            return consumers
+        part = self._readable.get(group.uid)
+        if part is None:
+            since_ms, rows = self._clock.now_ms(), list[str]()
+            consumers = self.control.consumers(topic, group, rows.append)
+            if not rows:
+                return self._consumers.put(group.uid, consumers, since_ms)
+            part = self._readable.put(group.uid, (consumers, rows), since_ms)
+        consumers, rows = part
+        for row in rows:
+            pass_over(row)
+        return consumers
+
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
         if not POLICIES[group.mode].per_consumer:
@@ -75,9 +98,11 @@ class Catalog:
         for consistent in (False, True):
             if consistent:
                 self._consumers.drop(group.uid)
-            for consumer in self.consumers(topic, group):
+                self._readable.drop(group.uid)
+            for consumer in self.readable_consumers(topic, group):
                 if consumer.name == name:
                     return consumer
+        self.consumers(topic, group)  # is it not there, or can its row not be read?
         raise NotFound(
             "CONSUMER_NOT_FOUND",
             f"Group {group.name!r} has no consumer {name!r}. Register it with "
@@ -95,6 +120,7 @@ class Catalog:
         if group:
             self._groups.drop((topic.uid, group.name))
             self._consumers.drop(group.uid)
+            self._readable.drop(group.uid)
 
 
 def broadcast_needs_consumer() -> Refused:

@@ -188,7 +188,7 @@ class Waker:
             self._pass_over(error.detail)
             return
         for group in groups:
-            for consumer_uid in self._readable_called(topic, group):
+            for consumer_uid in self._called(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
                     workers = workers_of(topic, group)
                     for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
@@ -201,20 +201,13 @@ class Waker:
             self._counters.add(UNDECODABLE, 1)
             self._counters.note("undecodable", row=row)
 
-    def _readable_called(self, topic: Topic, group: Group) -> Sequence[str]:
-        try:
-            return self._called(topic, group)
-        except Unreadable as error:
-            self._pass_over(error.detail)
-            return ()
-
     def _called(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
         if group.paused:
             return ()
         consumers = [
             c
-            for c in self._catalog.consumers(topic, group)
+            for c in self._catalog.readable_consumers(topic, group, self._pass_over)
             if c.is_called and c.state == ConsumerState.ACTIVE
         ]
         if POLICIES[group.mode].per_consumer:

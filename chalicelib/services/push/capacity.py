@@ -58,7 +58,7 @@ class Capacity:
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
-        consumers = self._catalog.consumers(topic, group)
+        consumers = self._catalog.readable_consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
     def look_around(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
@@ -67,7 +67,8 @@ class Capacity:
         topic, group = sources.topic, sources.group
         now_ms = self._clock.now_ms()
         cursors = self._claimer.cursors(group, self._consumer_uid)
-        leases = in_flight_of(topic, group, cursors, self._catalog.consumers(topic, group), now_ms)
+        consumers = self._catalog.readable_consumers(topic, group)
+        leases = in_flight_of(topic, group, cursors, consumers, now_ms)
         own = self._by_consumer + (new_leases or Counter())
         self._others = max(0, leases.slots - own.total()) + leases.slots_for_others(sources.keys())
         self._others_by = {uid: n - own[uid] for uid, n in leases.by_consumer.items()}

@@ -108,7 +108,7 @@ class MemoryControl:
                 del self._groups[topic.uid, group.name]
             self._retired_groups.pop((topic.uid, group.uid), None)
 
-    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
+    def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
         home = (topic.uid, group.uid)
         with self._lock:
             consumers = [consumer for key, consumer in self._consumers.items() if key[:2] == home]

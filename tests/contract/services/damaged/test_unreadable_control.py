@@ -88,6 +88,33 @@ def test_a_batch_of_the_stream_wakes_all_whose_rows_can_be_read(stage: Stage, ro
     assert place[1] in about["row"]
 
 
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_group_goes_on_without_the_consumer_whose_row_cannot_be_read(stage: Stage, mode: str) -> None:
+    desk = PushDesk.at(stage, mode=mode)
+    group = desk.group("all")
+    bad, good = desk.subscriber(group, "bad"), desk.subscriber(group, "good")
+    home = f"topic#{desk.topic.uid}"
+    dealt = desk.deps.assignments.current(desk.topic, group)
+    desk.produce(*make.drafts(3))
+    change_control(stage, home, f"consumer#{group.uid}#bad", DAMAGES["of a later release"])
+    desk.restarted()
+    tasks = list(desk.deps.waker.tasks_of(desk.topic, group))
+    assert {task.consumer_uid for task in tasks} == {good.uid if mode == "broadcast" else ""}
+    assert desk.deps.counters.take()["Undecodable"] == 1
+    assert desk.deps.assignments.team(desk.topic, group).called == [good]
+    desk.push()
+    assert len(desk.subscribers.numbers()) == 3
+    assert {call.target for call in desk.subscribers.calls} == {good.target}
+    stored = stage.adapters.control.assignment(desk.topic, group)
+    assert stored == dealt, "it has not left"
+    assert desk.deps.catalog.consumer(desk.topic, group, "good") == good
+    with pytest.raises(Unavailable):
+        desk.deps.catalog.consumer(desk.topic, group, bad.name)
+    if mode == "broadcast":
+        with pytest.raises(Unavailable):
+            desk.deps.catalog.cursor_owners(desk.topic, group)
+
+
 def test_a_produce_is_answered_though_a_group_cannot_be_woken(stage: Stage) -> None:
     desk = PushDesk.at(stage, wake="direct")
     bad, good = desk.group("bad"), desk.group("good")
