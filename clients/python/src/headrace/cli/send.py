@@ -69,18 +69,22 @@ def send(
     try:
         if body is not None and body != "-":
             _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
-        elif raw:
-            whole = [path.read_bytes() for path in file] if file else [sys.stdin.buffer.read()]
-            _many(s, topic, (Outgoing(body=content, **options) for content in whole))
         else:
-            lines = _lines(file)
-            _many(
-                s,
-                topic,
-                map(_whole, lines) if messages else (Outgoing(body=line, **options) for line in lines),
-            )
+            _many(s, topic, _outgoing(file, options, raw=raw, messages=messages))
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _outgoing(
+    files: list[Path] | None, options: dict[str, Any], *, raw: bool, messages: bool
+) -> Iterable[Outgoing]:
+    """The messages in files, or on standard input: whole files (`raw`), lines that are messages, or lines that are
+    bodies. Files to be sent whole are all read before the first is sent."""
+    if raw:
+        contents = [path.read_bytes() for path in files] if files else [sys.stdin.buffer.read()]
+        return (Outgoing(body=content, **options) for content in contents)
+    lines = _lines(files)
+    return map(_whole, lines) if messages else (Outgoing(body=line, **options) for line in lines)
 
 
 def _tell(s: Session, receipt: Sent) -> None:
