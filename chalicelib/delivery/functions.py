@@ -25,7 +25,7 @@ from botocore.exceptions import (
 from ..domain.errors import unavailable
 
 _START_SECONDS = 5
-_MAX_EVENT_BYTES = 6 * 1024 * 1024  # Lambda's limit
+_MAX_EVENT_BYTES = 6 * 1024 * 1024  # Lambda's limit, of the answer, too
 _ARN = re.compile(
     r"arn:aws[a-z-]*:lambda:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12})"
     r":function:(?P<name>[A-Za-z0-9_-]{1,64})(?::(?:\$LATEST|[A-Za-z0-9_-]{1,128}))?"
@@ -127,7 +127,9 @@ class LocalFunctions:
         call.join(seconds)
         if call.is_alive():
             return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
-        return FunctionFailed("the function failed", ran=True) if call.answer is None else call.answer
+        if call.answer is None or len(call.answer) > _MAX_EVENT_BYTES:
+            return FunctionFailed("the function failed", ran=True)
+        return call.answer
 
     def refusal(self, name: str) -> str | None:
         return None if name in self._functions else "is not in the file of local functions"

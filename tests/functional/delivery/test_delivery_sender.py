@@ -281,6 +281,9 @@ def hangs(event):
 
 def unprintable(event):
     return object()
+
+def says_too_much(event):
+    return {"text": "x" * 6 * 1024 * 1024}
 """
 
 
@@ -340,6 +343,7 @@ def test_each_answer_of_a_function_has_its_meaning(
     [
         ("raises", "the function failed"),
         ("unprintable", "the function failed"),
+        ("says_too_much", "the function failed"),
         ("hangs", "no answer within 0.1 s"),
         ("nobody", "the function is not in the file"),
         ("threading", "the function is not in the file"),
