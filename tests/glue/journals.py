@@ -85,6 +85,9 @@ class Place:
         """For the time of a job, what is in the folder is in the bucket, and afterwards the other way round."""
         return nullcontext()
 
+    def pull(self) -> None:
+        """Bring what is in the bucket into the folder, where it is."""
+
     def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
         given += ["--engine", self.made_by]

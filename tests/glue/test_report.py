@@ -37,7 +37,9 @@ def filled(place: Place) -> Place:
 
 def run(place: Place, *arguments: str) -> int:
     here = ["--bucket", place.name, "--folder", str(place.folder), *arguments]
-    return report.run(place.start, place.bucket, options.of_report(None, here))
+    code = report.run(place.start, place.bucket, options.of_report(None, here))
+    place.pull()
+    return code
 
 
 def folder(place: Place) -> Path:

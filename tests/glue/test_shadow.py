@@ -21,9 +21,11 @@ NAMES = ("same", "fixed", "broken", "slower", "open")
 def run(place: Place, *arguments: str) -> int:
     here = ["--bucket", place.name, "--folder", str(place.folder), "--topic", "orders", "--group", "g"]
     argv = [*here, "--shadow", "shade", "--shadow-group", "next", *arguments]
-    return job.guarded(
+    code = job.guarded(
         "compare", lambda: shadow.run(place.start, place.bucket, options.of_compare(None, argv))
     )
+    place.pull()
+    return code
 
 
 def again(number: int, of: str, replay: str, minutes: float) -> dict[str, Any]:
