@@ -98,8 +98,8 @@ def _json(fields: Fields, name: str) -> Any:
 def _retry(fields: Fields) -> dict[str, Any]:
     retry = _numbers(fields, "max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
     if ladder := fields.get("ladder", "").strip():
-        named = not ladder.replace(",", " ").replace(" ", "").isdigit()
-        retry["ladder"] = ladder if named else [int(step) for step in ladder.replace(",", " ").split()]
+        is_name = not ladder.replace(",", " ").replace(" ", "").isdigit()
+        retry["ladder"] = ladder if is_name else [int(step) for step in ladder.replace(",", " ").split()]
     return {"retry": retry} if retry else {}
 
 

@@ -213,8 +213,8 @@ def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str]
     path = entry.path
     for name, value in params.items():
         path = path.replace(f"{{{name}}}", value)
-    given = request.query_params
-    query = {name: given[name] for name in given} if given else {}
+    form_fields = request.query_params
+    query = {name: form_fields[name] for name in form_fields} if form_fields else {}
     secure = session.is_secure(deps, headers)
     scheme = "https" if secure else "http"
     prefix = str(request.context.get("path", path)).removesuffix(path)
@@ -268,18 +268,18 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
 
 
 def _response(visit: Visit, shown: Shown) -> ChaliceResponse:
-    sent: dict[str, str | list[str]] = {**HEADERS, "X-Request-Id": visit.request_id}
+    header_lines: dict[str, str | list[str]] = {**HEADERS, "X-Request-Id": visit.request_id}
     if isinstance(shown, SeeOther):
-        sent |= {"Location": shown.to, **({"Set-Cookie": shown.cookie} if shown.cookie else {})}
-        return ChaliceResponse(b"", headers=sent, status_code=303)
+        header_lines |= {"Location": shown.to, **({"Set-Cookie": shown.cookie} if shown.cookie else {})}
+        return ChaliceResponse(b"", headers=header_lines, status_code=303)
     if isinstance(shown, File):
         body, status = shown.body, 200
-        sent |= {"Content-Type": shown.media_type, **shown.headers}
+        header_lines |= {"Content-Type": shown.media_type, **shown.headers}
     else:
         from .templating import render
 
         body, status = render(visit, shown), shown.status
     if len(body) > _ZIPPED_BYTES and "gzip" in visit.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 6, mtime=0)
-        sent["Content-Encoding"] = "gzip"
-    return ChaliceResponse(body, headers=sent, status_code=status)
+        header_lines["Content-Encoding"] = "gzip"
+    return ChaliceResponse(body, headers=header_lines, status_code=status)

@@ -42,5 +42,5 @@ class Links:
 
 def asked(query: Mapping[str, object]) -> str:
     """The query of a link, with its question mark; nothing where there is none."""
-    wanted = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "")}
-    return f"?{urlencode(wanted)}" if wanted else ""
+    parameters = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "")}
+    return f"?{urlencode(parameters)}" if parameters else ""

@@ -56,12 +56,12 @@ def end(*, secure: bool) -> str:
 
 def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
     """The session that a request belongs to. Raises Unauthorized."""
-    sealed = _sent(headers).get(_name(secure), "")
-    opened = _opened(deps, _COOKIE, sealed) if sealed else None
-    if opened is None:
+    cookie = _sent(headers).get(_name(secure), "")
+    content = _opened(deps, _COOKIE, cookie) if cookie else None
+    if content is None:
         raise Unauthorized("UNAUTHORIZED", "Sign in with a token.")
-    csrf = deps.signing_keys.first(partial(_csrf, sealed)) or ""
-    return Session(deps.tokens.holder(*opened), csrf)
+    csrf = deps.signing_keys.first(partial(_csrf, cookie)) or ""
+    return Session(deps.tokens.holder(*content), csrf)
 
 
 def _csrf(cookie: str, key: bytes) -> str | None:
@@ -98,9 +98,9 @@ def check_csrf(session: Session, text: str) -> None:
 
 def language(headers: Mapping[str, str]) -> str:
     """The language that was chosen, else the first of ours that the browser asks for."""
-    chosen = _sent(headers).get("headrace-lang")
-    if chosen in ("en", "zh"):
-        return chosen
+    choice = _sent(headers).get("headrace-lang")
+    if choice in ("en", "zh"):
+        return choice
     for part in headers.get("accept-language", "").lower().split(","):
         if (tongue := part.strip()[:2]) in ("en", "zh"):
             return tongue
@@ -126,9 +126,9 @@ def _name(secure: bool) -> str:
     return "__Host-headrace" if secure else "headrace"
 
 
-def _opened(deps: Deps, purpose: str, sealed: str) -> tuple[str, str] | None:
+def _opened(deps: Deps, purpose: str, text: str) -> tuple[str, str] | None:
     """The token's id in what was sealed, and the fingerprint of its text, while its time is not over."""
-    content = deps.signing_keys.open(purpose, sealed) if sealed.isascii() else None
+    content = deps.signing_keys.open(purpose, text) if text.isascii() else None
     if content is None:
         return None
     token_id, until_s, fingerprint = content.split(" ")[:3]

@@ -53,15 +53,15 @@ def _message(visit: Visit, deed: Deed) -> Fields | None:
     from ..services.produce.delayed import Waiting
 
     topic = visit.deps.catalog.topic(deed.params["topic"])
-    seen = visit.deps.lookup.find(topic, deed.params["id"])
+    entry = visit.deps.lookup.find(topic, deed.params["id"])
     fields: dict[str, str] = {}
     if "body" in deed.body:
-        body = _body(visit, seen if isinstance(seen, Message) else seen.message)
+        body = _body(visit, entry if isinstance(entry, Message) else entry.message)
         if body is None:
             return None
         fields["body"] = body
-    if "deliver_at" in deed.body and isinstance(seen, Waiting):
-        fields["deliver_at"] = moment(seen.timer.due_ms)
+    if "deliver_at" in deed.body and isinstance(entry, Waiting):
+        fields["deliver_at"] = moment(entry.timer.due_ms)
     return fields
 
 

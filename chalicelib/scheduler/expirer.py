@@ -83,7 +83,7 @@ class Expirer:
     def _group(self, topic: Topic, group: Group, has_time: HasTime, pass_over: PassOver) -> int:
         """Bury what a group owes; where that cannot be read, or not reached now, its neighbours' turn comes all the
         same: their rows will not wait."""
-        buried = 0
+        count = 0
         try:
             uids = [""]
             if POLICIES[group.mode].per_consumer:
@@ -94,7 +94,7 @@ class Expirer:
         for uid in uids:
             for shard in (*range(topic.shards), None):
                 try:
-                    buried += self._bury(topic, group, shard, uid, has_time)
+                    count += self._bury(topic, group, shard, uid, has_time)
                 except Unavailable as error:
                     pass_over(error.detail)
-        return buried
+        return count

@@ -68,7 +68,7 @@ class Sweeper:
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
         report, bookmark = SweepReport(), self._turns.bookmark()
-        marked = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
+        marks = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
 
         def look(name: str) -> Callable[[], None]:
             topic = self._control.topic(name, consistent=False)
@@ -83,13 +83,13 @@ class Sweeper:
             if findings.unreadable:
                 raise unreadable(findings.unreadable)
             if findings.is_whole:
-                marked.done(name, findings.next_ms)
+                marks.done(name, findings.next_ms)
 
         with self._threads() as threads:
-            report.stretch = self._turns.run_together(marked.newest, bookmark, look, has_time, threads)
+            report.stretch = self._turns.run_together(marks.newest, bookmark, look, has_time, threads)
         for trouble in report.stretch.troubles:
-            marked.done(trouble.topic, self._clock.now_ms())
-        self._turns.end(bookmark, report.stretch, marked.passed_ms())
+            marks.done(trouble.topic, self._clock.now_ms())
+        self._turns.end(bookmark, report.stretch, marks.passed_ms())
         return report
 
     def see(self, topic: Topic, has_time: HasTime) -> None:

@@ -65,10 +65,12 @@ def _view(topic: Topic, message: Placed, standing: Callable[[], Callable[[str], 
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
-    traced = [tracing.joined(draft, context.headers) for draft in drafts]
-    outcomes = context.deps.rate_limited_producer.produce(topic, traced, context.by, parse.request(context))
-    placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
-    context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
+    drafts_with_trace = [tracing.joined(draft, context.headers) for draft in drafts]
+    outcomes = context.deps.rate_limited_producer.produce(
+        topic, drafts_with_trace, context.by, parse.request(context)
+    )
+    stored_messages = [o for o in outcomes if not isinstance(o, HeadraceError)]
+    context.deps.waker.appended(topic, {p.shard for p in stored_messages if p.shard is not None})
     return outcomes
 
 

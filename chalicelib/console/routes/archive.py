@@ -44,9 +44,9 @@ def replays(visit: Visit) -> Shown:
 
     topic = visit.topic().name
     query = {"limit": "20", **({"page_token": visit.query["page"]} if visit.query.get("page") else {})}
-    listed = deeds.Deed("list_replays", {"topic": topic}, query)
-    refusal = deeds.why_not_allowed(listed, visit.caller)
-    answer = {"items": []} if refusal else deeds.do(visit, listed)
+    list_call = deeds.Deed("list_replays", {"topic": topic}, query)
+    refusal = deeds.why_not_allowed(list_call, visit.caller)
+    answer = {"items": []} if refusal else deeds.do(visit, list_call)
     preview, problem = (None, None) if refusal else _preview(visit, topic)
     model = {"topic": topic, "answer": answer, "refusal": refusal, "preview": preview, "problem": problem}
     return Page("replays.html", model)

@@ -27,11 +27,13 @@ def dead_letters(visit: Visit) -> Shown:
 
     check_may_read(visit)
     topic, group = visit.group()
-    letters, following, read = read_letters(visit, topic, group)
+    letters, following, letter_count = read_letters(visit, topic, group)
     records = visit.deps.adapters.records
-    counted = read if following is None and "after" not in visit.query else None
-    if counted is None:
-        counted = records.count_dead(topic.uid, group.uid, _MOST_COUNTED) if visit.has_units(6) else read
+    exact_count = letter_count if following is None and "after" not in visit.query else None
+    if exact_count is None:
+        exact_count = (
+            records.count_dead(topic.uid, group.uid, _MOST_COUNTED) if visit.has_units(6) else letter_count
+        )
     model = {
         "topic": topic,
         "group": group,
@@ -39,8 +41,8 @@ def dead_letters(visit: Visit) -> Shown:
         "kinds": view.kinds(letters),
         "names": {c.uid: c.name for c in visit.deps.catalog.consumers(topic, group)},
         "following": following,
-        "counted": counted,
-        "more": following is not None and counted >= _MOST_COUNTED,
+        "counted": exact_count,
+        "more": following is not None and exact_count >= _MOST_COUNTED,
         "filter": filter_of(visit),
     }
     return Page("dead_letters.html", model)
@@ -67,15 +69,15 @@ def read_letters(
     purpose = f"console-letters:{group.uid}"
     after = visit.deps.signing_keys.open(purpose, visit.query.get("after", "")) or None
     letters: list[DeadLetter] = []
-    read = 0
+    count = 0
     while len(letters) < most and visit.has_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
-        read += len(rows)
+        count += len(rows)
         letters += [letter for _, letter in rows if which.matches(letter)]
         if len(rows) < _ROWS:
-            return letters, None, read
+            return letters, None, count
         after = rows[-1][0]
-    return letters, visit.deps.signing_keys.seal(purpose, after or ""), read
+    return letters, visit.deps.signing_keys.seal(purpose, after or ""), count
 
 
 @page("GET", f"{LETTERS}/{{id}}")

@@ -19,15 +19,15 @@ def message_fate(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    seen = deps.lookup.find(topic, id)
-    owed, skipped, left = {}, [], 0
-    if isinstance(seen, Message):
+    entry = deps.lookup.find(topic, id)
+    owed, skipped, rest = {}, [], 0
+    if isinstance(entry, Message):
         for group in (
             group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
         ):
             if not visit.has_units(_ENOUGH):
-                left += 1
-            elif fate := deps.fates.of_group(topic, group, seen, _MOST_ROWS):
+                rest += 1
+            elif fate := deps.fates.of_group(topic, group, entry, _MOST_ROWS):
                 owed[group.name] = fate
             else:
                 skipped.append(group.name)
@@ -36,9 +36,9 @@ def message_fate(visit: Visit) -> Shown:
         "topic": topic,
         "id": id,
         "fates": fates,
-        "is_in_log": isinstance(seen, Message),
+        "is_in_log": isinstance(entry, Message),
         "adds_up": fates.adds_up,
-        "is_complete": not left and fates.is_complete,
-        "groups_left": left,
+        "is_complete": not rest and fates.is_complete,
+        "groups_left": rest,
     }
     return Page("fate.html", model)

@@ -16,10 +16,10 @@ def many_later(visit: Visit) -> Shown:
     """How many they are, and what can be done with them: with exactly those that were counted."""
     check_may_read(visit)
     topic = visit.topic()
-    picked = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
+    ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
     rows, following = delayed_of(visit, topic, _MOST)
-    if picked:
-        rows = [row for row in rows if row.timer.id in picked]
+    if ids:
+        rows = [row for row in rows if row.timer.id in ids]
     model = {
         "topic": topic,
         "shown": rows[:_MOST_SHOWN],
@@ -27,7 +27,7 @@ def many_later(visit: Visit) -> Shown:
         "ids": [row.timer.id for row in rows],
         "first_ms": rows[0].timer.due_ms if rows else None,
         "last_ms": rows[-1].timer.due_ms if rows else None,
-        "more": following is not None and not picked,
+        "more": following is not None and not ids,
         "hour_ms": hour_of(visit),
     }
     return Page("many_later.html", model)

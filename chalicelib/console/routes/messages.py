@@ -35,11 +35,11 @@ def messages(visit: Visit) -> Shown:
     )
     survey = survey.seen_by(visit.caller)
     group = next((each for each in survey.groups if each.group.name == query.get("group")), None)
-    listed, following = _listed(visit, topic, survey, group, shard)
+    entries, following = _listed(visit, topic, survey, group, shard)
     model = {
         "topic": topic,
         "survey": survey,
-        "lines": view.lines(listed, survey),
+        "lines": view.lines(entries, survey),
         "following": following,
         "statuses": _STATUSES,
         "shown_groups": [each.group.name for each in survey.groups[: view.MOST_GROUPS]],
@@ -111,13 +111,13 @@ def _newest(
     starts = _starts(visit, purpose) or {
         each.shard: each.tail for each in survey.shards if shard in (None, each.shard)
     }
-    listed: list[Message] = []
-    left: dict[int, int] | None = starts
-    while left and len(listed) < _LINES and visit.has_units(2):
-        rows, left = visit.deps.lookup.newest_first(
-            topic, filters, _LINES - len(listed), left, may_go_on=lambda: visit.has_units(2)
+    entries: list[Message] = []
+    next_offsets: dict[int, int] | None = starts
+    while next_offsets and len(entries) < _LINES and visit.has_units(2):
+        rows, next_offsets = visit.deps.lookup.newest_first(
+            topic, filters, _LINES - len(entries), next_offsets, may_go_on=lambda: visit.has_units(2)
         )
-        listed += [
+        entries += [
             each
             for each in rows
             if _passes(query.get("status", ""), each, group, view.statuses(each, survey))
@@ -125,8 +125,8 @@ def _newest(
         ]
         if not rows:
             break
-    following = visit.deps.signing_keys.seal(purpose, json.dumps(left)) if left else None
-    return listed, following
+    following = visit.deps.signing_keys.seal(purpose, json.dumps(next_offsets)) if next_offsets else None
+    return entries, following
 
 
 def _passes(status: str, message: Message, group: GroupSurvey | None, statuses: dict[str, str]) -> bool:
@@ -136,8 +136,8 @@ def _passes(status: str, message: Message, group: GroupSurvey | None, statuses: 
         return True
     if status == "CANCELLED":
         return message.draft.cancelled
-    told = [statuses[group.group.name]] if group else list(statuses.values())
-    return status in told
+    shown_statuses = [statuses[group.group.name]] if group else list(statuses.values())
+    return status in shown_statuses
 
 
 def whole_time(text: str) -> str:
@@ -149,8 +149,8 @@ def whole_time(text: str) -> str:
 
 
 def _starts(visit: Visit, purpose: str) -> dict[int, int] | None:
-    opened = visit.deps.signing_keys.open(purpose, visit.query.get("page", ""))
-    starts: dict[str, Any] = json.loads(opened) if opened else {}
+    content = visit.deps.signing_keys.open(purpose, visit.query.get("page", ""))
+    starts: dict[str, Any] = json.loads(content) if content else {}
     return {int(shard): start for shard, start in starts.items()} or None
 
 
@@ -245,7 +245,7 @@ def find(visit: Visit) -> Shown:
     check_may_read(visit)
     text = visit.query.get("q", "").strip()[:256]
     hits: list[tuple[Topic, Message]] = []
-    searched = 0
+    count = 0
     topics: list[Topic] = []
     if text:
         control, caller = visit.deps.adapters.control, visit.caller
@@ -255,9 +255,9 @@ def find(visit: Visit) -> Shown:
         for topic in topics:
             if not visit.has_units(3):
                 break
-            searched += 1
+            count += 1
             hits += [(topic, each) for each in _hits(visit, topic, text)]
-    return Page("find.html", {"hits": hits, "text": text, "searched": searched, "topics": len(topics)})
+    return Page("find.html", {"hits": hits, "text": text, "searched": count, "topics": len(topics)})
 
 
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:

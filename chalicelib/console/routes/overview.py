@@ -27,7 +27,7 @@ def overview(visit: Visit) -> Shown:
     topics, following = _topics(visit, visit.query.get("after", ""))
     is_all = following is None and "after" not in visit.query
     board = visit.deps.board
-    troubled = {} if is_all else _look_beyond(visit)
+    troubles = {} if is_all else _look_beyond(visit)
     surveys = board.renewed(topics, lambda: visit.has_units(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
@@ -38,9 +38,9 @@ def overview(visit: Visit) -> Shown:
     ]
     history = {topic.uid: board.points(topic) for topic in [*topics, *(other.topic for other in others)]}
     shown = view(topics, surveys, history, visit.now_ms, others)
-    counted = {line.topic.name for line in shown.lines if line.survey}
-    uncounted = [(name, Kind(rank)) for name, rank in troubled.items() if name not in counted]
-    model = {"overview": shown, "following": following, "uncounted": uncounted}
+    names = {line.topic.name for line in shown.lines if line.survey}
+    other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
+    model = {"overview": shown, "following": following, "uncounted": other_troubles}
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
 
 
@@ -50,26 +50,26 @@ def _look_beyond(visit: Visit) -> dict[str, int]:
     from ...services.inspect.troubles import worst_of
 
     deps, now_ms = visit.deps, visit.now_ms
-    noted = {
+    ranks = {
         name: rank
         for name, rank in deps.adapters.marks.worst(_MOST_TROUBLED).items()
         if visit.caller.may_use(name)
     }
-    seen = {survey.topic.name: survey for survey in deps.board.known()}
-    in_trouble = {name for name, survey in seen.items() if worst_of(survey, now_ms)}
-    last_ms = {name: seen[name].at_ms if name in seen else 0 for name in {*noted, *in_trouble}}
-    for name in sorted(last_ms, key=lambda name: (last_ms[name], -noted.get(name, 0), name)):
+    surveys = {survey.topic.name: survey for survey in deps.board.known()}
+    in_trouble = {name for name, survey in surveys.items() if worst_of(survey, now_ms)}
+    last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
+    for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
         if not visit.has_units(_FOR_THE_PAGE):
             break
-        trouble = _look(visit, name, seen.get(name))
-        if name in noted and not trouble:
-            del noted[name]
+        trouble = _look(visit, name, surveys.get(name))
+        if name in ranks and not trouble:
+            del ranks[name]
             deps.adapters.marks.moves(name)  # so that it is noted anew
     deps.board.walk(
         lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
         lambda: visit.has_units(_FOR_THE_PAGE),
     )
-    return noted
+    return ranks
 
 
 def _look(visit: Visit, name: str, before: TopicSurvey | None) -> int:

@@ -30,8 +30,8 @@ def _fields_of(visit: Visit, topic: Topic, message_id: str) -> dict[str, str]:
     from ...services.core.bodies import with_body
     from ..views.message import body_as
 
-    seen = visit.deps.lookup.find(topic, message_id)
-    message = with_body(visit.deps.adapters.blobs, seen if isinstance(seen, Message) else seen.message)
+    entry = visit.deps.lookup.find(topic, message_id)
+    message = with_body(visit.deps.adapters.blobs, entry if isinstance(entry, Message) else entry.message)
     draft = message.draft
     return {
         "body": body_as(draft, "pretty"),

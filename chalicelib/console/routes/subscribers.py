@@ -28,7 +28,7 @@ def subscriber(visit: Visit) -> Shown:
     topic, group, who = _find(visit)
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = group_view.members([who], assignment, visit.now_ms)
-    failed, problem = _failed_since(visit, topic, group)
+    failures, problem = _failed_since(visit, topic, group)
     history = latest(
         deps.adapters.traces,
         topic,
@@ -49,7 +49,7 @@ def subscriber(visit: Visit) -> Shown:
         "ticks": view.ticks(history.attempts),
         "overlap_until_ms": who.overlap_until_ms(visit.now_ms),
         "snippets": verifying(),
-        "failed": failed,
+        "failed": failures,
         "problem": problem,
     }
     return Page("subscriber.html", model)
@@ -88,8 +88,8 @@ def subscriber_test(visit: Visit) -> Shown:
     """A test event: what was sent and what came back, side by side."""
     from .. import deeds
 
-    tested = deeds.do(visit, deeds.Deed("test_consumer", visit.params, body={}))
-    return Page("subscriber_test.html", {"params": visit.params, "tested": tested})
+    answer = deeds.do(visit, deeds.Deed("test_consumer", visit.params, body={}))
+    return Page("subscriber_test.html", {"params": visit.params, "tested": answer})
 
 
 @page("GET", "/console/topics/{topic}/places/{shard}/{offset}")

@@ -26,9 +26,9 @@ def tokens(visit: Visit) -> Shown:
     """The tokens, without their texts."""
     from .. import deeds
 
-    listed = deeds.Deed("list_tokens", query={"limit": "32", **_page_of(visit)})
-    refusal = deeds.why_not_allowed(listed, visit.caller)
-    answer = {"items": []} if refusal else deeds.do(visit, listed)
+    list_call = deeds.Deed("list_tokens", query={"limit": "32", **_page_of(visit)})
+    refusal = deeds.why_not_allowed(list_call, visit.caller)
+    answer = {"items": []} if refusal else deeds.do(visit, list_call)
     return Page("tokens.html", {"answer": answer, "refusal": refusal})
 
 

@@ -64,10 +64,10 @@ def _receive(mode: str, consumer: str) -> Deed:
     return Deed("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
 
 
-def _refusal(visit: Visit, wanted: list[Deed]) -> str | None:
+def _refusal(visit: Visit, calls: list[Deed]) -> str | None:
     from .. import deeds
 
-    return next((why for deed in wanted if (why := deeds.why_not_allowed(deed, visit.caller))), None)
+    return next((why for deed in calls if (why := deeds.why_not_allowed(deed, visit.caller))), None)
 
 
 def _lines(visit: Visit, mode: str) -> list[Any]:
@@ -81,15 +81,15 @@ def _lines(visit: Visit, mode: str) -> list[Any]:
     except NotFound:
         return []
     survey = visit.deps.surveyor.look(topic, ages=False)
-    held = []
+    lines = []
     for id in visit.query.get("ids", "").split()[:_MOST]:
         try:
-            seen = visit.deps.lookup.find(topic, id)
+            entry = visit.deps.lookup.find(topic, id)
         except NotFound:
             continue
-        if isinstance(seen, Message):
-            held.append(seen)
-    return view.lines(held, survey)
+        if isinstance(entry, Message):
+            lines.append(entry)
+    return view.lines(lines, survey)
 
 
 @page("POST", "/console/try")
@@ -111,10 +111,10 @@ def take(visit: Visit) -> Shown:
     mode, way, consumer = _mode(visit), visit.form.get("way", ""), visit.form.get("consumer", "")
     if way not in _WAYS or consumer not in ("", *CONSUMERS):
         raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
-    received = deeds.do(visit, _receive(mode, consumer))["messages"]
-    if received:
-        deeds.do(visit, _settle(mode, way, [message["receipt"] for message in received]))
-    query = {"mode": mode, "ids": visit.form.get("ids", ""), "took": len(received), "way": way}
+    messages = deeds.do(visit, _receive(mode, consumer))["messages"]
+    if messages:
+        deeds.do(visit, _settle(mode, way, [message["receipt"] for message in messages]))
+    query = {"mode": mode, "ids": visit.form.get("ids", ""), "took": len(messages), "way": way}
     return SeeOther(f"{visit.links.to('try')}{asked(query)}")
 
 

@@ -30,15 +30,15 @@ def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
     """Those that hold back most first; none but in SERIAL. `names` tells consumers by uid."""
     if not POLICIES[survey.group.mode].holds_back:
         return []
-    found: list[Blocked] = []
+    findings: list[Blocked] = []
     for place in survey.places:
         shard = place.shard or 0
-        passed: Counter[str] = Counter()
+        passed_counts: Counter[str] = Counter()
         for span in place.cursor.waiting:
-            passed[span.unit] += span.count if span.attempt == 1 else 0
+            passed_counts[span.unit] += span.count if span.attempt == 1 else 0
         for lease in place.cursor.leases.values():
             owner, until_ms = names.get(lease.owner), lease.deadline_ms
-            found += [
+            findings += [
                 Blocked(
                     shard=shard,
                     offset=span.start,
@@ -46,11 +46,11 @@ def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
                     is_leased=True,
                     consumer=owner,
                     until_ms=until_ms,
-                    behind=passed[span.unit],
+                    behind=passed_counts[span.unit],
                 )
                 for span in lease.spans
             ]
-        found += [
+        findings += [
             Blocked(
                 shard=shard,
                 offset=span.start,
@@ -58,9 +58,9 @@ def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
                 is_leased=False,
                 consumer=None,
                 until_ms=span.due_ms,
-                behind=passed[span.unit],
+                behind=passed_counts[span.unit],
             )
             for span in place.cursor.waiting
             if span.attempt > 1
         ]
-    return sorted((each for each in found if each.behind), key=lambda each: -each.behind)[:_MOST]
+    return sorted((each for each in findings if each.behind), key=lambda each: -each.behind)[:_MOST]

@@ -137,14 +137,14 @@ def spark(series: Sequence[tuple[int, int]]) -> str:
     if len(rates) < 2:
         return ""
     top, step = max(rates) or 1, _SPARK_WIDTH / (_SPARK_POINTS - 1)
-    left = _SPARK_WIDTH - step * (len(rates) - 1)
+    left_edge = _SPARK_WIDTH - step * (len(rates) - 1)
     places = [
-        f"{left + step * n:.1f} {_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 3):.1f}"
+        f"{left_edge + step * n:.1f} {_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 3):.1f}"
         for n, each in enumerate(rates)
     ]
     return "M" + "L".join(places)
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:
-    known = [each for each in rates if each is not None]
-    return sum(known) if known else None
+    rates_known = [each for each in rates if each is not None]
+    return sum(rates_known) if rates_known else None

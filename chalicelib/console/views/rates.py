@@ -72,8 +72,8 @@ def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Itera
 
 
 def _chart(values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: int) -> Chart:
-    known = [value for _, value in values if value is not None]
-    most = max(known, default=None)
+    numbers = [value for _, value in values if value is not None]
+    most = max(numbers, default=None)
     lines: list[list[str]] = [[]]
     for bucket, value in values:
         if value is None:
@@ -83,13 +83,13 @@ def _chart(values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: i
         for at_ms in (bucket.from_ms, bucket.to_ms):  # steps: a bucket has one rate
             x = WIDTH * (at_ms - from_ms) / max(1, to_ms - from_ms)
             lines[-1].append(f"{min(max(x, 0), WIDTH):.1f} {y:.1f}")
-    drawn = [points for points in lines if points]
+    paths = [points for points in lines if points]
     return Chart(
-        line="".join("M" + "L".join(points) for points in drawn),
-        area="".join(_closed(points) for points in drawn),
+        line="".join("M" + "L".join(points) for points in paths),
+        area="".join(_closed(points) for points in paths),
         most=most,
-        mean=sum(known) / len(known) if known else None,
-        last=known[-1] if known else None,
+        mean=sum(numbers) / len(numbers) if numbers else None,
+        last=numbers[-1] if numbers else None,
     )
 
 

@@ -92,8 +92,8 @@ def _low(extent: Extent, floors: Iterable[int]) -> int:
     """The first offset to show: the oldest that is kept; or, where little of it is under way, a little before that."""
     end = extent.tail + 1
     lowest = min((floor for floor in floors if floor >= extent.first), default=extent.first)
-    kept, under_way = end - extent.first, end - lowest
-    if kept <= _LEAST_OFFSETS or under_way >= kept * _LEAST_PART:
+    kept_count, under_way = end - extent.first, end - lowest
+    if kept_count <= _LEAST_OFFSETS or under_way >= kept_count * _LEAST_PART:
         return extent.first
     return max(extent.first, lowest - max(_LEAST_OFFSETS, under_way // 4))
 

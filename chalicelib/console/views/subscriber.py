@@ -26,10 +26,10 @@ class Tick:
 
 def ticks(attempts: Sequence[PastAttempt]) -> list[Tick]:
     """The newest attempts, the oldest of them left. `attempts` come the newest first."""
-    shown = attempts[:MOST_TICKS][::-1]
-    longest = max((each.duration_ms for each in shown), default=0) or 1
-    left = WIDTH - _STEP * len(shown)
-    return [_tick(each, left + _STEP * n, longest) for n, each in enumerate(shown)]
+    latest = attempts[:MOST_TICKS][::-1]
+    longest = max((each.duration_ms for each in latest), default=0) or 1
+    left_edge = WIDTH - _STEP * len(latest)
+    return [_tick(each, left_edge + _STEP * n, longest) for n, each in enumerate(latest)]
 
 
 def _tick(attempt: PastAttempt, x: int, longest_ms: int) -> Tick:
