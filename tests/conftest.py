@@ -1,14 +1,18 @@
-"""What every test may use. Tests of the engine get one DynamoDB Local, in memory, for the whole session."""
+"""What every test may use. Tests of the engine get one DynamoDB Local, in memory, for the whole run."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
+from local.engine import Engine
+from local.fetch import EngineError
 from tests.support import examples
 
 __all__ = ["examples"]
@@ -18,6 +22,9 @@ _LOCAL = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
 }
+
+_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
+_ENGINE = pytest.StashKey[Engine]()
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 _TOGETHER = (
@@ -56,8 +63,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
 
 
+def pytest_configure_node(node: WorkerController) -> None:
+    """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor."""
+    engine = node.config.stash.get(_ENGINE, None)
+    if engine is None and _ENDPOINT not in os.environ:
+        engine = Engine(is_busy=True)
+        try:
+            engine.start()
+        except EngineError:  # `-m 'not engine'` needs none; who does says what is missing
+            return
+        node.config.stash[_ENGINE] = engine
+        node.config.add_cleanup(engine.stop)
+    if engine is not None:
+        node.workerinput["engine"] = engine.endpoint
+
+
 @pytest.fixture(scope="session")
-def engine() -> Iterator[str]:
+def engine(pytestconfig: pytest.Config) -> Iterator[str]:
     """The URL of a DynamoDB, which boto3 and pynamodb now use, too. Tests share it: use names of your own.
 
     It is the one in AWS_ENDPOINT_URL_DYNAMODB, if that is set.
@@ -66,19 +88,10 @@ def engine() -> Iterator[str]:
     for name, value in _LOCAL.items():
         os.environ.setdefault(name, value)
     try:
-        given = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")
-        if given:
-            yield given
-        else:
-            yield from _started()
+        shared = os.environ.get(_ENDPOINT) or getattr(pytestconfig, "workerinput", {}).get("engine")
+        with ExitStack() as stack:
+            os.environ[_ENDPOINT] = shared or stack.enter_context(Engine(is_busy=True)).endpoint
+            yield os.environ[_ENDPOINT]
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _started() -> Iterator[str]:
-    from local.engine import Engine
-
-    with Engine(is_busy=True) as running:
-        os.environ["AWS_ENDPOINT_URL_DYNAMODB"] = running.endpoint
-        yield running.endpoint
