@@ -233,6 +233,7 @@ def test_the_command_line_makes_a_replay_and_prints_a_summary(
 ) -> None:
     api, service = served
     topic = api.topic()
+    filled.pull()
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
     monkeypatch.setattr(session, "start", lambda *_, **__: filled.spark)
     monkeypatch.setattr(filled.spark, "stop", lambda: None)
