@@ -64,7 +64,7 @@ def sends_extremes(days: Days) -> None:
             due_ms = draft.due_ms or now_ms
             home.accepted[label] = Accepted(len(days.path), now_ms, due_ms, waited=bool(draft.due_ms))
             home.drafts[label] = draft
-        else:
+        elif outcome.code != "UNAVAILABLE":  # its partition is throttled: it may be stored, or not
             days.accuse(f"{label} of {name}, which stands at limits, was refused: {outcome}")
 
 
