@@ -24,6 +24,7 @@ from ..domain.errors import (
     unavailable,
 )
 from ..domain.topic import Caller, Group, Scope, Topic
+from ..ports.world import Clock
 from ..wiring import Deps
 from . import audit, problems, strict, tracing
 
@@ -54,6 +55,7 @@ class Context(msgspec.Struct, frozen=True):
     body: Any = None
     prefix: str = ""  # of every path: on AWS, the stage
     source: str = ""  # the caller's address
+    received_ms: int = 0  # when the gateway received it: before a cold start
 
     @property
     def by(self) -> str:
@@ -206,7 +208,16 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     source = str((request.context.get("identity") or {}).get("sourceIp") or "")
     deps = wiring.deps()
     context = Context(
-        deps, caller, request_id, request.headers, params, {}, b"", prefix=prefix, source=source
+        deps,
+        caller,
+        request_id,
+        request.headers,
+        params,
+        {},
+        b"",
+        prefix=prefix,
+        source=source,
+        received_ms=received_ms(request, deps.adapters.clock),
     )
     try:
         check_rate(deps, caller)
@@ -217,6 +228,11 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     raw = request.raw_body
     raw = raw.encode() if isinstance(raw, str) else raw
     return _with_body(entry, msgspec.structs.replace(context, query=_query(entry, request), raw=raw))
+
+
+def received_ms(request: Request, clock: Clock) -> int:
+    """When API Gateway received a request; a cold start may lie between then and now."""
+    return int(request.context.get("requestTimeEpoch") or clock.now_ms())
 
 
 def check_rate(deps: Deps, caller: Caller | None) -> None:

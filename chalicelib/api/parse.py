@@ -294,7 +294,7 @@ def request(context: Context) -> Request | None:
         or int(seconds) > MAX_RESEND_SECONDS
     ):
         raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
-    return Request(name, int(seconds) * 1000)
+    return Request(name, context.received_ms - int(seconds) * 1000)
 
 
 def page_start(context: Context, purpose: str) -> Any:

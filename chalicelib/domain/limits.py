@@ -110,9 +110,7 @@ MAX_HOLE = 2 * MAX_BATCH  # a longer gap is no missing write but expired rows
 TAIL_TRUST = timedelta(minutes=5)
 MAX_LOOK_BACK_ROWS = 16_384  # of a shard, read to find the rows of an earlier try of a request
 MAX_RESEND_SECONDS = 86_400
-RESEND_SLACK = timedelta(
-    seconds=35
-)  # what its sender cannot know: how long a repeat is on its way (a call takes 29 s at most), and other clocks
+RESEND_SLACK = timedelta(seconds=5)  # how long a repeat may be on its way to the service, and clocks differ
 TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
 RETENTION_GRACE = timedelta(
     days=1

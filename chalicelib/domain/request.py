@@ -22,11 +22,11 @@ _CONTENT_CHARS = REQUEST_ID_CHARS - _MARK_CHARS
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A produce request with the name that its sender gave it. `window_ms` is set when it is sent again: how long ago
-    the first try may have been."""
+    """A produce request with the name that its sender gave it. `since_ms` is set when it is sent again: when, by
+    the service's clock, it may have been sent first."""
 
     name: str
-    window_ms: int | None = None
+    since_ms: int | None = None
 
     def shard(self, shards: int) -> int:
         """The shard of its messages without an ordering key, the same at every try: a hash of the name up to its last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from chalice.app import AuthRequest
 from chalicelib.adapters import memory_adapters
 from chalicelib.api import gateway
 from chalicelib.api.access import Unauthenticated, authorize
-from chalicelib.api.http import Context
+from chalicelib.api.http import Context, received_ms
 from chalicelib.api.routes.sign_in_links import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized
@@ -54,6 +55,12 @@ def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
     _, text = deps.tokens.create("all", ("admin",))
     context = asked(deps, f"Bearer {text}")["context"]
     assert (context["rate_limit"], context["expires_ms"], context["topics"]) == ("", "", "*")
+
+
+def test_a_request_was_received_when_the_gateway_says_so(deps: Deps) -> None:
+    for context, moment in (({"requestTimeEpoch": START_MS - 9_000}, START_MS - 9_000), ({}, START_MS)):
+        request: Any = SimpleNamespace(context=context)
+        assert received_ms(request, deps.adapters.clock) == moment
 
 
 def test_only_a_bearer_is_let_in_and_a_refusal_is_counted(deps: Deps) -> None:

@@ -226,13 +226,15 @@ def _patterns(schema: object) -> Iterator[str]:
 def test_a_request_tells_its_name_and_for_how_long_it_has_been_sent() -> None:
     def request(**headers: str) -> Request | None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return parse.request(cast(Any, SimpleNamespace(headers=named)))
+        return parse.request(cast(Any, SimpleNamespace(headers=named, received_ms=START_MS)))
 
     most = limits.MAX_RESEND_SECONDS
     assert request() is None
     assert request(headrace_request="r-1") == Request("r-1")
-    assert request(headrace_request="r-1", headrace_resend="0") == Request("r-1", 0)
-    assert request(headrace_request="r-1", headrace_resend=f"{most}") == Request("r-1", most * SECOND_MS)
+    assert request(headrace_request="r-1", headrace_resend="0") == Request("r-1", START_MS)
+    assert request(headrace_request="r-1", headrace_resend=f"{most}") == Request(
+        "r-1", START_MS - most * SECOND_MS
+    )
     for wrong in (str(most + 1), "-1", "1.0", "٣", "", "0000001"):
         refused = refusal(partial(request, headrace_request="r-1", headrace_resend=wrong))
         assert refused.issues[0].path == "headrace-resend", wrong

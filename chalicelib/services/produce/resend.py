@@ -55,9 +55,9 @@ class ResendLookup:
         Raises Conflict (RESEND_TOO_LATE) where too much was stored since it was sent first.
         """
         low, self._seen = self._seen, segment.first
-        if low is None and self._request.window_ms is None:
+        if low is None and self._request.since_ms is None:
             return None
-        since_ms = 0 if low is not None else segment.accepted_ms - (self._request.window_ms or 0) - _SLACK_MS
+        since_ms = 0 if low is not None else (self._request.since_ms or 0) - _SLACK_MS
         own: list[Segment] = []
         following, rows = segment, 0
         while following.first > (low or 0):

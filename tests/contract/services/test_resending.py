@@ -17,11 +17,12 @@ from chalicelib.ports.log import Log, Stored
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.producer import Producer
 from tests.support import factories as make
+from tests.support.clock import START_MS
 from tests.support.desk import Desk, overtaken, placed
 from tests.support.stages import Stage
 
 FIRST = Request("shop-1")
-AGAIN = Request("shop-1", window_ms=2_000)
+AGAIN = Request("shop-1", since_ms=START_MS)
 
 
 class Lossy:
@@ -68,14 +69,24 @@ def test_a_repeat_finds_what_the_lost_answer_told(stage: Stage) -> None:
     assert len(stored(desk, 4)) == 3
 
 
-def test_a_repeat_that_was_long_on_its_way_finds_it_too(stage: Stage) -> None:
-    """Its sender said how long ago the first try was, and then the call waited: for a connection, for a cold start."""
+@pytest.mark.parametrize("late_ms", [0, 5_000])
+def test_a_repeat_that_was_long_on_its_way_finds_it_too(stage: Stage, late_ms: int) -> None:
+    """On its way to the service, where nobody can tell how long; and then in it, in a cold start or a slow store."""
     desk = Desk.at(stage)
     lose(desk, make.drafts(1))
-    stage.clock.advance((AGAIN.window_ms or 0) + 29_000)
+    stage.clock.advance(29_000)
     desk.produce(make.draft("other"))
-    (place,) = send(desk.producer(), desk, make.drafts(1), AGAIN)
+    again = Request("shop-1", since_ms=START_MS + late_ms)
+    (place,) = send(desk.producer(), desk, make.drafts(1), again)
     assert (place.offset, place.duplicate) == (0, True)
+
+
+def test_a_repeat_reads_no_further_back_than_it_must(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    lose(desk, make.drafts(1))
+    stage.clock.advance(60_000)
+    (place,) = send(desk.producer(), desk, make.drafts(1), Request("shop-1", since_ms=START_MS + 5_001))
+    assert (place.offset, place.duplicate) == (1, False)
 
 
 @pytest.mark.parametrize("others", [1, 30])
