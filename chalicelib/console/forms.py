@@ -1,4 +1,7 @@
-"""The fields of a form as the call that they ask for. What is left empty is not sent."""
+"""The fields of a form as the deed (a call of the HTTP interface) that they ask for.
+
+What is left empty is not sent; but where a setting can be null, an empty field sends null.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ Fields = Mapping[str, str]
 UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
 """Deeds that another one undoes."""
 _TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
+_TOPIC_NUMBERS_OR_NULL = ("alarm_backlog", "rate_limit")
 _GROUP_NUMBERS = ("batch_size", "max_in_flight")
-_NONE_OR_NUMBERS = ("alarm_backlog", "rate_limit")
+_GROUP_NUMBERS_OR_NULL = ("lease_seconds",)
+_RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,19 @@ def _numbers(fields: Fields, *names: str) -> dict[str, Any]:
     return {name: _number(fields, name) for name in names if fields.get(name, "").strip()}
 
 
-def _texts(fields: Fields, *names: str) -> dict[str, Any]:
+def _given_texts(fields: Fields, *names: str) -> dict[str, Any]:
     return {name: fields[name] for name in names if fields.get(name)}
+
+
+def _text(fields: Fields, name: str) -> str:
+    return fields[name]
+
+
+def _or_null(fields: Fields, value_of: Callable[[Fields, str], Any], *names: str) -> dict[str, Any]:
+    """Settings that can be null: what is left empty sends null, so that it takes the setting away."""
+    return {
+        name: value_of(fields, name) if fields[name].strip() else None for name in names if name in fields
+    }
 
 
 def _json(fields: Fields, name: str) -> Any:
@@ -96,11 +112,17 @@ def _json(fields: Fields, name: str) -> Any:
 
 
 def _retry(fields: Fields) -> dict[str, Any]:
-    retry = _numbers(fields, "max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
+    retry = _numbers(fields, *_RETRY_NUMBERS)
     if ladder := fields.get("ladder", "").strip():
         is_name = not ladder.replace(",", " ").replace(" ", "").isdigit()
         retry["ladder"] = ladder if is_name else [int(step) for step in ladder.replace(",", " ").split()]
     return {"retry": retry} if retry else {}
+
+
+def _retry_or_null(fields: Fields) -> dict[str, Any]:
+    """As `_or_null`: null where all fields of the policy are empty."""
+    is_shown = any(name in fields for name in ("ladder", *_RETRY_NUMBERS))
+    return _retry(fields) or ({"retry": None} if is_shown else {})
 
 
 def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Deed]:
@@ -109,10 +131,8 @@ def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Deed]:
 
 
 def _put_topic(name: str, fields: Fields) -> Deed:
-    body = _texts(fields, "mode", "on_rate_limit", "wake") | _numbers(fields, *_TOPIC_NUMBERS)
-    for field in _NONE_OR_NUMBERS:
-        if field in fields:
-            body[field] = _number(fields, field) if fields[field].strip() else None
+    body = _given_texts(fields, "mode", "on_rate_limit", "wake") | _numbers(fields, *_TOPIC_NUMBERS)
+    body |= _or_null(fields, _number, *_TOPIC_NUMBERS_OR_NULL)
     return Deed(name, _needed(fields, "topic"), body=body | _retry(fields))
 
 
@@ -122,8 +142,11 @@ def _delete_topic(name: str, fields: Fields) -> Deed:
 
 
 def _put_group(name: str, fields: Fields) -> Deed:
-    body = _texts(fields, "mode", "from", "filter", "offline", "assignment", "payload")
-    body |= _numbers(fields, "lease_seconds", *_GROUP_NUMBERS) | _retry(fields)
+    body = _given_texts(fields, "mode", "from", "offline", "assignment", "payload")
+    is_new = "from" in fields  # then the name may be that of an existing group, which is to keep its filter
+    body |= _given_texts(fields, "filter") if is_new else _or_null(fields, _text, "filter")
+    body |= _numbers(fields, *_GROUP_NUMBERS) | _or_null(fields, _number, *_GROUP_NUMBERS_OR_NULL)
+    body |= _retry_or_null(fields)
     return Deed(name, _needed(fields, "topic", "group"), body=body)
 
 
@@ -140,7 +163,7 @@ def _seek(name: str, fields: Fields) -> Deed:
 
 def _produce(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = {"body": _json(fields, "body")}
-    body |= _texts(fields, "tag", "ordering_key", "dedup_id", "deliver_at")
+    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "deliver_at")
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
     if keys := [key for key in fields.get("keys", "").replace(",", " ").split() if key]:
         body["keys"] = keys
@@ -158,13 +181,13 @@ def _headers(text: str) -> dict[str, str]:
 
 def _amend(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = {"body": _json(fields, "body")} if "body" in fields else {}
-    body |= _texts(fields, "deliver_at") | _retry(fields)
+    body |= _given_texts(fields, "deliver_at") | _retry(fields)
     return Deed(name, _needed(fields, "topic", "id"), body=body)
 
 
 def _change_delayed(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = {"ids": _needed(fields, "ids")["ids"].split()}
-    body |= _texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
+    body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
     return Deed(
         name, _needed(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
     )
@@ -183,7 +206,7 @@ def _redrive(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = _numbers(fields, "limit")
     if ids := fields.get("ids", "").split():
         body["ids"] = ids
-    elif which := _texts(fields, "reason", "tag", "key", "since"):
+    elif which := _given_texts(fields, "reason", "tag", "key", "since"):
         body["filter"] = which
     return Deed(name, _needed(fields, "topic", "group"), body=body)
 
@@ -194,7 +217,7 @@ def _retry_now(name: str, fields: Fields) -> Deed:
 
 
 def _put_consumer(name: str, fields: Fields) -> Deed:
-    body = _texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
+    body = _given_texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
     return Deed(name, _needed(fields, "topic", "group", "consumer"), body=body)
 
 
@@ -203,7 +226,7 @@ def _rotate_secret(name: str, fields: Fields) -> Deed:
 
 
 def _create_replay(name: str, fields: Fields) -> Deed:
-    body = _needed(fields, "from", "to") | _texts(fields, "tag", "key", "where", "into", "group")
+    body = _needed(fields, "from", "to") | _given_texts(fields, "tag", "key", "where", "into", "group")
     more: dict[str, Any] = {"dry_run": True} if fields.get("dry_run") else {}
     return Deed(name, _needed(fields, "topic"), body=body | _numbers(fields, "rate") | more)
 

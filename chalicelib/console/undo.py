@@ -13,6 +13,7 @@ from .views.figures import moment
 if TYPE_CHECKING:
     from ..domain.ladder import Retry
     from ..domain.message import Draft, Message
+    from ..domain.topic import Group, Topic
 
 Fields = Mapping[str, str]
 
@@ -28,24 +29,27 @@ def prepare(visit: Visit, deed: Deed) -> Fields | None:
 
 
 def _topic(visit: Visit, deed: Deed) -> Fields:
-    topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
+    return topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True))
+
+
+def topic_fields(topic: Topic) -> Fields:
+    """A topic's settings as the form sends them; without `shards`, which only grow."""
     same = ("mode", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds", "wake")
     limits = ("alarm_backlog", "rate_limit", "on_rate_limit")
-    return _texts(topic, *same, *limits) | _retry(topic.retry)
+    return _as_fields(topic, *same, *limits) | _retry(topic.retry)
 
 
-def _group(visit: Visit, deed: Deed) -> Fields | None:
+def _group(visit: Visit, deed: Deed) -> Fields:
     topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
-    group = visit.deps.catalog.group(topic, deed.params["group"], consistent=True)
-    inherits = (group.retry is None and "retry" in deed.body) or (
-        group.lease_seconds is None and "lease_seconds" in deed.body
-    )
-    if inherits:
-        return None  # a form cannot say "as the topic" again
-    fields = _texts(group, "batch_size", "max_in_flight", "offline", "assignment", "payload")
+    return group_fields(visit.deps.catalog.group(topic, deed.params["group"], consistent=True))
+
+
+def group_fields(group: Group) -> Fields:
+    """A group's settings as the form sends them; without those that are for life."""
+    same = ("lease_seconds", "batch_size", "max_in_flight", "offline", "assignment", "payload")
     tags = " || ".join(group.tags) if group.tags is not None else "*"
-    lease = _texts(group, "lease_seconds") if group.lease_seconds is not None else {}
-    return fields | {"filter": tags} | lease | (_retry(group.retry) if group.retry else {})
+    retry = _retry(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
+    return _as_fields(group, *same) | {"filter": tags} | retry
 
 
 def _message(visit: Visit, deed: Deed) -> Fields | None:
@@ -99,7 +103,7 @@ def _body(visit: Visit, message: Message) -> str | None:
     return draft.body.decode() if draft.is_whole and holds_json(draft) else None
 
 
-def _texts(settings: Any, *names: str) -> dict[str, str]:
+def _as_fields(settings: Any, *names: str) -> dict[str, str]:
     """Settings as fields; None is an empty one."""
     values = {name: getattr(settings, name) for name in names}
     return {name: "" if value is None else str(value) for name, value in values.items()}
@@ -108,7 +112,7 @@ def _texts(settings: Any, *names: str) -> dict[str, str]:
 def _retry(retry: Retry) -> dict[str, str]:
     ladder = retry.ladder if isinstance(retry.ladder, str) else ", ".join(map(str, retry.ladder))
     steps = ("base_seconds", "factor", "cap_seconds") if ladder == "exponential" else ()
-    return {"ladder": ladder, **_texts(retry, "max_attempts", "jitter", *steps)}
+    return {"ladder": ladder, **_as_fields(retry, "max_attempts", "jitter", *steps)}
 
 
 _WAYS: Mapping[str, Callable[[Visit, Deed], Fields | None]] = {

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
+from typing import get_args
 
 import msgspec
 import pytest
 
 from chalicelib import console
 from chalicelib.api.requests import GroupBody, Retry, TopicBody
-from chalicelib.console import forms
+from chalicelib.console import forms, undo
 from chalicelib.console.chinese import PHRASES
+from chalicelib.domain.topic import Group, Mode, Topic
 
 TEMPLATES = Path(str(console.__file__)).parent / "templates"
 ELSEWHERE = {
@@ -22,6 +26,7 @@ ELSEWHERE = {
     },
 }
 """Settings that the page leaves to the API."""
+PAGES = [("put_topic", TopicBody, "topic_settings.html"), ("put_group", GroupBody, "group_settings.html")]
 _LABELLED = re.compile(r'<label[^>]*>{{ _\("([^"]+)"\) }}<(?:input|select) name="(\w+)"')
 _LOOPED = re.compile(r'\("(\w+)", _\("([^"]+)"\), \[')
 
@@ -38,17 +43,56 @@ def labels(template: str) -> dict[str, str]:
     return {name: label for label, name in _LABELLED.findall(text)} | dict(_LOOPED.findall(text))
 
 
-@pytest.mark.parametrize(
-    ("deed", "body", "template"),
-    [("put_topic", TopicBody, "topic_settings.html"), ("put_group", GroupBody, "group_settings.html")],
-)
+def offered_by(deed: str, body: type[msgspec.Struct]) -> set[str]:
+    """The fields of the form."""
+    return {name.removeprefix("retry.") for name in settings(body) - ELSEWHERE[deed]}
+
+
+def sent_by(deed: str, fields: Mapping[str, str]) -> dict[str, object]:
+    """The body of the call that a form with these fields makes."""
+    body: dict[str, object] = forms.of({"deed": deed, "topic": "t", "group": "g", **fields}).deed.body
+    return body
+
+
+@pytest.mark.parametrize(("deed", "body", "template"), PAGES)
 def test_each_setting_has_a_labelled_field_that_reaches_the_call(
     deed: str, body: type[msgspec.Struct], template: str
 ) -> None:
     shown = labels(template)
-    offered = {name.removeprefix("retry.") for name in settings(body) - ELSEWHERE[deed]}
+    offered = offered_by(deed, body)
     assert offered <= shown.keys(), f"{template} needs a field for these, or ELSEWHERE their names"
     assert {shown[name] for name in offered} <= PHRASES.keys(), "console/chinese.py lacks a label"
     for name in offered:
-        sent = forms.of({"deed": deed, "topic": "t", "group": "g", name: "1"}).deed.body
-        assert name in sent or name in sent.get("retry", {}), f"console/forms.py does not read {name}"
+        sent = sent_by(deed, {name: "1"})
+        retry = sent.get("retry")
+        assert name in sent or (isinstance(retry, dict) and name in retry), (
+            f"console/forms.py does not read {name}"
+        )
+
+
+@pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
+def test_an_empty_field_takes_away_each_setting_that_can_be_null(
+    deed: str, body: type[msgspec.Struct]
+) -> None:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(body)}
+    nullable = {name for name, field in fields.items() if NoneType in get_args(field.type)}
+    assert nullable
+    sent = sent_by(deed, dict.fromkeys(offered_by(deed, body), ""))
+    assert sent == dict.fromkeys(nullable), "of these console/forms.py has to send null (`_or_null`)"
+
+
+@pytest.mark.parametrize(
+    ("deed", "body", "fields"),
+    [
+        ("put_topic", TopicBody, undo.topic_fields(Topic("t", "u", 0))),
+        ("put_group", GroupBody, undo.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
+    ],
+)
+def test_undo_puts_back_each_setting(
+    deed: str, body: type[msgspec.Struct], fields: Mapping[str, str]
+) -> None:
+    cannot_be_put_back = {"shards"}
+    offered = offered_by(deed, body) - cannot_be_put_back
+    assert offered <= fields.keys(), "console/undo.py needs these"
+    put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in offered}
+    assert put_back <= sent_by(deed, fields).keys()

@@ -39,6 +39,21 @@ def test_settings_of_a_group_are_put_back(api: Client, browser: Browser) -> None
     assert settings(api.get(group.path).expect(200)) == settings(before)
 
 
+def test_a_group_follows_its_topic_again(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    group = topic.group()
+    before = api.get(group.path).expect(200)
+    path = f"/console/topics/{topic.name}/groups/{group.name}/settings"
+    own = {"lease_seconds": "60", "max_attempts": "3", "ladder": "jmq", "filter": "paid"}
+    screen = browser.submit(browser.get(path).form("put_group"), **own)
+    assert api.get(group.path).expect(200)["lease_seconds"] == 60
+    undone(browser, screen)
+    assert settings(api.get(group.path).expect(200)) == settings(before)
+    browser.submit(browser.get(path).form("put_group"), **own)
+    browser.submit(browser.get(path).form("put_group"), **dict.fromkeys(own, ""))
+    assert settings(api.get(group.path).expect(200)) == settings(before)
+
+
 def settings(shown: Any) -> dict[str, Any]:
     names = ("mode", "retry", "lease_seconds", "retention_days", "rate_limit", "filter", "max_in_flight")
     return {name: shown[name] for name in names if name in shown}
