@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import DispatchTask
@@ -50,14 +50,14 @@ class _Subscriber:
 
     verdict: Verdict = Verdict.DONE
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
-        return (Outcome(self.verdict),) * len(parcel.attempts)
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+        return (CallResult(self.verdict),) * len(parcel.attempts)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None
 
-    def greet(self, url: str) -> Outcome:
-        return Outcome(Verdict.DONE)
+    def greet(self, url: str) -> CallResult:
+        return CallResult(Verdict.DONE)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")

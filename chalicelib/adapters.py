@@ -252,17 +252,17 @@ def _sender(settings: Settings, clients: Clients, clock: Clock, rates: Rates) ->
             account=settings.account,
             prefix=settings.prefix,
         )
-    egress, world = Egress(rules=rules, monotonic=time.monotonic), SystemClock()
+    egress, real_clock = Egress(rules=rules, monotonic=time.monotonic), SystemClock()
 
     def may_ask(host: str) -> bool:
         account = f"handshakes#{host.lower()}"
-        return bool(rates.take(account, MAX_HANDSHAKES, 1, world.now_ms(), _HOUR_SECONDS).count)
+        return bool(rates.take(account, MAX_HANDSHAKES, 1, real_clock.now_ms(), _HOUR_SECONDS).count)
 
     return Out(
         egress=egress,
         functions=functions,
         clock=clock,
-        world=world,
+        real_clock=real_clock,
         monotonic=time.monotonic,
         origin=settings.origin,
         may_ask=may_ask,

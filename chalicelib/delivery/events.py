@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..domain.call_result import Attempt, Parcel
 from ..domain.headers import is_reserved
 from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
-from ..domain.outcome import Attempt, Parcel
 from ..domain.topic import Payload
 
 _TYPE = "headrace.message"

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from ..domain.call_result import Attempt, Parcel
 from ..domain.message import holds_json
-from ..domain.outcome import Attempt, Parcel
 from .events import rfc3339
 
 

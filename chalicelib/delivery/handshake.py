@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ..domain.outcome import Outcome, Verdict
+from ..domain.call_result import CallResult, Verdict
 from .addresses import parse_url
 from .connections import Monotonic
 from .egress import Egress, Unreached
@@ -18,7 +18,7 @@ MayAsk = Callable[[str], bool]
 """May one more handshake go to this host now?"""
 
 
-def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float = SECONDS) -> Outcome:
+def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float = SECONDS) -> CallResult:
     """Ask a URL's owner for permission for `origin` (our host name), within so many seconds. The header
     WebHook-Allowed-Origin decides, not the status; redirects are not followed.
 
@@ -27,19 +27,19 @@ def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float
     target = parse_url(url, egress.rules)
     if not isinstance(target, str):
         if target.loopback:
-            return Outcome(Verdict.DONE, "loopback needs no consent")
+            return CallResult(Verdict.DONE, "loopback needs no consent")
         if not may_ask(target.host):
-            return Outcome(Verdict.FAILED, "the host was asked too often; it is asked again later")
+            return CallResult(Verdict.FAILED, "the host was asked too often; it is asked again later")
     answer = egress.call("OPTIONS", url, {"WebHook-Request-Origin": origin}, b"", seconds)
     if isinstance(answer, Unreached):
-        return Outcome(Verdict.FAILED, f"OPTIONS: {answer.detail}", duration_ms=answer.duration_ms)
+        return CallResult(Verdict.FAILED, f"OPTIONS: {answer.detail}", duration_ms=answer.duration_ms)
     allowed_origin = answer.headers.get("webhook-allowed-origin", "").strip().lower()
     if allowed_origin in ("*", origin.lower()):
-        return Outcome(Verdict.DONE, "its owner agreed", answer.status, duration_ms=answer.duration_ms)
+        return CallResult(Verdict.DONE, "its owner agreed", answer.status, duration_ms=answer.duration_ms)
     detail = f"OPTIONS: HTTP {answer.status} without WebHook-Allowed-Origin for us"
     if answer.status // 100 == 3:
         detail += "; redirects are not followed"
-    return Outcome(Verdict.FAILED, detail, answer.status, duration_ms=answer.duration_ms)
+    return CallResult(Verdict.FAILED, detail, answer.status, duration_ms=answer.duration_ms)
 
 
 class Trusted:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ..domain.call_result import CallResult, Parcel, Verdict
 from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
 from ..domain.limits import NEVER_RETRY_STATUS
-from ..domain.outcome import Outcome, Parcel, Verdict
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
@@ -16,14 +16,14 @@ from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
 from .retry_after import wait_ms
 
-_SLOW_DOWN = {429, 503}
-_NOT_ITS_OWN = {502, 504, *_SLOW_DOWN}  # what stands before a subscriber says so, or it asks for time
+_SLOW_DOWN = {429, 503}  # the subscriber, or a proxy before it, asks for time
+_GATEWAY_STATUSES = {502, 504}  # a proxy before the subscriber got no proper answer from it
 _GONE = 410
 
 
 class Sender:
     """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes,
-    `may_ask` bounds those. `world` is the real clock, which subscribers share; `clock` may be shifted on a local
+    `may_ask` bounds those. `real_clock` is the one that subscribers share; `clock` may be shifted on a local
     server and in tests."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Sender:
         egress: Egress,
         functions: Functions,
         clock: Clock,
-        world: Clock,
+        real_clock: Clock,
         monotonic: Monotonic,
         origin: str,
         never_retry_status: int = NEVER_RETRY_STATUS,
@@ -41,14 +41,14 @@ class Sender:
         self._egress = egress
         self._functions = functions
         self._clock = clock
-        self._world = world
+        self._real_clock = real_clock
         self._monotonic = monotonic
         self._origin = origin
         self._never_retry_status = never_retry_status
         self._may_ask = may_ask
         self._trusted = handshake.Trusted(monotonic)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._call(consumer, parcel, seconds)
         return (self._post(consumer, parcel, seconds),) * len(parcel.attempts)
@@ -58,18 +58,21 @@ class Sender:
             self._functions.refusal(target) if kind == ConsumerKind.FUNCTION else self._egress.refusal(target)
         )
 
-    def greet(self, url: str) -> Outcome:
+    def greet(self, url: str) -> CallResult:
         return handshake.greet(self._egress, url, self._origin, self._may_ask)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
-        post = ping.post(consumer, id, self._world.now_ms())
+        post = ping.post(consumer, id, self._real_clock.now_ms())
         secrets = live_secrets(consumer, self._clock.now_ms())
-        headers = {**post.headers, **webhooks.sign(secrets, post.id, self._world.now_ms() // 1000, post.body)}
+        headers = {
+            **post.headers,
+            **webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body),
+        }
         answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
         if isinstance(answer, Unreached):
-            outcome = Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+            outcome = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
             return Exchange(
                 url=consumer.target, headers=headers, body=post.body, outcome=outcome, answer_headers={}
             )
@@ -94,54 +97,67 @@ class Sender:
             self._trusted.add(url)
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
-        signature = webhooks.sign(secrets, id, self._world.now_ms() // 1000, body)
+        signature = webhooks.sign(secrets, id, self._real_clock.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
         seconds_left = max(0.001, seconds - deadline.spent_ms() / 1000)
         return checks.read(self._egress.call("POST", url, headers, body, seconds_left))
 
-    def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
+    def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> CallResult:
         secrets = live_secrets(consumer, self._clock.now_ms())
         if not secrets:
-            return Outcome(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
+            return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
         post = events.post(parcel)
-        signature = webhooks.sign(secrets, post.id, self._world.now_ms() // 1000, post.body)
+        signature = webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body)
         answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
         if isinstance(answer, Unreached):
-            return Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+            return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
         return self._judge(answer)
 
-    def _judge(self, answer: Reply) -> Outcome:
+    def _judge(self, answer: Reply) -> CallResult:
         status = answer.status
         if status in _SLOW_DOWN:
-            wait = wait_ms(answer.headers.get("retry-after"), self._world.now_ms())
-            return Outcome(Verdict.FAILED, f"HTTP {status}", status, wait, answer.duration_ms)
+            wait = wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
+            return CallResult(
+                Verdict.FAILED,
+                f"HTTP {status}",
+                status,
+                retry_after_ms=wait,
+                duration_ms=answer.duration_ms,
+                is_own_answer=False,
+            )
         if 200 <= status < 300:
             verdict = Verdict.DONE
         elif status == _GONE:
             verdict = Verdict.GONE
         else:
             verdict = Verdict.REFUSED if status == self._never_retry_status else Verdict.FAILED
-        is_own = status not in _NOT_ITS_OWN
-        return Outcome(verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms, answered=is_own)
+        is_own = status not in _GATEWAY_STATUSES
+        return CallResult(
+            verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms, is_own_answer=is_own
+        )
 
-    def _call(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def _call(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         spent = Deadline(self._monotonic, seconds)
         answer = self._functions.call(consumer.target, function_batch.event(parcel), seconds)
         ms = spent.spent_ms()
         outcome = _of_batch(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
-        if isinstance(outcome, Outcome):
+        if isinstance(outcome, CallResult):
             return (outcome,) * len(parcel.attempts)
-        success = Outcome(Verdict.DONE, duration_ms=ms, answered=True)
-        bad = Outcome(Verdict.FAILED, "the function reported it as failed", duration_ms=ms, answered=True)
+        success = CallResult(Verdict.DONE, duration_ms=ms, is_own_answer=True)
+        bad = CallResult(
+            Verdict.FAILED, "the function reported it as failed", duration_ms=ms, is_own_answer=True
+        )
         return tuple(bad if attempt.message.id in outcome else success for attempt in parcel.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
         spent = Deadline(self._monotonic, seconds)
-        event = ping.event(consumer, self._world.now_ms())
+        event = ping.event(consumer, self._real_clock.now_ms())
         answer = self._functions.call(consumer.target, event, seconds)
         outcome = _of_batch(consumer, answer, (), spent.spent_ms())
-        if not isinstance(outcome, Outcome):
-            outcome = Outcome(Verdict.DONE, "it answered", duration_ms=spent.spent_ms(), answered=True)
+        if not isinstance(outcome, CallResult):
+            outcome = CallResult(
+                Verdict.DONE, "it answered", duration_ms=spent.spent_ms(), is_own_answer=True
+            )
         body = answer if isinstance(answer, bytes) else b""
         return Exchange(
             url=consumer.target,
@@ -156,16 +172,20 @@ class Sender:
 
 def _of_batch(
     consumer: Consumer, answer: bytes | FunctionFailed | Throttled, ids: Collection[str], ms: int
-) -> Outcome | frozenset[str]:
+) -> CallResult | frozenset[str]:
     """What a function made of a batch: the ids that failed, or the outcome of all."""
     if isinstance(answer, Throttled):
-        return Outcome(Verdict.NOT_ATTEMPTED, "the function is throttled", duration_ms=ms)
+        return CallResult(Verdict.NOT_ATTEMPTED, "the function is throttled", duration_ms=ms)
     if isinstance(answer, FunctionFailed):
         busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
-        return Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, answered=answer.ran)
+        return CallResult(
+            Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, is_own_answer=answer.ran
+        )
     failed_ids = function_batch.failed(ids, answer)
     if failed_ids is None:
-        return Outcome(Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, answered=True)
+        return CallResult(
+            Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, is_own_answer=True
+        )
     return failed_ids
 
 

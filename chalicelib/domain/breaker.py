@@ -6,13 +6,13 @@
                                       └──────────────nothing but failures──────────────────┘
 
 The breaker judges the consumer, not the messages. A success shows that the consumer works, even if other messages fail.
-A failure without an answer (or with a Retry-After) points to the consumer: ten in a row open the circuit. An *answered*
-failure may be caused by the message: it counts once for each message, and opens the circuit only after many in a row
-and a minute without any success (or after ten, if no message ever succeeded). A repeated failure of the same message is
-no news about the consumer, so only the failure of a first attempt opens the circuit.
+A failure without an answer of its own (none at all, or 429, 502, 503, 504) points to the consumer: ten in a row open
+the circuit. A failure with one may be caused by the message: it counts once for each message, and opens the circuit
+only after 32 in a row and a minute without any success (or after ten, if no message ever succeeded). A repeated failure
+of the same message is no news about the consumer, so only the failure of a first attempt opens the circuit.
 
 While the circuit is open nothing is sent, so no attempt is counted. "Slowly" means: each success doubles the number of
-messages that may be in flight, each failure without an answer halves it.
+messages that may be in flight, each failure without an answer of its own halves it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 
 from .limits import BREAKER_LONGEST_OPEN, BREAKER_OPEN, DISABLE_AFTER, MAX_IN_FLIGHT
 
-WINDOW = 32  # failures in a row that are remembered; so many answered ones, of different messages, open it
-_FEWEST = (
-    10  # unanswered failures in a row that open it; also any failures of a consumer that never succeeded
-)
-_PROBES = 8  # answers to probes that say "failed"
+# Failures in a row that are remembered; so many with an answer of its own, of different messages, open it.
+WINDOW = 32
+# Failures in a row, without an answer of its own, that open it; any failures of a consumer that never succeeded.
+_FEWEST = 10
+_PROBES = 8  # failed probes, with an answer, that open it again
 LATELY_MS = 60_000  # a success within this time shows that the consumer works
 _OPEN_MS = round(BREAKER_OPEN.total_seconds() * 1000)
 _LONGEST_MS = round(BREAKER_LONGEST_OPEN.total_seconds() * 1000)
@@ -35,7 +35,7 @@ _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Health:
     """The health of a consumer. `window` has an entry for each failure since the last success (at `succeeded_ms`): True
-    if the consumer answered.
+    if the consumer's own code answered.
 
     `failing_ms`, `open_until_ms` and `trips` are the fields of the same names of its registration, the rest is known to
     this process only. `allowance` is how many messages may be in flight while the consumer recovers (0: it is not
@@ -56,11 +56,11 @@ def after(
     now_ms: int,
     full: int = MAX_IN_FLIGHT,
     *,
-    answered: bool = False,
+    is_own_answer: bool = False,
     repeated: bool = False,
 ) -> Health:
-    """The health after one more outcome. `full` is the allowance at which a recovery is complete. `answered`: the
-    failure is the consumer's answer. `repeated`: every message of the request had failed before."""
+    """The health after one more request. `full` is the allowance at which a recovery is complete. `is_own_answer`:
+    the consumer's own code answered. `repeated`: every message of the request had failed before."""
     half_open = health.open_until_ms is not None and not _is_open(health.open_until_ms, now_ms)
     if ok:
         if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
@@ -70,10 +70,10 @@ def after(
     failing_ms = _failing_ms(health, now_ms)
     if _is_open(health.open_until_ms, now_ms):
         return replace(health, failing_ms=failing_ms)
-    if answered and repeated and not half_open:
+    if is_own_answer and repeated and not half_open:
         return health
-    window = (*health.window, answered)[-WINDOW:]
-    if _gives_up(health, window, now_ms, half_open=half_open, repeated=repeated):
+    window = (*health.window, is_own_answer)[-WINDOW:]
+    if _opens(health, window, now_ms, half_open=half_open, repeated=repeated):
         open_ms = min(_OPEN_MS * 2 ** min(health.trips, 10), _LONGEST_MS)
         return Health(
             window=(),
@@ -83,13 +83,11 @@ def after(
             trips=health.trips + 1,
             succeeded_ms=health.succeeded_ms,
         )
-    lower = health.allowance if answered else max(1, health.allowance // 2) if health.allowance else 0
+    lower = health.allowance if is_own_answer else max(1, health.allowance // 2) if health.allowance else 0
     return replace(health, window=window, failing_ms=failing_ms, allowance=lower)
 
 
-def _gives_up(
-    health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, repeated: bool
-) -> bool:
+def _opens(health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, repeated: bool) -> bool:
     """Do these failures in a row open the circuit?"""
     if half_open:
         return not window[-1] or len(window) >= _PROBES
@@ -103,12 +101,12 @@ def _gives_up(
 
 
 def _failing_ms(health: Health, now_ms: int) -> int | None:
-    """Since when there were only failures, as far as is known. A single failure between successes is not stored: it is
-    not worth a write of the registration."""
-    alone = (
+    """Since when there were only failures, as far as is known. It is set only when there has been no success for a
+    while; one failure between two successes is not worth a write."""
+    only_failures = (
         health.succeeded_ms is None or health.open_until_ms is not None or len(health.window) >= WINDOW - 1
     )
-    return now_ms if health.failing_ms is None and alone else health.failing_ms
+    return now_ms if health.failing_ms is None and only_failures else health.failing_ms
 
 
 def allowance(health: Health, full: int, now_ms: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .outcome import Outcome
+from .call_result import CallResult
 
 MOST_SHOWN_BYTES = 1_024
 
@@ -21,7 +21,7 @@ class Exchange:
     url: str
     headers: Mapping[str, str]
     body: bytes
-    outcome: Outcome
+    outcome: CallResult
     answer_headers: Mapping[str, str]
     answer_body: bytes = b""
     answer_bytes: int = 0

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..domain.call_result import CallResult, Parcel
 from ..domain.exchange import Exchange
-from ..domain.outcome import Outcome, Parcel
 from ..domain.topic import Consumer
 from ..domain.transaction import CheckAnswer, Transaction
 
@@ -54,7 +54,7 @@ class Random(Protocol):
 class Sender(Protocol):
     """Out to subscribers. Nothing a subscriber does makes it raise."""
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         """Call a consumer once, within `seconds`; one outcome for each message of the parcel."""
         ...
 
@@ -62,7 +62,7 @@ class Sender(Protocol):
         """Why a "url" or "function" may not be called, for its registration; None: it may."""
         ...
 
-    def greet(self, url: str) -> Outcome:
+    def greet(self, url: str) -> CallResult:
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
         ...
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.consume.settle import Nack
 from tests.crash.scenes import (
     GROUP,
@@ -28,11 +28,11 @@ from tests.support.faults import Death
 from tests.support.flows import draft
 from tests.support.flows_push import LADDER_SECONDS, Runner
 
-OK = Outcome(Verdict.DONE)
-FAILS = Outcome(Verdict.FAILED, "HTTP 500", 500)
-REFUSES = Outcome(Verdict.REFUSED, "HTTP 489", 489)
-GONE = Outcome(Verdict.GONE, "HTTP 410", 410)
-HELD = Outcome(Verdict.NOT_ATTEMPTED)
+OK = CallResult(Verdict.DONE)
+FAILS = CallResult(Verdict.FAILED, "HTTP 500", 500)
+REFUSES = CallResult(Verdict.REFUSED, "HTTP 489", 489)
+GONE = CallResult(Verdict.GONE, "HTTP 410", 410)
+HELD = CallResult(Verdict.NOT_ATTEMPTED)
 LATER = replace(FAILS, status=429, retry_after_ms=45_000)
 
 RETRY = Retry(3, (LADDER_SECONDS,), jitter=0.0)
@@ -74,7 +74,7 @@ def in_lane(*messages: str, times: int = 1) -> Act:
 def dies_while_calling(scene: Scene, client: Runner) -> None:
     """The process is gone while the subscriber is at it."""
 
-    def dies(parcel: Parcel) -> Outcome:
+    def dies(parcel: Parcel) -> CallResult:
         raise Death("while calling")
 
     scene.subscribers.behaviours["one"] = dies
@@ -87,7 +87,7 @@ def dies_while_calling(scene: Scene, client: Runner) -> None:
 def _poisoned(scene: Scene, client: Runner) -> None:
     """Refuses every parcel that the message "c" is in."""
 
-    def answer(parcel: Parcel) -> Outcome:
+    def answer(parcel: Parcel) -> CallResult:
         return FAILS if any(a.message.draft.body == b'"c"' for a in parcel.attempts) else OK
 
     scene.subscribers.behaviours["one"] = answer

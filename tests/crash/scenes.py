@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
-from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Consumer, Topic
@@ -82,10 +82,10 @@ class Scene:
         deps = Deps(replace(deps.adapters, control=control))
         return Runner(deps, self.history, self.topic, audience, inbox)
 
-    def answers(self, name: str, *outcomes: Outcome) -> None:
+    def answers(self, name: str, *outcomes: CallResult) -> None:
         """What a subscriber answers, call after call; afterwards it is well."""
         left = list(outcomes)
-        self.subscribers.behaviours[name] = lambda _: left.pop(0) if left else Outcome(Verdict.DONE)
+        self.subscribers.behaviours[name] = lambda _: left.pop(0) if left else CallResult(Verdict.DONE)
 
     def seconds_pass(self, seconds: float) -> None:
         self.clock.advance(round(seconds * 1000))
@@ -244,7 +244,7 @@ def steps(*acts: Act) -> Act:
 
 
 def subscribe(
-    name: str = "one", *outcomes: Outcome, group: str = GROUP, kind: str = "url", target: str = ""
+    name: str = "one", *outcomes: CallResult, group: str = GROUP, kind: str = "url", target: str = ""
 ) -> Act:
     """Register a consumer that is called; what it answers first, while all is not well."""
 
@@ -257,7 +257,7 @@ def subscribe(
     return act
 
 
-def answering(*outcomes: Outcome, name: str = "one") -> Act:
+def answering(*outcomes: CallResult, name: str = "one") -> Act:
     """What a subscriber answers to the next calls."""
     return lambda scene, client: scene.answers(name, *outcomes)
 

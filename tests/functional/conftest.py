@@ -69,7 +69,7 @@ def running(
         egress=egress,
         functions=LocalFunctions(FUNCTIONS),
         clock=clock,
-        world=clock,
+        real_clock=clock,
         monotonic=time.monotonic,
         origin=ORIGIN,
     )

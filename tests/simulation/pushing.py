@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from chalicelib.domain.call_result import Attempt, CallResult, Parcel, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.exchange import Exchange
-from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
 from chalicelib.domain.receipt import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction
@@ -191,11 +191,11 @@ class Line:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         world = self._process.world
         mood = world.subscribers.mood_of(consumer)
         if mood == "held":
-            return (Outcome(Verdict.NOT_ATTEMPTED),) * len(parcel.attempts)
+            return (CallResult(Verdict.NOT_ATTEMPTED),) * len(parcel.attempts)
         self._process.notes.began(parcel.group, consumer, parcel, seconds)
         world.trace(
             self._process, "send", (consumer.name, [(a.message.id, a.number) for a in parcel.attempts]), mood
@@ -231,8 +231,8 @@ class Line:
     def refusal(self, kind: str, target: str) -> str | None:
         return None
 
-    def greet(self, url: str) -> Outcome:
-        return Outcome(Verdict.DONE)
+    def greet(self, url: str) -> CallResult:
+        return CallResult(Verdict.DONE)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")
@@ -271,20 +271,20 @@ class Subscribers:
         finally:
             self._flying[reader] -= len(parcel.attempts)
 
-    def answer(self, mood: str, attempt: Attempt) -> Outcome:
+    def answer(self, mood: str, attempt: Attempt) -> CallResult:
         if mood == "at first":  # it fails those that are to fail once
             mood = "failing" if attempt.number == 1 and b"failing" in attempt.message.draft.body else "good"
         return ANSWERS[mood](self._world.random.random())
 
 
-ANSWERS: dict[str, Callable[[float], Outcome]] = {
-    "good": lambda _: Outcome(Verdict.DONE, status=200),
-    "mixed": lambda draw: Outcome(Verdict.DONE if draw < 0.5 else Verdict.FAILED, "HTTP 500"),
-    "failing": lambda _: Outcome(Verdict.FAILED, "HTTP 500", 500),
-    "silent": lambda _: Outcome(Verdict.FAILED, "no answer in time"),
-    "busy": lambda draw: Outcome(Verdict.FAILED, "HTTP 429", 429, int(draw * 30_000)),
-    "gone": lambda _: Outcome(Verdict.GONE, "HTTP 410", 410),
-    "refusing": lambda _: Outcome(Verdict.REFUSED, "HTTP 489", 489),
+ANSWERS: dict[str, Callable[[float], CallResult]] = {
+    "good": lambda _: CallResult(Verdict.DONE, status=200),
+    "mixed": lambda draw: CallResult(Verdict.DONE if draw < 0.5 else Verdict.FAILED, "HTTP 500"),
+    "failing": lambda _: CallResult(Verdict.FAILED, "HTTP 500", 500),
+    "silent": lambda _: CallResult(Verdict.FAILED, "no answer in time"),
+    "busy": lambda draw: CallResult(Verdict.FAILED, "HTTP 429", 429, int(draw * 30_000)),
+    "gone": lambda _: CallResult(Verdict.GONE, "HTTP 410", 410),
+    "refusing": lambda _: CallResult(Verdict.REFUSED, "HTTP 489", 489),
 }
 
 

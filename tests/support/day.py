@@ -188,7 +188,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
             egress=egress,
             functions=LocalFunctions(None),
             clock=clock,
-            world=clock,
+            real_clock=clock,
             monotonic=time.monotonic,
             origin="headrace.local",
         )

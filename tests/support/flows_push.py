@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover import MoveReport
@@ -42,7 +42,7 @@ class Audience:
     plan: FaultPlan | None = None
     _unheard: list[Event] = field(default_factory=list)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         if self.plan:
             self.plan.outside += 1
         stamp, now_ms = self.history.stamp(), self.history.clock.now_ms()
@@ -69,7 +69,7 @@ class Audience:
         self._unheard += [self._answer(c, o) for c, o in zip(claims, outcomes, strict=True)]
         return outcomes
 
-    def _answer(self, claim: Event, outcome: Outcome) -> Event:
+    def _answer(self, claim: Event, outcome: CallResult) -> Event:
         ladder_ms = max(LADDER_SECONDS * 1000, outcome.retry_after_ms or 0)
         delays = {Verdict.FAILED: ladder_ms, Verdict.GONE: ladder_ms, Verdict.NOT_ATTEMPTED: _HELD_MS}
         return replace(
@@ -91,7 +91,7 @@ class Audience:
     def refusal(self, kind: str, target: str) -> str | None:
         return self.subscribers.refusal(kind, target)
 
-    def greet(self, url: str) -> Outcome:
+    def greet(self, url: str) -> CallResult:
         return self.subscribers.greet(url)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:

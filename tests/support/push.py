@@ -8,10 +8,10 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import task_of
@@ -23,7 +23,7 @@ from .clock import ManualClock
 from .desk import Desk
 from .stages import Stage
 
-Behaviour = Callable[[Parcel], Outcome | Sequence[Outcome]]
+Behaviour = Callable[[Parcel], CallResult | Sequence[CallResult]]
 Producer = Callable[[Transaction], CheckAnswer]
 UNKNOWN = CheckAnswer(None, "unknown")
 EXACT = Retry(4, (10, 30, 60), jitter=0.0)
@@ -53,20 +53,20 @@ class Subscribers:
     asked: list[tuple[int, str]] = field(default_factory=list)
     """When producers were asked, and about which transactions."""
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
         offsets = tuple(a.message.offset for a in parcel.attempts)
         self.calls.append(Call(self.clock.now_ms(), consumer.target, attempts, offsets))
         self.bodies += [a.message.draft.body for a in parcel.attempts]
         behaviour = self.behaviours.get(consumer.target)
-        answer = behaviour(parcel) if behaviour else Outcome(Verdict.DONE)
-        return (answer,) * len(attempts) if isinstance(answer, Outcome) else tuple(answer)
+        answer = behaviour(parcel) if behaviour else CallResult(Verdict.DONE)
+        return (answer,) * len(attempts) if isinstance(answer, CallResult) else tuple(answer)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None
 
-    def greet(self, url: str) -> Outcome:
-        return Outcome(Verdict.DONE if self.agrees else Verdict.FAILED)
+    def greet(self, url: str) -> CallResult:
+        return CallResult(Verdict.DONE if self.agrees else Verdict.FAILED)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")
@@ -210,11 +210,11 @@ class PushDesk(Desk):
 def fails(times: int, detail: str = "HTTP 500") -> Behaviour:
     """Fails each message's first `times` attempts."""
     return lambda parcel: [
-        Outcome(Verdict.FAILED, detail) if a.number <= times else Outcome(Verdict.DONE)
+        CallResult(Verdict.FAILED, detail) if a.number <= times else CallResult(Verdict.DONE)
         for a in parcel.attempts
     ]
 
 
-def always(outcome: Outcome, _: Parcel) -> Outcome:
+def always(outcome: CallResult, _: Parcel) -> CallResult:
     """With `partial`, a subscriber that answers each request alike."""
     return outcome

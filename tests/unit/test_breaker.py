@@ -20,7 +20,9 @@ def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Healt
     answered; capitals for messages that had failed before."""
     for outcome in outcomes:
         kind = outcome.lower()
-        health = after(health, kind == ".", now_ms, FULL, answered=kind == "a", repeated=outcome.isupper())
+        health = after(
+            health, kind == ".", now_ms, FULL, is_own_answer=kind == "a", repeated=outcome.isupper()
+        )
     return health
 
 

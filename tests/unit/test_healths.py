@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.breaker import Health
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.push.health import SubscriberHealth
 from tests.support import factories as make
@@ -17,7 +17,7 @@ from tests.support.clock import DAY_MS, ManualClock
 
 TOPIC = make.topic()
 GROUP = make.group(TOPIC)
-FAILED = Outcome(Verdict.FAILED)
+FAILED = CallResult(Verdict.FAILED)
 FULL = 64
 
 
@@ -92,7 +92,7 @@ def test_a_row_that_cannot_be_written_now_stops_nobody_and_the_process_knows() -
 
 def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fail() -> None:
     clock = ManualClock()
-    answer = Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+    answer = CallResult(Verdict.FAILED, "HTTP 500", 500, is_own_answer=True)
 
     def is_called_after_ten_answers(**row: Any) -> bool:
         registration = Registration(replace(make.consumer(GROUP, kind="url"), **row))
@@ -112,7 +112,7 @@ def test_what_it_never_got_says_nothing_of_a_subscriber(verdict: Verdict) -> Non
     registration, clock = Registration(), ManualClock()
     of = subscriber_health(registration, clock)
     for _ in range(40):
-        of.note(TOPIC, GROUP, registration.held, [Outcome(verdict)], FULL)
+        of.note(TOPIC, GROUP, registration.held, [CallResult(verdict)], FULL)
     assert (registration.writes, of.allowance(registration.held, FULL)) == (0, FULL)
 
 
@@ -122,7 +122,7 @@ def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) ->
     of = subscriber_health(registration, clock)
     fail(of, clock, registration.held, 1)
     assert registration.held.failing_ms is not None
-    of.note(TOPIC, GROUP, registration.held, [FAILED, Outcome(verdict), FAILED], FULL)
+    of.note(TOPIC, GROUP, registration.held, [FAILED, CallResult(verdict), FAILED], FULL)
     assert registration.held.failing_ms is None
 
 
@@ -132,8 +132,8 @@ def test_ten_failures_open_it_unless_it_answered_or_the_message_failed_before(
 ) -> None:
     registration, clock = Registration(), ManualClock()
     of = subscriber_health(registration, clock)
-    of.note(TOPIC, GROUP, registration.held, [Outcome(Verdict.DONE)], FULL)
-    outcome = Outcome(Verdict.FAILED, answered=bool(answered))
+    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.DONE)], FULL)
+    outcome = CallResult(Verdict.FAILED, is_own_answer=bool(answered))
     for _ in range(10):
         of.note(TOPIC, GROUP, registration.held, [outcome], FULL, repeated=bool(repeated))
     assert (of.allowance(registration.held, FULL) == 0) == bool(is_open)
@@ -149,7 +149,7 @@ def test_who_is_gone_is_disabled_at_once_and_who_only_fails_after_days() -> None
     clock.advance(30 * DAY_MS)
     fail(of, clock, registration.held, 1)
     assert registration.disabled == ["Every attempt failed for days."]
-    of.note(TOPIC, GROUP, registration.held, [Outcome(Verdict.GONE)], FULL)
+    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.GONE)], FULL)
     assert registration.disabled[1:] == ["It answered 410 Gone."]
 
 

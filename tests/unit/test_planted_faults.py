@@ -171,7 +171,7 @@ BUGS: Planted = {
         lambda: standing.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
     ),
     "a batch that nobody answered, cut at once": (
-        Bug(run, "is_to_be_split", " and o.answered", ""),
+        Bug(run, "is_to_be_split", " and o.is_own_answer", ""),
         lambda: (
             test_push_batches.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 memory_stage()
@@ -243,7 +243,7 @@ BUGS: Planted = {
             Calls,
             "_send",
             "self._sender.send(consumer, parcel, seconds) if attempts else ()",
-            "[Outcome(Verdict.FAILED)] * len(contents)",
+            "[CallResult(Verdict.FAILED)] * len(contents)",
         ),
         lambda: _in_a_batch(gone=True),
     ),
@@ -319,7 +319,7 @@ BUGS: Planted = {
         ),
     ),
     "a circuit that opens because of messages": (
-        Bug(breaker, "after", "if answered and repeated and not half_open:", "if False:"),
+        Bug(breaker, "after", "if is_own_answer and repeated and not half_open:", "if False:"),
         breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
     ),
     "a batch whose halves wait": (

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
+from ...domain.call_result import Verdict
 from ...domain.exchange import Exchange
-from ...domain.outcome import Verdict
 from .common import Count, Time, at, one_of
 from .consumers import without_path
 
@@ -90,7 +90,7 @@ def test(exchange: Exchange, *, whole: bool) -> TestView:
     """A test and its answer; what may be secret only where it is shown `whole`."""
     outcome = exchange.outcome
     answer: TestAnswer | None = None
-    if outcome.answered or outcome.status is not None:
+    if outcome.is_own_answer or outcome.status is not None:
         answer = {
             "status": outcome.status,
             "headers": dict(exchange.answer_headers) if whole else None,

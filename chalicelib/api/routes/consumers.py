@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...delivery.webhooks import format_secret, parse_secret
+from ...domain.call_result import Verdict
 from ...domain.errors import Refused
-from ...domain.outcome import Verdict
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...wiring import Deps
 from .. import parse

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ...domain.call_result import CallResult, Verdict
 from ...domain.cursor import Disposition
 from ...domain.ladder import Retry, next_wait_ms, overridden
 from ...domain.message import DeadReason, Draft
-from ...domain.outcome import Outcome, Verdict
 from ...domain.receipt import Receipt
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
@@ -45,7 +45,7 @@ def decision_after(
     topic: Topic,
     group: Group,
     delivery: ClaimedMessage,
-    outcome: Outcome,
+    outcome: CallResult,
     now_ms: int,
     *,
     is_split: bool = False,

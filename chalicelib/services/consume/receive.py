@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...domain.call_result import CallResult
 from ...domain.errors import Unavailable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
-from ...domain.outcome import Outcome
 from ...domain.topic import Consumer, CursorKey, Group, Topic
 from ...modes import POLICIES
 from ...ports.world import Blobs, Clock, Random
@@ -107,7 +107,7 @@ class Receiver:
         decisions = {
             delivery.receipt: decision_after(topic, group, delivery, outcome, now_ms)
             for delivery, outcome in zip(claimed_messages, messages, strict=True)
-            if isinstance(outcome, Outcome)
+            if isinstance(outcome, CallResult)
         }
         if decisions:
             self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])

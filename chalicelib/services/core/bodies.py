@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
-from ...domain.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
     from ...ports.world import Blobs, Clock
@@ -26,23 +26,23 @@ def with_body(blobs: Blobs, message: Message) -> Message:
     return message if body is None else replace(message, draft=replace(message.draft, body=body))
 
 
-def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | Outcome]:
+def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | CallResult]:
     """Each message with its body, or an outcome: NOT_ATTEMPTED if the body cannot be read now, UNDECODABLE if it is
     gone. A failed body does not fail the others."""
-    results: list[Message | Outcome] = []
+    results: list[Message | CallResult] = []
     lost_ms = 0
     for message in messages:
         began_ms = clock.now_ms()
         if message.draft.blob and lost_ms > _PATIENCE_MS:
-            results.append(Outcome(Verdict.NOT_ATTEMPTED))
+            results.append(CallResult(Verdict.NOT_ATTEMPTED))
             continue
         try:
             message = with_body(blobs, message)
         except Unavailable:
             lost_ms += clock.now_ms() - began_ms
             # Longer than for those that were not tried: otherwise the same message would come first again.
-            results.append(Outcome(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
+            results.append(CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
             continue
-        no_body = Outcome(Verdict.UNDECODABLE, "its body is gone")
+        no_body = CallResult(Verdict.UNDECODABLE, "its body is gone")
         results.append(message if message.draft.is_whole else no_body)
     return results

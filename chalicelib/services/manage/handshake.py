@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...domain.outcome import Verdict
+from ...domain.call_result import Verdict
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Sender
 from ..core.wake import Waker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isqrt
 
-from ...domain.outcome import Outcome, Verdict
+from ...domain.call_result import CallResult, Verdict
 from ...domain.topic import Consumer, ConsumerKind, Group, Payload
 from ..consume.claimant import ClaimedMessage
 
@@ -26,9 +26,9 @@ def batch_limit(batch_size: int, delivery: ClaimedMessage) -> int:
     )
 
 
-def is_to_be_split(deliveries: Sequence[ClaimedMessage], outcomes: Sequence[Outcome]) -> bool:
+def is_to_be_split(deliveries: Sequence[ClaimedMessage], outcomes: Sequence[CallResult]) -> bool:
     """Did the subscriber answer that the whole batch failed? Then one of its messages may be the cause."""
-    return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.answered for o in outcomes)
+    return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.is_own_answer for o in outcomes)
 
 
 def batch_of(group: Group, consumer: Consumer) -> int:

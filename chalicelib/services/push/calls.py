@@ -11,9 +11,9 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import NamedTuple
 
+from ...domain.call_result import Attempt, CallResult, Parcel, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
-from ...domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ...domain.topic import Consumer
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
@@ -34,7 +34,7 @@ class EndedCall(NamedTuple):
 
     consumer: Consumer
     deliveries: Sequence[ClaimedMessage]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[CallResult]
 
 
 class Calls:
@@ -102,23 +102,23 @@ class Calls:
         return calls
 
     def _note_end(
-        self, consumer: Consumer, parcel: Sequence[ClaimedMessage], future: Future[tuple[Outcome, ...]]
+        self, consumer: Consumer, parcel: Sequence[ClaimedMessage], future: Future[tuple[CallResult, ...]]
     ) -> None:
         """A request has ended. An exception of our own counts as a failed attempt, so that it is visible and does not
         repeat for ever."""
         error = future.exception()
-        failure = Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
+        failure = CallResult(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
         outcomes = (failure,) * len(parcel) if error else future.result()
         self._events.put(EndedCall(consumer, parcel, outcomes))
 
     def _send(
         self, sources: Sources, consumer: Consumer, deliveries: Sequence[ClaimedMessage], seconds: float
-    ) -> tuple[Outcome, ...]:
+    ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
             consumer = self._sealer.ready(sources.topic, group, consumer, self._clock.now_ms())
         except Unavailable as error:
-            not_attempted = Outcome(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
+            not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
             return (not_attempted,) * len(deliveries)
         contents = with_bodies(self._blobs, self._clock, [d.message for d in deliveries])
         attempts = tuple(
@@ -129,7 +129,7 @@ class Calls:
         waited_ms = self._clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
-            return (Outcome(Verdict.NOT_ATTEMPTED),) * len(deliveries)
+            return (CallResult(Verdict.NOT_ATTEMPTED),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         outcomes = iter(self._sender.send(consumer, parcel, seconds) if attempts else ())
-        return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in contents)
+        return tuple(each if isinstance(each, CallResult) else next(outcomes) for each in contents)

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from ...domain import breaker
 from ...domain.breaker import Health
+from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import Unavailable
-from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..core.expiring_cache import TtlCache
 
 Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
-"""Write a consumer's failing_ms, open_until_ms and trips to its registration, if it still is there."""
+"""Write a consumer's failing_ms, open_until_ms and trips to its registration, unless the registration was deleted."""
 Disable = Callable[[Topic, Group, Consumer, str], object]
 
 
@@ -40,7 +40,7 @@ class SubscriberHealth:
         topic: Topic,
         group: Group,
         consumer: Consumer,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[CallResult],
         full: int,
         *,
         repeated: bool = False,
@@ -58,7 +58,7 @@ class SubscriberHealth:
         topic: Topic,
         group: Group,
         consumer: Consumer,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[CallResult],
         full: int,
         repeated: bool,
     ) -> None:
@@ -67,13 +67,13 @@ class SubscriberHealth:
             self._disable(topic, group, consumer, "It answered 410 Gone.")
         elif attempts:
             ok = any(o.verdict in (Verdict.DONE, Verdict.REFUSED) for o in attempts)
-            was_answered = any(o.answered for o in attempts)
+            is_own_answer = any(o.is_own_answer for o in attempts)
             after = self._learn(
                 topic,
                 group,
                 consumer,
                 lambda before, now_ms: breaker.after(
-                    before, ok, now_ms, full, answered=was_answered, repeated=repeated
+                    before, ok, now_ms, full, is_own_answer=is_own_answer, repeated=repeated
                 ),
             )
             if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable
 from ...domain.exchange import Exchange
-from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from ...ports.world import Clock, Invoker, Sender
 from ..core.catalog import Catalog
@@ -41,13 +41,13 @@ class Outbound:
         self._invoker = invoker
         self._clock = clock
 
-    def greet(self, url: str) -> Outcome:
+    def greet(self, url: str) -> CallResult:
         """Ask a URL's owner for consent. If the function cannot be invoked now, the outcome says to ask again."""
         try:
             answer = self._invoker.ask("check", {"greet": url}, _ANSWER_SECONDS)
         except Unavailable:
-            return Outcome(Verdict.FAILED, "nobody could be sent to ask")
-        return msgspec.convert(answer["outcome"], Outcome)
+            return CallResult(Verdict.FAILED, "nobody could be sent to ask")
+        return msgspec.convert(answer["outcome"], CallResult)
 
     def answer_greet(self, url: str) -> dict[str, Any]:
         """The outcome, as JSON."""

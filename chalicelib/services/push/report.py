@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...domain.call_result import CallResult, Verdict
 from ...domain.message import traceparent
-from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer
 from ..consume.claimant import ClaimedMessage
 
@@ -42,7 +42,7 @@ class DispatchReport:
         return {**self.outcomes, "stale": self.late, "finished": self.finished}
 
     def add(
-        self, consumer: Consumer, deliveries: Sequence[ClaimedMessage], outcomes: Sequence[Outcome]
+        self, consumer: Consumer, deliveries: Sequence[ClaimedMessage], outcomes: Sequence[CallResult]
     ) -> None:
         """Count the outcomes of one request, and keep failed attempts up to a limit."""
         self.outcomes.update(outcome.verdict.value for outcome in outcomes)

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
-from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner, _in_turns
@@ -138,7 +138,7 @@ def test_why_a_consumer_is_not_called_is_what_came_last(empty_stage: Stage) -> N
     )
     versions: list[int] = []
     for why in ("HTTP 404", "no answer within 10 s", "no answer within 10 s"):
-        desk.subscribers.greet = lambda url, why=why: Outcome(Verdict.FAILED, why)  # type: ignore[method-assign,misc]
+        desk.subscribers.greet = lambda url, why=why: CallResult(Verdict.FAILED, why)  # type: ignore[method-assign,misc]
         for _ in range(3):
             empty_stage.clock.advance(60 * SECOND_MS)
             assert desk.deps.assigner.run_once().agreed == 0

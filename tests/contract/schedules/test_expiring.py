@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
@@ -73,9 +73,9 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
     empty_stage.drop_expired()
     bodies: list[bytes] = []
 
-    def takes(parcel: Parcel) -> Outcome:
+    def takes(parcel: Parcel) -> CallResult:
         bodies.append(parcel.attempts[0].message.draft.body)
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscribers.behaviours["one"] = takes
     desk.pass_time(10)

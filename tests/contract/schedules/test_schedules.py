@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.mark import Mark
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -62,10 +62,10 @@ def test_a_sweeper_that_comes_hours_late_finds_the_message(empty_stage: Stage) -
 def test_a_sweeper_that_comes_while_a_delivery_is_under_way_leaves_it_alone(empty_stage: Stage) -> None:
     desk, message_id = forgotten(empty_stage)
 
-    def meanwhile(parcel: Parcel) -> Outcome:
+    def meanwhile(parcel: Parcel) -> CallResult:
         (report, *_) = at_once(desk, lambda deps: deps.sweeper.run_once())
         assert (report.under_way, report.woken) == (1, 0)
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscribers.behaviours["one"] = meanwhile
     desk.push()

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chalicelib import functions
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
-from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Control, PassOver, Staffed
@@ -36,7 +36,7 @@ from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
 MINUTE_MS = 60_000
-DONE, NO = SettleDecision(Disposition.SUCCESS), Outcome(Verdict.FAILED)
+DONE, NO = SettleDecision(Disposition.SUCCESS), CallResult(Verdict.FAILED)
 
 
 def test_marks_come_by_time_from_one_on(stage: Stage) -> None:

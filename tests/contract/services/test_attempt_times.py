@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Parcel
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
-from chalicelib.domain.outcome import Outcome, Parcel
 from chalicelib.domain.topic import Consumer
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
@@ -26,7 +26,7 @@ class Watched(Subscribers):
     seen: list[tuple[float, list[int]]] = field(default_factory=list)
     desk: PushDesk | None = None
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         assert self.desk is not None
         group = self.desk.deps.catalog.group(self.desk.topic, "billing")
         leases = self.desk.cursor(group).leases.values()

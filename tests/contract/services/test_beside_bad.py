@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -60,13 +60,13 @@ class World:
         ports = {name: Slow(getattr(a, name), self._passes) for name in ("log", "cursors", "traces")}
         self.dispatcher = Deps(replace(a, **ports)).dispatcher  # type: ignore[arg-type]
 
-    def _answer(self, parcel: Parcel) -> Outcome:
+    def _answer(self, parcel: Parcel) -> CallResult:
         (attempt,) = parcel.attempts
         now_ms = self.desk.stage.clock.now_ms()
         if attempt.message.draft.body == BAD:
-            return Outcome(Verdict.FAILED, "HTTP 500", answered=True)
+            return CallResult(Verdict.FAILED, "HTTP 500", is_own_answer=True)
         self.late_ms.setdefault(attempt.message.id, now_ms - self.sent_ms[attempt.message.id])
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     def _passes(self, ms: int) -> None:
         clock = self.desk.stage.clock

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.capacity import Capacity
@@ -65,7 +65,7 @@ def test_a_circuit_that_opens_again_after_its_registration_was_read_is_asked_for
     topic, desk = scene.desk.topic, scene.desk
     scene.capacity.see_circuits(topic, scene.group)
     for _ in range(10):
-        refused = [Outcome(Verdict.FAILED, "refused")]
+        refused = [CallResult(Verdict.FAILED, "refused")]
         desk.deps.dispatcher.context.subscriber_health.note(topic, scene.group, scene.consumer, refused, MOST)
     assert scene.capacity.room(scene.sources, 0, scene.consumer) <= 0
     assert scene.capacity.circuits_ms == [desk.stage.clock.now_ms() + 1_000]

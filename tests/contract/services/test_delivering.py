@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.produce.appender import Placed
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
@@ -51,7 +51,7 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     desk.subscriber(
         group,
         "one",
-        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id == first.id else Verdict.DONE),
+        does=lambda p: CallResult(Verdict.FAILED if p.attempts[0].message.id == first.id else Verdict.DONE),
     )
     desk.push()
     assert desk.subscribers.numbers() == {p.id: [1] for p in (first, *others)}
@@ -110,12 +110,12 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
         told = desk.deps.statuses.delivery(desk.topic, group, message)
         return told and (told.status, told.attempts)
 
-    def looks(parcel: Parcel) -> Outcome:
+    def looks(parcel: Parcel) -> CallResult:
         number = parcel.attempts[0].number
         if parcel.attempts[0].message.id != placed[0].id:
-            return Outcome(Verdict.FAILED)
+            return CallResult(Verdict.FAILED)
         seen.append((status(0), status(1) if number > 1 else None))
-        return Outcome(Verdict.FAILED if number < 3 else Verdict.DONE)
+        return CallResult(Verdict.FAILED if number < 3 else Verdict.DONE)
 
     desk.subscriber(group, "one", does=looks)
     placed += desk.produce(make.draft(1))
@@ -142,7 +142,7 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
     desk.subscriber(
         group,
         "one",
-        does=lambda p: Outcome(
+        does=lambda p: CallResult(
             Verdict.FAILED
             if p.attempts[0].message.id == placed[0].id and p.attempts[0].number < 3
             else Verdict.DONE
@@ -164,7 +164,9 @@ def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
     desk.subscriber(
         group,
         "one",
-        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id == placed[0].id else Verdict.DONE),
+        does=lambda p: CallResult(
+            Verdict.FAILED if p.attempts[0].message.id == placed[0].id else Verdict.DONE
+        ),
     )
     desk.push()
     desk.pass_time(6)
@@ -204,7 +206,7 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
 def test_what_must_never_be_retried_is_buried_at_once(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
-    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.REFUSED, "HTTP 489"))
+    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.REFUSED, "HTTP 489"))
     desk.produce(make.draft())
     desk.push()
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
@@ -218,9 +220,9 @@ def test_i9_retry_after_is_waited_for_where_it_is_longer_than_the_ladder(stage: 
         group,
         "one",
         does=lambda p: (
-            Outcome(Verdict.FAILED, "HTTP 429", 429, 45 * SECOND_MS)
+            CallResult(Verdict.FAILED, "HTTP 429", 429, 45 * SECOND_MS)
             if p.attempts[0].number == 1
-            else Outcome(Verdict.DONE)
+            else CallResult(Verdict.DONE)
         ),
     )
     desk.produce(make.draft())
@@ -234,7 +236,7 @@ def test_who_is_gone_is_called_no_more_and_the_message_waits(empty_stage: Stage)
     stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.GONE, "HTTP 410", 410))
+    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.GONE, "HTTP 410", 410))
     (placed,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(300)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.services.core.wake import DispatchTask, workers_of
 from chalicelib.wiring import Deps
@@ -67,7 +67,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
             deps.dispatcher.deliver(jobs[depth[0] % len(jobs)], lambda: 60.0)
             depth[0] -= 1
 
-    def takes(parcel: Parcel) -> Outcome:
+    def takes(parcel: Parcel) -> CallResult:
         sent[0] += len(parcel.attempts)
         under_way[depth[0]] = len(parcel.attempts)
         peaks[0] = max(peaks[0], sum(under_way.values()))
@@ -75,7 +75,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
             peaks[0] = max(peaks[0], leased(desk, group))
             another()
         del under_way[depth[0]]
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     under_way: dict[int, int] = {}
     desk.subscriber(group, "one", does=takes)
@@ -107,10 +107,10 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
             deps = twin(desk, another if at.startswith("between") else lambda: None)
             deps.dispatcher.deliver(job, lambda: 60.0)
 
-    def takes(parcel: Parcel) -> Outcome:
+    def takes(parcel: Parcel) -> CallResult:
         if at == "while it sends":
             another()
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", does=takes)
     for shard in range(shards):
@@ -130,9 +130,9 @@ def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
     group = desk.group(max_in_flight=most)
     peak = [0]
 
-    def counts(parcel: Parcel) -> Outcome:
+    def counts(parcel: Parcel) -> CallResult:
         peak[0] = max(peak[0], leased(desk, group))
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", does=counts)
     desk.produce(*(make.draft(shard=shards - 1) for _ in range(100)))

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.outcome import Outcome, Verdict
 from tests.support import factories as make
 from tests.support.push import PushDesk, always
 from tests.support.stages import Stage
@@ -23,9 +23,9 @@ def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, ca
         group,
         "one",
         does=lambda p: (
-            Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+            CallResult(Verdict.FAILED, "HTTP 500", 500, is_own_answer=True)
             if poison in [a.message.id for a in p.attempts]
-            else Outcome(Verdict.DONE)
+            else CallResult(Verdict.DONE)
         ),
     )
     desk.push()
@@ -44,7 +44,7 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
     for attempts, is_answered, calls in ((5, False, 1), (2, True, 1), (5, True, 9)):
         desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
         group = desk.group(batch_size=8, payload="batch")
-        failed = Outcome(Verdict.FAILED, "no", answered=is_answered)
+        failed = CallResult(Verdict.FAILED, "no", is_own_answer=is_answered)
         desk.subscriber(group, "one", does=partial(always, failed))
         desk.produce(*make.drafts(8))
         desk.push()
@@ -59,7 +59,7 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
     desk.subscriber(
         group,
         "one",
-        does=lambda p: Outcome(
+        does=lambda p: CallResult(
             Verdict.FAILED if poison in [a.message.id for a in p.attempts] else Verdict.DONE
         ),
     )

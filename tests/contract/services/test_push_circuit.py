@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from tests.support import factories as make
 from tests.support.push import EXACT, PushDesk
 from tests.support.stages import Stage
@@ -16,7 +16,7 @@ def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     group = desk.group()
     held = iter([True, True])
     desk.subscriber(
-        group, "one", does=lambda _: Outcome(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE)
+        group, "one", does=lambda _: CallResult(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE)
     )
     (placed,) = desk.produce(make.draft())
     desk.push()
@@ -31,7 +31,7 @@ def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(s
     desk.subscriber(
         group,
         "one",
-        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id in bad else Verdict.DONE),
+        does=lambda p: CallResult(Verdict.FAILED if p.attempts[0].message.id in bad else Verdict.DONE),
     )
     desk.push()
     good = {p.id for p in desk.produce(*make.drafts(8))}
@@ -47,9 +47,9 @@ def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(
     waits = {"soon": [5_000], "late": [10_000, 10_000]}
     message_of = {p.id: key for key in waits for p in desk.produce(make.draft(ordering_key=key))}
 
-    def ask_for_time(parcel: Parcel) -> Outcome:
+    def ask_for_time(parcel: Parcel) -> CallResult:
         left = waits[message_of[parcel.attempts[0].message.id]]
-        return Outcome(Verdict.FAILED, retry_after_ms=left.pop()) if left else Outcome(Verdict.DONE)
+        return CallResult(Verdict.FAILED, retry_after_ms=left.pop()) if left else CallResult(Verdict.DONE)
 
     desk.subscriber(desk.group(), "one", does=ask_for_time)
     desk.push()
@@ -65,7 +65,7 @@ def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(
     group = desk.group(max_in_flight=4)
     works = [False]
     desk.subscriber(
-        group, "one", does=lambda _: Outcome(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
+        group, "one", does=lambda _: CallResult(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
     )
     desk.produce(*make.drafts(40))
     desk.push()
@@ -87,12 +87,12 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
     took_ms: list[int] = []
     produced_ms: dict[str, int] = {}
 
-    def judges(parcel: Parcel) -> Outcome:
+    def judges(parcel: Parcel) -> CallResult:
         (attempt,) = parcel.attempts
         if attempt.message.id in bad:
-            return Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+            return CallResult(Verdict.FAILED, "HTTP 500", 500, is_own_answer=True)
         took_ms.append(stage.clock.now_ms() - produced_ms[attempt.message.id])
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", does=judges)
     for second in range(40):
@@ -111,7 +111,7 @@ def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
 ) -> None:
     desk = PushDesk.at(stage, retry=Retry(16, (3600,), jitter=0.0))
     group = desk.group(max_in_flight=8)
-    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no", answered=answered))
+    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.FAILED, "no", is_own_answer=answered))
     desk.produce(*make.drafts(200))
     desk.push()
     assert len(desk.subscribers.calls) <= most
@@ -123,7 +123,7 @@ def test_other_processes_hear_of_an_open_circuit(empty_stage: Stage) -> None:
     stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no answer"))
+    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.FAILED, "no answer"))
     desk.produce(*make.drafts(20))
     desk.push()
     (consumer,) = stage.adapters.control.consumers(desk.topic, group)

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.timer import TimerKind
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
@@ -34,9 +34,9 @@ def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, 
     group = desk.group(max_in_flight=3, payload=payload, batch_size=batch_size)
     under_way: list[int] = []
 
-    def counts(parcel: Parcel) -> Outcome:
+    def counts(parcel: Parcel) -> CallResult:
         under_way.extend([sum(desk.cursor(group, s).in_flight for s in range(4))] * len(parcel.attempts))
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", does=counts)
     desk.produce(*make.drafts(20))
@@ -87,9 +87,9 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
     group = desk.group(max_in_flight=4)
     seconds = [60.0]
 
-    def slow(_: Parcel) -> Outcome:
+    def slow(_: Parcel) -> CallResult:
         seconds[0] = 10.0
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", does=slow)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
@@ -104,9 +104,9 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
     desk = PushDesk.at(stage)
     group = desk.group(max_in_flight=1)
 
-    def pauses(parcel: Parcel) -> Outcome:
+    def pauses(parcel: Parcel) -> CallResult:
         desk.deps.admin.pause(desk.topic, group.name, True)
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", does=pauses)
     desk.produce(*make.drafts(3))

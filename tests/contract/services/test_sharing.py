@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.manage.registry import Contact
@@ -140,10 +140,10 @@ def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(
     group = desk.group(max_in_flight=8)
     held: Counter[str] = Counter()
 
-    def counts(parcel: Parcel) -> Outcome:
+    def counts(parcel: Parcel) -> CallResult:
         for lease in desk.cursor(group).leases.values():
             held[lease.owner] = max(held[lease.owner], sum(span.count for span in lease.spans))
-        return Outcome(Verdict.DONE)
+        return CallResult(Verdict.DONE)
 
     for name in ("a", "b"):
         desk.subscriber(group, name, does=counts)
@@ -156,7 +156,7 @@ def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(
 def test_what_failed_at_one_subscriber_may_go_to_another(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(6, (1,), jitter=0.0))
     group = desk.group()
-    desk.subscriber(group, "bad", does=lambda _: Outcome(Verdict.FAILED, "HTTP 500"))
+    desk.subscriber(group, "bad", does=lambda _: CallResult(Verdict.FAILED, "HTTP 500"))
     desk.subscriber(group, "good")
     desk.produce(*(make.draft(shard=0) for _ in range(6)))
     desk.push()

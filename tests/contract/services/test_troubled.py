@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.world import Blobs
@@ -263,10 +263,10 @@ def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_
     assert desk.deps.dispatcher.deliver(job, lambda: 60.0).late == 1
 
 
-def _sought(desk: PushDesk, group: Group) -> Outcome:
+def _sought(desk: PushDesk, group: Group) -> CallResult:
     desk.subscribers.behaviours.clear()
     desk.seek(group, "latest")
-    return Outcome(Verdict.DONE)
+    return CallResult(Verdict.DONE)
 
 
 def test_a_pulled_settlement_that_is_refused_says_so_and_can_be_repeated(stage: Stage) -> None:

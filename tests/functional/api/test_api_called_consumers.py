@@ -12,8 +12,8 @@ import pytest
 from chalicelib import wiring
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.domain.breaker import Health
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.exchange import Exchange
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from tests.support.clock import DAY_MS, SECOND_MS
@@ -30,7 +30,7 @@ class World:
     agrees: bool = True
     greeted: list[str] = field(default_factory=list)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         raise AssertionError("nothing is sent by registering")
 
     def refusal(self, kind: str, target: str) -> str | None:
@@ -39,9 +39,9 @@ class World:
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         raise AssertionError("nobody is asked by registering")
 
-    def greet(self, url: str) -> Outcome:
+    def greet(self, url: str) -> CallResult:
         self.greeted.append(url)
-        return Outcome(Verdict.DONE) if self.agrees else Outcome(Verdict.FAILED, "no consent")
+        return CallResult(Verdict.DONE) if self.agrees else CallResult(Verdict.FAILED, "no consent")
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")

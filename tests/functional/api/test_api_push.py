@@ -366,7 +366,7 @@ def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterat
             egress=egress,
             functions=LocalFunctions(None),
             clock=background.clock,
-            world=background.clock,
+            real_clock=background.clock,
             monotonic=time.monotonic,
             origin=ORIGIN,
         )

@@ -96,7 +96,7 @@ def visitor() -> Iterator[Recorder]:
         egress=egress,
         functions=LocalFunctions(FUNCTIONS),
         clock=clock,
-        world=clock,
+        real_clock=clock,
         monotonic=time.monotonic,
         origin="headrace.local",
     )

@@ -108,7 +108,7 @@ def scene(local_clock: HandClock) -> Iterator[Scene]:
         egress=egress,
         functions=LocalFunctions(FUNCTIONS),
         clock=clock,
-        world=clock,
+        real_clock=clock,
         monotonic=time.monotonic,
         origin=ORIGIN,
     )

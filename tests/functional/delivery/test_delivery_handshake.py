@@ -13,7 +13,7 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.handshake import MayAsk, greet
 from chalicelib.delivery.sender import Sender
-from chalicelib.domain.outcome import Verdict
+from chalicelib.domain.call_result import Verdict
 from chalicelib.domain.transaction import Transaction, TransactionState
 from tests.functional.delivery.receivers import Receiver, raw_receiver
 from tests.support import factories as make
@@ -43,7 +43,7 @@ def sender(egress: Egress, monotonic: Callable[[], float] = time.monotonic, may_
         egress=egress,
         functions=LocalFunctions(None),
         clock=clock,
-        world=clock,
+        real_clock=clock,
         monotonic=monotonic,
         origin=_ORIGIN,
         may_ask=may_ask,

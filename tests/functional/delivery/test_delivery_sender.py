@@ -20,7 +20,7 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.topic import Consumer
 from chalicelib.ports.world import Sender as SenderPort
@@ -54,7 +54,7 @@ def sender_of(egress: Egress, functions: LocalFunctions | None = None, status: i
         egress=egress,
         functions=given,
         clock=ShiftingClock(),
-        world=ShiftingClock(),
+        real_clock=ShiftingClock(),
         monotonic=time.monotonic,
         origin="queue.example.com",
         never_retry_status=status,
@@ -66,7 +66,7 @@ def sender(egress: Egress) -> SenderPort:
     return sender_of(egress)
 
 
-def send(sender: SenderPort, url: str, of: Parcel | None = None, seconds: float = 5) -> Outcome:
+def send(sender: SenderPort, url: str, of: Parcel | None = None, seconds: float = 5) -> CallResult:
     (outcome,) = sender.send(consumer(url), of or parcel(draft(1)), seconds)
     return outcome
 
@@ -296,7 +296,7 @@ def functions(tmp_path: Path) -> LocalFunctions:
 
 def call(
     egress: Egress, functions: LocalFunctions, name: str, of: Parcel, seconds: float = 5
-) -> list[Outcome]:
+) -> list[CallResult]:
     return list(sender_of(egress, functions).send(consumer(name, "function", ()), of, seconds))
 
 

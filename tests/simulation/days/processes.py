@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.exchange import Exchange
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.wiring import Deps
@@ -127,7 +127,7 @@ class Caller:
         self._days = days
         self._seat = seat
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         days, mood = self._days, self._days.moods[consumer.uid]
         home, member = days.served[consumer.uid]
         if mood == "strange":
@@ -143,7 +143,7 @@ class Caller:
     def refusal(self, kind: str, target: str) -> str | None:
         return None
 
-    def greet(self, url: str) -> Outcome:
+    def greet(self, url: str) -> CallResult:
         """Who is asked whether it may be called: strangers agree at the third time."""
         uid = url.rpartition("/")[2]
         self._days.asked[uid] += 1
@@ -151,7 +151,7 @@ class Caller:
         if agrees:
             for consumer_uid in self._days.targets[url]:
                 self._days.moods[consumer_uid] = "good"
-        return Outcome(Verdict.DONE if agrees else Verdict.FAILED)
+        return CallResult(Verdict.DONE if agrees else Verdict.FAILED)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from chalicelib.adapters import memory_adapters
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import HeadraceError, Unreadable
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.core.wake import DispatchTask, task_of
@@ -237,15 +237,15 @@ class Days:
                 if "Gone" not in (consumer.why or "") and not is_long:
                     self.accuse(f"{uid} was disabled after {bad_ms} ms: {consumer.why}")
 
-    def outcome(self, mood: str) -> Outcome:
+    def outcome(self, mood: str) -> CallResult:
         """How a subscriber of this mood answers."""
         if mood == "mixed":
             mood = self.random.choice(("good", "failing"))
         return {
-            "failing": Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True),
-            "silent": Outcome(Verdict.FAILED, "no answer in time"),
-            "gone": Outcome(Verdict.GONE, "HTTP 410", 410, answered=True),
-        }.get(mood, Outcome(Verdict.DONE, status=200, answered=True))
+            "failing": CallResult(Verdict.FAILED, "HTTP 500", 500, is_own_answer=True),
+            "silent": CallResult(Verdict.FAILED, "no answer in time"),
+            "gone": CallResult(Verdict.GONE, "HTTP 410", 410, is_own_answer=True),
+        }.get(mood, CallResult(Verdict.DONE, status=200, is_own_answer=True))
 
     def _reap(self) -> None:
         if self.plan.reaped_after_ms is None:

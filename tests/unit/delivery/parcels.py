@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from chalicelib.domain.call_result import Attempt, Parcel
 from chalicelib.domain.message import Draft, Message
-from chalicelib.domain.outcome import Attempt, Parcel
 from tests.support.clock import START_MS
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 
 from chalicelib.delivery.events import post
 from chalicelib.delivery.function_batch import event, failed
+from chalicelib.domain.call_result import Parcel
 from chalicelib.domain.message import Draft
-from chalicelib.domain.outcome import Parcel
 from tests.support.factories import draft
 from tests.unit.delivery.parcels import parcel, raw
 

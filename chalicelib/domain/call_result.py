@@ -1,4 +1,4 @@
-"""The outcome of one attempt to deliver messages to a subscriber."""
+"""What came of a call to a subscriber: the verdict, from which the settlement and the trace follow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One attempt's end. `detail` is short, ours, and safe to show: never a body, a header or a URL.
+class CallResult:
+    """How a call ended for one message. `detail` is short, ours, and safe to show: never a body, a header or a URL.
 
     `retry_after_ms` is the wait that the subscriber asked for, if it was valid. `busy_ms`: without an answer the
-    subscriber may still be working on the messages for so long; until then no other consumer may have them. `answered`:
-    the outcome is the subscriber's own answer, so it can be reached.
+    subscriber may still be working on the messages for so long; until then no other consumer may have them.
+    `is_own_answer`: True: the consumer's own code answered, so a failure may be the message's fault. False: no answer,
+    or 429, 502, 503 or 504, which a proxy may have sent.
     """
 
     verdict: Verdict
@@ -34,7 +35,7 @@ class Outcome:
     retry_after_ms: int | None = None
     duration_ms: int = 0
     busy_ms: int = 0
-    answered: bool = False
+    is_own_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
