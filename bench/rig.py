@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib import adapters, wiring
-from chalicelib.domain.receipt import seal_receipt
+from chalicelib.domain.receipt import sign_receipt
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
@@ -106,7 +106,7 @@ def use(endpoint: str) -> None:
 
 def receipts(deps: wiring.Deps, deliveries: Sequence[ClaimedMessage]) -> list[str]:
     """What a consumer would show to settle these."""
-    return [seal_receipt(deps.signing_key, d.receipt) for d in deliveries]
+    return [sign_receipt(deps.signing_key, d.receipt) for d in deliveries]
 
 
 def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list[Any]:

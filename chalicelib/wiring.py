@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .services.core.meter_notes import MeterNotes
     from .services.core.positions import Positions
     from .services.core.readiness import Readiness
-    from .services.core.sealer import Sealer
+    from .services.core.secret_cipher import SecretCipher
     from .services.core.signing_keys import SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
@@ -91,17 +91,19 @@ class Deps:
         return Readiness(self.adapters.unreadable, self.adapters.clock)
 
     @cached_property
-    def sealer(self) -> Sealer:
-        from .services.core.sealer import Sealer
+    def secret_cipher(self) -> SecretCipher:
+        from .services.core.secret_cipher import SecretCipher
 
-        return Sealer(self.adapters.cipher, self.adapters.clock)
+        return SecretCipher(self.adapters.cipher, self.adapters.clock)
 
     @cached_property
     def signing_keys(self) -> SigningKeys:
         from .services.core.signing_keys import SigningKeys
 
         a = self.adapters
-        return SigningKeys(control=a.control, sealer=self.sealer, clock=a.clock, random=a.random)
+        return SigningKeys(
+            control=a.control, secret_cipher=self.secret_cipher, clock=a.clock, random=a.random
+        )
 
     @property
     def signing_key(self) -> bytes:
@@ -275,7 +277,7 @@ class Deps:
             claimer=self.claimer,
             settler=self.settler,
             sender=self.sender,
-            sealer=self.sealer,
+            secret_cipher=self.secret_cipher,
             blobs=a.blobs,
             timers=a.timers,
             waker=self.waker,
@@ -293,7 +295,7 @@ class Deps:
         a = self.adapters
         return Outbound(
             catalog=self.catalog,
-            sealer=self.sealer,
+            secret_cipher=self.secret_cipher,
             sender=lambda: self.sender,
             invoker=a.invoker,
             clock=a.clock,
@@ -494,7 +496,7 @@ class Deps:
             states=self.states,
             assignments=self.assignments,
             mark=self.marker.mark,
-            sealer=self.sealer,
+            secret_cipher=self.secret_cipher,
             clock=a.clock,
             random=a.random,
         )

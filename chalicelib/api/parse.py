@@ -302,7 +302,7 @@ def page_start(context: Context, purpose: str) -> Any:
     text = context.query.get("page_token")
     if text is None:
         return None
-    token = context.deps.signing_keys.open(f"page:{purpose}", text)
+    token = context.deps.signing_keys.verified(f"page:{purpose}", text)
     if token is None:
         raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
     return json.loads(token)

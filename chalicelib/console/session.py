@@ -11,7 +11,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from ..domain.errors import Forbidden, Unauthorized
-from ..domain.signing import derived, open_sealed
+from ..domain.signing import derived, verified
 from ..domain.topic import Caller, Token
 from ..services.manage.tokens import FINGERPRINT_CHARS
 from ..wiring import Deps
@@ -66,7 +66,7 @@ def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
 
 def _csrf(cookie: str, key: bytes) -> str | None:
     """What a session's forms hold: made of its cookie, with the key that signed that."""
-    is_signed = open_sealed(key, _COOKIE, cookie) is not None
+    is_signed = verified(key, _COOKIE, cookie) is not None
     return derived(key, "console-csrf", cookie).hex()[:_CSRF_CHARS] if is_signed else None
 
 
@@ -114,7 +114,7 @@ def choose_language(tongue: str) -> str:
 
 def _cookie(deps: Deps, token_id: str, fingerprint: str, *, secure: bool) -> str:
     content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {fingerprint} {deps.adapters.random.id(12)}"
-    return _set(secure, deps.signing_keys.seal(_COOKIE, content), LASTS_SECONDS)
+    return _set(secure, deps.signing_keys.sign(_COOKIE, content), LASTS_SECONDS)
 
 
 def _set(secure: bool, value: str, seconds: int) -> str:
@@ -128,7 +128,7 @@ def _name(secure: bool) -> str:
 
 def _opened(deps: Deps, purpose: str, text: str) -> tuple[str, str] | None:
     """The token's id in what was sealed, and the fingerprint of its text, while its time is not over."""
-    content = deps.signing_keys.open(purpose, text) if text.isascii() else None
+    content = deps.signing_keys.verified(purpose, text) if text.isascii() else None
     if content is None:
         return None
     token_id, until_s, fingerprint = content.split(" ")[:3]

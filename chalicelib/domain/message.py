@@ -31,8 +31,8 @@ class DeadReason(StrEnum):
 class Origin:
     """The message that an entry of a retry lane refers to: its offset in its topic's log, and its earlier attempts.
 
-    `attempts` were made so far; `spent` of them before the message was last redriven. `whole` says that the draft holds
-    the content itself (an edited dead letter), not only the reference.
+    `attempts` were made so far; `attempts_before_redrive` of them before the message was last redriven. `whole` says
+    that the draft holds the content itself (an edited dead letter), not only the reference.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Origin:
     offset: int
     accepted_ms: int
     attempts: int
-    spent: int = 0
+    attempts_before_redrive: int = 0
     whole: bool = False
 
 

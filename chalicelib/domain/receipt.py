@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import ids
-from .signing import open_sealed, seal
+from .signing import sign, verified
 
 _NUMBERS = (
     "last_attempt",
     "claimed_ms",
     "entry",
     "before",
-    "spent",
+    "attempts_before_redrive",
 )
 
 
@@ -21,8 +21,8 @@ class Receipt:
     """Proof of one delivery: the lease's token, the message and its shard and offset in the topic.
 
     `last_attempt` is the number of the last attempt that the message has; `claimed_ms` is when the lease began.
-    `entry` is its offset in the retry lane, if it was leased from there; then `before` attempts were made before that
-    entry was stored, `spent` of them before the message was last redriven.
+    `entry` is its offset in the retry lane, if it was leased from there. `before` attempts were made before that entry
+    was stored. `attempts_before_redrive` of these were made before the message was last redriven.
     """
 
     group_uid: str
@@ -35,7 +35,11 @@ class Receipt:
     claimed_ms: int = 0
     entry: int | None = None
     before: int = 0
-    spent: int = 0
+    attempts_before_redrive: int = 0
+
+    def attempt_since_redrive(self, attempt: int) -> int:
+        """The attempt's number, counted from the last redrive: the first one after it is 1."""
+        return attempt - self.attempts_before_redrive
 
     @property
     def leased(self) -> int:
@@ -43,16 +47,20 @@ class Receipt:
         return self.offset if self.entry is None else self.entry
 
 
-def seal_receipt(key: bytes, r: Receipt) -> str:
+def sign_receipt(key: bytes, r: Receipt) -> str:
     """The receipt as the consumer gets it."""
     place = "" if ids.parse_message_id(r.id) else f"@{r.shard}@{r.offset}"
     text = f"{r.group_uid}|{r.consumer_uid}|{r.id}{place}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
-    return seal(key, "receipt", text if r.entry is None else f"{text}|{r.entry}|{r.before}|{r.spent}")
+    return sign(
+        key,
+        "receipt",
+        text if r.entry is None else f"{text}|{r.entry}|{r.before}|{r.attempts_before_redrive}",
+    )
 
 
-def open_receipt(key: bytes, text: str) -> Receipt | None:
+def verify_receipt(key: bytes, text: str) -> Receipt | None:
     """The receipt; None if the signature is wrong."""
-    fields = open_sealed(key, "receipt", text)
+    fields = verified(key, "receipt", text)
     if fields is None:
         return None
     group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = fields.split("|")

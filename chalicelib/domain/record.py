@@ -29,9 +29,8 @@ class DeadLetter:
 class Record:
     """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late).
 
-    `of` is the cursor key of the message's own shard, if it was settled from a retry lane. `spent` attempts were made
-    before the last redrive. `message` is set with DEAD: storing the record also stores the dead letter. `expires_s` is
-    when the record of a finished delivery is removed.
+    `of` is the cursor key of the message's own shard, if it was settled from a retry lane. `message` is set with DEAD:
+    storing the record also stores the dead letter. `expires_s` is when the record of a finished delivery is removed.
     """
 
     shard: int
@@ -43,7 +42,7 @@ class Record:
     reason: str | None = None
     last_error: str | None = None
     next_ms: int | None = None
-    spent: int = 0
+    attempts_before_redrive: int = 0
     of: CursorKey | None = None
     message: Message | None = None
     expires_s: int | None = None

@@ -10,14 +10,14 @@ import hmac
 _TAG_BYTES = 12
 
 
-def seal(key: bytes, purpose: str, text: str) -> str:
+def sign(key: bytes, purpose: str, text: str) -> str:
     """Sign `text` for one purpose and make it URL-safe."""
     payload = text.encode()
     return base64.urlsafe_b64encode(_tag(key, purpose, payload) + payload).rstrip(b"=").decode()
 
 
-def open_sealed(key: bytes, purpose: str, text: str) -> str | None:
-    """The text that was sealed for this purpose; None if any byte was changed."""
+def verified(key: bytes, purpose: str, text: str) -> str | None:
+    """The text that was signed for this purpose; None if any byte was changed."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

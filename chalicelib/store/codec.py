@@ -228,7 +228,11 @@ def pack_origins(drafts: Sequence[Draft]) -> bytes | str | None:
     origins = [draft.origin for draft in drafts if draft.origin]
     if not origins or len(origins) < len(drafts):
         return None
-    return _smaller(_encoder.encode([(o.shard, o.offset, o.attempts, o.spent, o.whole) for o in origins]))
+    return _smaller(
+        _encoder.encode(
+            [(o.shard, o.offset, o.attempts, o.attempts_before_redrive, o.whole) for o in origins]
+        )
+    )
 
 
 def unpack_origins(payload: object) -> tuple[Origin, ...]:
@@ -240,8 +244,8 @@ def unpack_origins(payload: object) -> tuple[Origin, ...]:
     except _DAMAGE:
         return ()
     return tuple(
-        Origin("", shard, offset, 0, attempts, spent, whole)
-        for shard, offset, attempts, spent, whole in origins
+        Origin("", shard, offset, 0, attempts, attempts_before_redrive, whole)
+        for shard, offset, attempts, attempts_before_redrive, whole in origins
     )
 
 

@@ -262,7 +262,7 @@ def _unchanged(letter: DeadLetter) -> dict[str, Any]:
 
 def _item(record: Record) -> Item:
     item = {"j": text(record.status), **_past(record)}
-    optional = {"d": record.next_ms, "p": record.spent or None, "x": record.expires_s}
+    optional = {"d": record.next_ms, "p": record.attempts_before_redrive or None, "x": record.expires_s}
     item.update({name: number(value) for name, value in optional.items() if value is not None})
     return item
 
@@ -300,7 +300,7 @@ def _record(item: Item) -> Record:
             reason=text_of(item, "q"),
             last_error=text_of(item, "h"),
             next_ms=int_of(item, "d") if "d" in item else None,
-            spent=int_of(item, "p"),
+            attempts_before_redrive=int_of(item, "p"),
             expires_s=int_of(item, "x") if "x" in item else None,
         )
     except _DAMAGE:  # it was no success, and what it was nobody knows

@@ -17,7 +17,7 @@ from chalicelib.delivery.webhooks import parse_secret
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.services.core.sealer import SIGNING_KEY, place_of
+from chalicelib.services.core.secret_cipher import SIGNING_KEY, place_of
 from chalicelib.store import control_rows
 from chalicelib.store.layout import definitions, text
 from infra import names
@@ -65,7 +65,7 @@ def stored(world: World, group: GroupCalls) -> tuple[Topic, Group, Consumer]:
 def signing(world: World, group: GroupCalls) -> list[bytes]:
     """What a delivery is signed with."""
     now_ms = world.clock.now_ms()
-    return live_secrets(world.deps.sealer.ready(*stored(world, group), now_ms), now_ms)
+    return live_secrets(world.deps.secret_cipher.with_plain_secrets(*stored(world, group), now_ms), now_ms)
 
 
 def all_rows(world: World) -> str:
@@ -140,7 +140,7 @@ def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
     group, _ = subscribed(world)
     for function in set(names.FUNCTIONS) - {"deliver"}:
         with at_work(function), pytest.raises(Unavailable):
-            world.deps.sealer.opened(
+            world.deps.secret_cipher.decrypted(
                 stored_as_operator(world, group), place_of(*stored_ids(world, group), "c")
             )
 
@@ -185,7 +185,9 @@ def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_writ
         consumer, secrets=(Secret(secret.hex()), Secret("ab" * 32, world.clock.now_ms() + 60_000))
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chalicelib.services.core.sealer.Sealer.resealed", lambda self, secret, place: secret)
+        patch.setattr(
+            "chalicelib.services.core.secret_cipher.SecretCipher.upgraded", lambda self, secret, place: secret
+        )
         assert world.adapters.control.put_consumer(topic, held, plain, consumer)
     assert secret.hex() in all_rows(world)
     assert signing(world, group) == [secret, b"\xab" * 32]
@@ -235,7 +237,7 @@ def upgraded(engine: str, tmp_path: Path) -> Iterator[World]:
 
 def test_an_upgraded_signing_key_is_encrypted_when_the_release_before_has_gone(upgraded: World) -> None:
     api, others = upgraded.deps, upgraded.deps
-    sealed = api.signing_keys.seal("page:x", "here")
+    sealed = api.signing_keys.sign("page:x", "here")
     others.signing_keys.present()
     upgraded.clock.advance(299)
     api.signing_keys.present()
@@ -247,7 +249,7 @@ def test_an_upgraded_signing_key_is_encrypted_when_the_release_before_has_gone(u
     others.signing_keys.present()
     for process in (api, others, upgraded.deps):
         assert process.signing_key == b"\x0f" * 32
-        assert process.signing_keys.open("page:x", sealed) == "here"
+        assert process.signing_keys.verified("page:x", sealed) == "here"
     ring = upgraded.adapters.control.key_ring()
     upgraded.clock.advance(301)
     api.signing_keys.present()
@@ -323,9 +325,9 @@ def test_another_process_learns_of_a_rotation_by_what_it_does_not_know(world: Wo
     slow.signing_keys.present()
     world.clock.advance(30)
     world.deps.signing_keys.rotate(3600)
-    sealed = world.deps.signing_keys.seal("page:x", "here")
-    assert slow.signing_keys.open("page:x", sealed) == "here"
-    assert slow.signing_keys.open("page:x", f"{sealed[:-2]}xx") is None
+    sealed = world.deps.signing_keys.sign("page:x", "here")
+    assert slow.signing_keys.verified("page:x", sealed) == "here"
+    assert slow.signing_keys.verified("page:x", f"{sealed[:-2]}xx") is None
     assert slow.signing_key == world.deps.signing_key
 
 
@@ -344,7 +346,7 @@ def test_two_rotations_at_once_are_one(world: World) -> None:
     ring = world.adapters.control.key_ring()
     assert ring is not None
     deps.signing_keys.rotate(60)
-    late = KeyRing((deps.sealer.sealed(b"x" * 32, SIGNING_KEY),))
+    late = KeyRing((deps.secret_cipher.encrypted(b"x" * 32, SIGNING_KEY),))
     assert not world.adapters.control.put_key_ring(late, ring)
 
 

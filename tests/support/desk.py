@@ -10,7 +10,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
-from chalicelib.domain.receipt import seal_receipt
+from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
@@ -71,7 +71,7 @@ class Desk:
         return codes(self.deps.settler.extend(self.topic, group, self.receipts(deliveries), seconds))
 
     def receipts(self, deliveries: Iterable[ClaimedMessage]) -> list[str]:
-        return [seal_receipt(self.deps.signing_key, d.receipt) for d in deliveries]
+        return [sign_receipt(self.deps.signing_key, d.receipt) for d in deliveries]
 
     def drain(self, group: Group, most: int = 100, consumer: Consumer | None = None) -> list[int]:
         """Receive and acknowledge until there is nothing; the offsets in their order."""

@@ -14,7 +14,7 @@ from typing import Any
 from chalicelib.adapters import Adapters, SystemRandom, dynamo_adapters
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
-from chalicelib.domain.receipt import seal_receipt
+from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
@@ -289,7 +289,7 @@ class Client:
 
     def receipts(self, group: Group, got: Sequence[ClaimedMessage]) -> list[str]:
         """What the consumer was handed with its messages."""
-        return [seal_receipt(self.deps.signing_key, d.receipt) for d in got]
+        return [sign_receipt(self.deps.signing_key, d.receipt) for d in got]
 
     def _about(self, blank: Event, group: str, consumer: str | None, d: ClaimedMessage) -> Event:
         last = blank.fate == "RETRY" and d.attempt >= d.receipt.last_attempt

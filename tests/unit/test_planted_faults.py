@@ -146,11 +146,11 @@ BUGS: Planted = {
         ),
     ),
     "a redriven message whose attempts are forgotten": (
-        Bug(StepMaker, "_record", "receipt.spent,", "0,"),
+        Bug(StepMaker, "_record", "receipt.attempts_before_redrive,", "0,"),
         lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a redriven message that has no attempts of its own": (
-        Bug(Claimant, "last_attempt", "return spent + (", "return ("),
+        Bug(Claimant, "last_attempt", "return attempts_before_redrive + (", "return ("),
         lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a receipt that settles twice in one call": (

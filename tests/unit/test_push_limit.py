@@ -118,7 +118,10 @@ def test_the_last_attempt_is_the_messages_the_groups_or_the_topics_and_a_redrive
 ):
     topic = make.topic(retry=Retry(7, (1,)))
     group = make.group(topic)
-    plain, again = make.draft(), make.draft(origin=Origin("any", 0, 0, 0, attempts=4, spent=4))
+    plain, again = (
+        make.draft(),
+        make.draft(origin=Origin("any", 0, 0, 0, attempts=4, attempts_before_redrive=4)),
+    )
     assert [
         Claimant(topic=topic, group=group, lease_seconds=30).last_attempt(draft) for draft in (plain, again)
     ] == [7, 11]

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain.receipt import Receipt, open_receipt, seal_receipt
-from chalicelib.domain.signing import open_sealed, seal
+from chalicelib.domain.receipt import Receipt, sign_receipt, verify_receipt
+from chalicelib.domain.signing import sign, verified
 
 KEY = b"k" * 32
 RECEIPT = Receipt(
@@ -28,47 +28,50 @@ URL_SAFE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60), st.sampled_from(("receipt", "page:topics", "")))
 def test_what_was_sealed_opens_for_its_purpose_alone(text: str, purpose: str) -> None:
-    sealed = seal(KEY, purpose, text)
+    sealed = sign(KEY, purpose, text)
     assert set(sealed) <= set(URL_SAFE)
-    assert open_sealed(KEY, purpose, sealed) == text
-    assert open_sealed(KEY, purpose + "x", sealed) is None
-    assert open_sealed(b"j" * 32, purpose, sealed) is None
+    assert verified(KEY, purpose, sealed) == text
+    assert verified(KEY, purpose + "x", sealed) is None
+    assert verified(b"j" * 32, purpose, sealed) is None
 
 
 def test_a_receipt_comes_back_as_it_was_given() -> None:
-    for receipt in (RECEIPT, replace(RECEIPT, consumer_uid="", claimed_ms=0, entry=7, before=3, spent=2)):
-        assert open_receipt(KEY, seal_receipt(KEY, receipt)) == receipt
+    for receipt in (
+        RECEIPT,
+        replace(RECEIPT, consumer_uid="", claimed_ms=0, entry=7, before=3, attempts_before_redrive=2),
+    ):
+        assert verify_receipt(KEY, sign_receipt(KEY, receipt)) == receipt
 
 
 def test_any_changed_character_of_a_receipt_is_noticed() -> None:
-    sealed = seal_receipt(KEY, RECEIPT)
+    sealed = sign_receipt(KEY, RECEIPT)
     for at, char in enumerate(sealed):
         for other in URL_SAFE + "+/= \n.é":
             if other != char:
-                assert open_receipt(KEY, sealed[:at] + other + sealed[at + 1 :]) is None
-        assert open_receipt(KEY, sealed[:at] + sealed[at + 1 :]) is None
-        assert open_receipt(KEY, sealed[:at] + char + sealed[at:]) is None or sealed[at - 1 : at] == char
+                assert verify_receipt(KEY, sealed[:at] + other + sealed[at + 1 :]) is None
+        assert verify_receipt(KEY, sealed[:at] + sealed[at + 1 :]) is None
+        assert verify_receipt(KEY, sealed[:at] + char + sealed[at:]) is None or sealed[at - 1 : at] == char
 
 
 def test_any_flipped_bit_of_a_receipt_is_noticed() -> None:
-    sealed = seal_receipt(KEY, RECEIPT)
+    sealed = sign_receipt(KEY, RECEIPT)
     raw = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
     for at in range(len(raw)):
         for bit in range(8):
             flipped = bytes([*raw[:at], raw[at] ^ 1 << bit, *raw[at + 1 :]])
-            assert open_receipt(KEY, base64.urlsafe_b64encode(flipped).rstrip(b"=").decode()) is None
+            assert verify_receipt(KEY, base64.urlsafe_b64encode(flipped).rstrip(b"=").decode()) is None
 
 
 @given(st.text(max_size=80))
 def test_junk_is_no_receipt(junk: str) -> None:
-    assert open_receipt(KEY, junk) is None
+    assert verify_receipt(KEY, junk) is None
 
 
 @pytest.mark.parametrize("junk", ["", "A", "====", "AAAA" * 10, "é", "\x00"])
 def test_short_and_strange_texts_are_no_receipts(junk: str) -> None:
-    assert open_receipt(KEY, junk) is None
+    assert verify_receipt(KEY, junk) is None
 
 
 def test_a_page_token_is_no_receipt() -> None:
-    sealed = seal(KEY, "page:messages", "g1|c1|3|1|1f.0abc|16")
-    assert open_receipt(KEY, sealed) is None
+    sealed = sign(KEY, "page:messages", "g1|c1|3|1|1f.0abc|16")
+    assert verify_receipt(KEY, sealed) is None

@@ -46,7 +46,7 @@ def page(context: "Context", purpose: str, items: Sequence[T], following: Any) -
     """One page of a list; `following` is where the next one starts, None at the end."""
     if following is None:
         return {"items": items}
-    token = context.deps.signing_keys.seal(f"page:{purpose}", json.dumps(following))
+    token = context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(following))
     return {"items": items, "next_page_token": token}
 
 

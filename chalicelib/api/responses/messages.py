@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from ...domain import ids
 from ...domain.message import Draft, Message, holds_json, overall
-from ...domain.receipt import seal_receipt
+from ...domain.receipt import sign_receipt
 from ...domain.status import OVER
 from ...domain.timer import ANY
 from ...domain.topic import Topic
@@ -109,7 +109,7 @@ def _received(delivery: "ClaimedMessage", key: bytes) -> ReceivedMessage:
         "shard": message.shard,
         "offset": message.offset,
         "attempt": delivery.attempt,
-        "receipt": seal_receipt(key, delivery.receipt),
+        "receipt": sign_receipt(key, delivery.receipt),
     }
 
 

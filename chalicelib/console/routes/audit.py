@@ -33,11 +33,11 @@ def audit(visit: Visit) -> Shown:
         model: dict[str, Any] = {"refusal": None, "entries": [], "following": None, "problem": error.detail}
         return Page("audit.html", model, 400)
     keys = visit.deps.signing_keys
-    before = keys.open(_PURPOSE, visit.query.get("before", "")) or None
+    before = keys.verified(_PURPOSE, visit.query.get("before", "")) or None
     entries, following = newest_first(
         visit.deps.adapters.audit, selection, before, _LINES, may_go_on=lambda looks: visit.has_units(_LEFT)
     )
-    mark = keys.seal(_PURPOSE, following) if following else None
+    mark = keys.sign(_PURPOSE, following) if following else None
     return Page(
         "audit.html", {"refusal": None, "entries": entries, "following": mark, "problem": None, "deed": query}
     )

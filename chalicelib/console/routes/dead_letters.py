@@ -67,7 +67,7 @@ def read_letters(
     """Letters that fit, where the next page begins, and how many were looked at."""
     which = which_of(visit)
     purpose = f"console-letters:{group.uid}"
-    after = visit.deps.signing_keys.open(purpose, visit.query.get("after", "")) or None
+    after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
     letters: list[DeadLetter] = []
     count = 0
     while len(letters) < most and visit.has_units(_LEFT):
@@ -77,7 +77,7 @@ def read_letters(
         if len(rows) < _ROWS:
             return letters, None, count
         after = rows[-1][0]
-    return letters, visit.deps.signing_keys.seal(purpose, after or ""), count
+    return letters, visit.deps.signing_keys.sign(purpose, after or ""), count
 
 
 @page("GET", f"{LETTERS}/{{id}}")

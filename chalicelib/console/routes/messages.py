@@ -125,7 +125,7 @@ def _newest(
         ]
         if not rows:
             break
-    following = visit.deps.signing_keys.seal(purpose, json.dumps(next_offsets)) if next_offsets else None
+    following = visit.deps.signing_keys.sign(purpose, json.dumps(next_offsets)) if next_offsets else None
     return entries, following
 
 
@@ -149,7 +149,7 @@ def whole_time(text: str) -> str:
 
 
 def _starts(visit: Visit, purpose: str) -> dict[int, int] | None:
-    content = visit.deps.signing_keys.open(purpose, visit.query.get("page", ""))
+    content = visit.deps.signing_keys.verified(purpose, visit.query.get("page", ""))
     starts: dict[str, Any] = json.loads(content) if content else {}
     return {int(shard): start for shard, start in starts.items()} or None
 

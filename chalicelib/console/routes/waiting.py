@@ -47,10 +47,10 @@ def delayed_of(visit: Visit, topic: Topic, most: int) -> tuple[list[Waiting], st
 
     keys, purpose, hour_ms = visit.deps.signing_keys, f"console-later:{topic.uid}", hour_of(visit)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
-    after = keys.open(purpose, visit.query.get("after", ""))
+    after = keys.verified(purpose, visit.query.get("after", ""))
     timers, may_go_on = visit.deps.adapters.timers, lambda: visit.has_units(_LEFT)
     rows, position = soonest_first(timers, topic, filters, None, most, after, may_go_on, consistent=False)
-    return rows, keys.seal(purpose, position) if position else None
+    return rows, keys.sign(purpose, position) if position else None
 
 
 def hour_of(visit: Visit) -> int | None:

@@ -211,7 +211,7 @@ class ClaimPlanner:
             claimed_ms=self._now_ms,
             entry=offset if origin else None,
             before=origin.attempts if origin else 0,
-            spent=origin.spent if origin else 0,
+            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
         )
         return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
 
@@ -239,7 +239,7 @@ class ClaimPlanner:
             consumer_uid=self._key.consumer_uid,
             reason=message.draft.dead
             or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
-            spent=origin.spent if origin else 0,
+            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             of=place if origin else None,
             message=retry_lane.content(message),
         )

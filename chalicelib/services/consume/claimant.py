@@ -64,5 +64,7 @@ class Claimant:
 
     def last_attempt(self, draft: Draft) -> int:
         """The number of a message's last attempt; a redriven message gets the full number again."""
-        spent = draft.origin.spent if draft.origin else 0
-        return spent + (draft.max_attempts or (self.group.retry or self.topic.retry).max_attempts)
+        attempts_before_redrive = draft.origin.attempts_before_redrive if draft.origin else 0
+        return attempts_before_redrive + (
+            draft.max_attempts or (self.group.retry or self.topic.retry).max_attempts
+        )

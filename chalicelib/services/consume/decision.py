@@ -66,7 +66,7 @@ def decision_after(
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
         return SettleDecision(Disposition.RETRY, 0, None, detail, took)
-    number = delivery.attempt - receipt.spent
+    number = receipt.attempt_since_redrive(delivery.attempt)
     due_ms = now_ms + next_wait_ms(retry, number, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:
         # A consumer that did not answer may still be working: until then no other may start on this message, nor on

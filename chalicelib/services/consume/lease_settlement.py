@@ -89,7 +89,7 @@ class LeaseSettlement:
                 decisions = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
                 steps = that_fit(self._steps.step(*each) for each in decisions)
                 if not self._can_wait(state, steps):
-                    steps = that_fit(self._steps.step_onwards(*each) for each in decisions)
+                    steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
                 new_state = self._write(state, steps)
             except HeadraceError as error:
                 return settled, error

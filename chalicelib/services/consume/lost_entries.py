@@ -102,7 +102,7 @@ class LostEntries:
             consumer_uid=orphan.consumer_uid,
             reason=DeadReason.UNDECODABLE,
             last_error=orphan.last_error,
-            spent=orphan.spent,
+            attempts_before_redrive=orphan.attempts_before_redrive,
             of=cursor_key(claimant.topic, claimant.group, shard, orphan.consumer_uid),
             message=Message(id, shard, offset, accepted_ms, remains),
         )

@@ -54,13 +54,19 @@ def content(message: Message) -> Message:
     return replace(message, draft=replace(message.draft, origin=None)) if message.draft.origin else message
 
 
-def entry_of(message: Message, attempts: int, spent: int, *, whole: bool = False) -> Draft:
-    """The entry for a message with `attempts` attempts, `spent` of them before its last redrive."""
+def entry_of(message: Message, attempts: int, attempts_before_redrive: int, *, whole: bool = False) -> Draft:
+    """The entry for a message with `attempts` attempts, `attempts_before_redrive` of them before its last redrive."""
     # An edited message is stored whole: the process that claims the entry may have cached an older copy.
     whole = whole or message.draft.changed_ms is not None
     whole = whole or bool(message.draft.origin and message.draft.origin.whole)
     origin = Origin(
-        message.id, message.shard, message.offset, message.accepted_ms, attempts, spent, whole=whole
+        message.id,
+        message.shard,
+        message.offset,
+        message.accepted_ms,
+        attempts,
+        attempts_before_redrive,
+        whole=whole,
     )
     return (
         replace(message.draft, origin=origin, dead=None)

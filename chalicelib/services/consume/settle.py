@@ -13,7 +13,7 @@ from ...domain import cursor_write
 from ...domain.cursor import Disposition
 from ...domain.errors import Conflict, HeadraceError, Malformed
 from ...domain.message import DeadReason
-from ...domain.receipt import Receipt, open_receipt
+from ...domain.receipt import Receipt, verify_receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ..core.signing_keys import SigningKeys
 from .decision import Decide, SettleDecision, decision_after_failure
@@ -98,7 +98,7 @@ class Settler:
         answers: list[SettleAnswer] = [None] * len(texts)
         good: list[tuple[int, Receipt]] = []
         for i, text in enumerate(texts):
-            receipt = self._signing_keys.first(partial(open_receipt, text=text))
+            receipt = self._signing_keys.first(partial(verify_receipt, text=text))
             if receipt is None or receipt.group_uid != group.uid:
                 answers[i] = Malformed("RECEIPT_INVALID", "This is not a receipt of this group.")
             else:

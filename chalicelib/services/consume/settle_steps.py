@@ -92,7 +92,7 @@ class StepMaker:
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         return Step(step, tried_attempt, receipt.shard, record)
 
-    def step_onwards(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
+    def step_by_timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
         if decision.disposition not in RETURNING:
             return self.step(receipt, decision, attempt)
@@ -110,7 +110,7 @@ class StepMaker:
         policy = self._group.retry or self._topic.retry
         if message:
             policy = overridden(policy, message.draft.ladder, message.draft.jitter)
-        wait = wait_ms(policy, attempt - receipt.spent, receipt.id)
+        wait = wait_ms(policy, receipt.attempt_since_redrive(attempt), receipt.id)
         return replace(decision, due_ms=self._now_ms + wait)
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
@@ -134,7 +134,7 @@ class StepMaker:
             reason=decision.reason,
             last_error=decision.detail,
             next_ms=self._next_ms(receipt, decision),
-            spent=receipt.spent,
+            attempts_before_redrive=receipt.attempts_before_redrive,
             of=self.place(receipt.shard) if receipt.entry is not None else None,
             message=self._content(receipt) if dead else None,
             expires_s=None if dead else self._topic.expires_s(ends_ms),
@@ -163,9 +163,13 @@ class StepMaker:
         message = self._message(receipt)
         if message is not None:
             expires_before = decision.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
-            draft = retry_lane.entry_of(message, attempt, receipt.spent, whole=expires_before)
+            draft = retry_lane.entry_of(
+                message, attempt, receipt.attempts_before_redrive, whole=expires_before
+            )
         else:
-            origin = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
+            origin = Origin(
+                receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.attempts_before_redrive
+            )
             draft = Draft(b"", is_json=False, origin=origin)
         consumer_uid = self._key.consumer_uid
         return Timer(

@@ -10,10 +10,10 @@ from typing import TypeVar
 from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.secret import KeyRing, Secret, rotated
-from ...domain.signing import open_sealed, seal
+from ...domain.signing import sign, verified
 from ...ports.control import Control
 from ...ports.world import Clock, Random
-from .sealer import SIGNING_KEY, Sealer
+from .secret_cipher import SIGNING_KEY, SecretCipher
 
 T = TypeVar("T")
 _KEPT_MS = 5 * 60_000  # how long this process caches the keys,
@@ -26,9 +26,11 @@ _UPGRADE_MS = (
 class SigningKeys:
     """Signs texts and verifies them. One per process; the keys are read at the first use."""
 
-    def __init__(self, *, control: Control, sealer: Sealer, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, *, control: Control, secret_cipher: SecretCipher, clock: Clock, random: Random
+    ) -> None:
         self._control = control
-        self._sealer = sealer
+        self._secret_cipher = secret_cipher
         self._clock = clock
         self._random = random
         self._read_ms = 0
@@ -65,24 +67,24 @@ class SigningKeys:
         others = (open(key) for key in self.live() if key not in keys)
         return next((value for value in others if value is not None), None)
 
-    def seal(self, purpose: str, text: str) -> str:
+    def sign(self, purpose: str, text: str) -> str:
         """Sign a text for one purpose."""
-        return seal(self.present(), purpose, text)
+        return sign(self.present(), purpose, text)
 
-    def open(self, purpose: str, text: str) -> str | None:
+    def verified(self, purpose: str, text: str) -> str | None:
         """The text that was signed for this purpose; None for any other."""
-        return self.first(lambda key: open_sealed(key, purpose, text))
+        return self.first(lambda key: verified(key, purpose, text))
 
     def rotate(self, overlap_seconds: int) -> KeyRing:
         """Make a new present key. The one before stays valid for the overlap, older ones for no longer than that.
         Raises Refused, ChangedMeanwhile, Unavailable."""
         old = self._stored()
         now_ms = self._clock.now_ms()
-        new = self._sealer.sealed(self._random.secret(), SIGNING_KEY)
+        new = self._secret_cipher.encrypted(self._random.secret(), SIGNING_KEY)
         keys = rotated(old.keys, new, now_ms, now_ms + overlap_seconds * 1000)
         if len(keys) > MAX_OVERLAPPING_SECRETS + 1:
             raise Refused("TOO_MANY_SECRETS", "The key was rotated too often: wait until an overlap ends.")
-        ring = self._resealed(keys)
+        ring = self._all_encrypted(keys)
         if not self._control.put_key_ring(ring, old):
             raise ChangedMeanwhile(
                 "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
@@ -93,19 +95,21 @@ class SigningKeys:
     def _encrypt(self) -> None:
         """Encrypt keys that an earlier release stored unencrypted. If another process is faster, it has done it."""
         old = self._stored()
-        self._control.put_key_ring(self._resealed(old.keys), old)
+        self._control.put_key_ring(self._all_encrypted(old.keys), old)
 
-    def _resealed(self, keys: Iterable[Secret]) -> KeyRing:
-        return KeyRing(tuple(self._sealer.resealed(key, SIGNING_KEY) for key in keys))
+    def _all_encrypted(self, keys: Iterable[Secret]) -> KeyRing:
+        return KeyRing(tuple(self._secret_cipher.upgraded(key, SIGNING_KEY) for key in keys))
 
     def _read(self) -> None:
         read_ms = self._clock.now_ms()
         keys = self._stored().keys
         self._ring = [
-            (self._sealer.opened(key, SIGNING_KEY), key.until_ms) for key in keys if key.is_live(read_ms)
+            (self._secret_cipher.decrypted(key, SIGNING_KEY), key.until_ms)
+            for key in keys
+            if key.is_live(read_ms)
         ]
         self._read_ms = read_ms
-        if all(self._sealer.is_sealed(key) for key in keys):
+        if all(self._secret_cipher.is_encrypted(key) for key in keys):
             self._plain_since_ms = None
         elif self._plain_since_ms is None:
             self._plain_since_ms = read_ms
@@ -114,7 +118,7 @@ class SigningKeys:
         """The stage's key ring; the first process creates it."""
         ring = self._control.key_ring()
         if ring is None:
-            first = self._sealer.sealed(self._random.secret(), SIGNING_KEY)
+            first = self._secret_cipher.encrypted(self._random.secret(), SIGNING_KEY)
             self._control.put_key_ring(KeyRing((first,)), None)
             ring = self._control.key_ring()
         if ring is None:

@@ -164,7 +164,7 @@ class Statuses:
             status = self._retrying(topic, group, key, record, status)
         if status.status in OVER:
             return status
-        attempts_before = record.spent if record else 0
+        attempts_before = record.attempts_before_redrive if record else 0
         retries_left = attempts_before + max_attempts(topic, group, message.draft) - max(1, status.attempts)
         return replace(status, retries_left=max(0, retries_left))
 

@@ -312,7 +312,11 @@ def _since(record: Record | None) -> Since:
         return Since.PENDING
     if record.status == Status.SUCCESS:
         return Since.SUCCEEDED
-    return Since.FAILED if record.status == Status.DEAD or record.attempts > record.spent else Since.PENDING
+    return (
+        Since.FAILED
+        if record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
+        else Since.PENDING
+    )
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:

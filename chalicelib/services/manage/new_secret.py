@@ -10,7 +10,7 @@ from ...domain.errors import Refused
 from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
 from ...domain.secret import Secret, rotated
 from ...domain.topic import Consumer
-from ..core.sealer import Place, Sealer
+from ..core.secret_cipher import Place, SecretCipher
 
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
@@ -20,9 +20,15 @@ class NewSecret:
     Refused if too many would sign at once. Repeating it encrypts the secret only once."""
 
     def __init__(
-        self, *, sealer: Sealer, place: Place, secret: bytes, now_ms: int, overlap_ms: int = OVERLAP_MS
+        self,
+        *,
+        secret_cipher: SecretCipher,
+        place: Place,
+        secret: bytes,
+        now_ms: int,
+        overlap_ms: int = OVERLAP_MS,
     ) -> None:
-        self._sealer = sealer
+        self._secret_cipher = secret_cipher
         self._place = place
         self._secret = secret
         self._now_ms = now_ms
@@ -44,8 +50,8 @@ class NewSecret:
         return any(self._is_it(present) for present in consumer.secrets[:1])
 
     def _is_it(self, row: Secret) -> bool:
-        return self._sealer.is_of(row, self._secret, self._place)
+        return self._secret_cipher.is_of(row, self._secret, self._place)
 
     @cached_property
     def _sealed(self) -> Secret:
-        return self._sealer.sealed(self._secret, self._place)
+        return self._secret_cipher.encrypted(self._secret, self._place)

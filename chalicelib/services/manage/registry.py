@@ -20,7 +20,7 @@ from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import LATEST, Positions, all_keys, keys
-from ..core.sealer import Sealer, place_of
+from ..core.secret_cipher import SecretCipher, place_of
 from .new_secret import OVERLAP_MS, NewSecret
 
 _UID_CHARS = 8
@@ -75,7 +75,7 @@ class Registry:
         states: CursorStore,
         assignments: Assignments,
         mark: Callable[[Topic], None],
-        sealer: Sealer,
+        secret_cipher: SecretCipher,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -86,7 +86,7 @@ class Registry:
         self._states = states
         self._assignments = assignments
         self._mark = mark
-        self._sealer = sealer
+        self._secret_cipher = secret_cipher
         self._clock = clock
         self._random = random
         self._signs: TtlCache[str, bool] = TtlCache(
@@ -98,7 +98,10 @@ class Registry:
         now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
         secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
         signing = NewSecret(
-            sealer=self._sealer, place=place_of(topic, group, name), secret=secret, now_ms=now_ms
+            secret_cipher=self._secret_cipher,
+            place=place_of(topic, group, name),
+            secret=secret,
+            now_ms=now_ms,
         )
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
@@ -182,7 +185,7 @@ class Registry:
         secret, place = self._random.secret(), place_of(topic, group, consumer.name)
         overlap_ms = overlap_seconds * 1000
         new = NewSecret(
-            sealer=self._sealer,
+            secret_cipher=self._secret_cipher,
             place=place,
             secret=secret,
             now_ms=self._clock.now_ms(),
@@ -287,7 +290,9 @@ class Registry:
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
         place = place_of(topic, group, new.name)
-        new = replace(new, secrets=tuple(self._sealer.resealed(secret, place) for secret in new.secrets))
+        new = replace(
+            new, secrets=tuple(self._secret_cipher.upgraded(secret, place) for secret in new.secrets)
+        )
         is_stored = self._control.put_consumer(topic, group, new, old)
         self._catalog.forget(topic, group)
         return is_stored

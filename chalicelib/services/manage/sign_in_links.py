@@ -25,11 +25,11 @@ class SignInLinks:
         """A ticket for a token, and when it ends, ms."""
         until_s = self._clock.now_ms() // 1000 + LAST_SECONDS
         content = f"{token_id} {until_s} {self._random.id(_ID_CHARS)}"
-        return self._signing_keys.seal(_PURPOSE, content), until_s * 1000
+        return self._signing_keys.sign(_PURPOSE, content), until_s * 1000
 
     def redeem(self, ticket: str) -> str:
         """The token's id. Raises Unauthorized if the ticket is invalid, has ended, or was used."""
-        content = self._signing_keys.open(_PURPOSE, ticket) if ticket.isascii() else None
+        content = self._signing_keys.verified(_PURPOSE, ticket) if ticket.isascii() else None
         if content is None:
             raise _useless()
         token_id, until_s, id = content.split(" ")

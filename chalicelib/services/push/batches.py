@@ -16,7 +16,7 @@ def batch_limit(batch_size: int, delivery: ClaimedMessage) -> int:
     """The largest batch that a message may be in: the full size at first, its square root after one failure, 1 after
     two failures or on the last attempt. So a bad message ends up alone, and the others get through."""
     receipt = delivery.receipt
-    failures = delivery.attempt - receipt.spent - 1
+    failures = receipt.attempt_since_redrive(delivery.attempt) - 1
     if not failures:
         return batch_size if delivery.attempt < receipt.last_attempt else 1
     return (

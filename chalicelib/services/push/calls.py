@@ -18,7 +18,7 @@ from ...domain.topic import Consumer
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
-from ..core.sealer import Sealer
+from ..core.secret_cipher import SecretCipher
 from .batches import parcels
 from .capacity import Capacity
 from .run_time import MARGIN_SECONDS, RunTime
@@ -44,14 +44,14 @@ class Calls:
         self,
         *,
         sender: Sender,
-        sealer: Sealer,
+        secret_cipher: SecretCipher,
         blobs: Blobs,
         clock: Clock,
         capacity: Capacity,
         time: RunTime,
     ) -> None:
         self._sender = sender
-        self._sealer = sealer
+        self._secret_cipher = secret_cipher
         self._blobs = blobs
         self._clock = clock
         self._capacity = capacity
@@ -116,7 +116,9 @@ class Calls:
     ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
-            consumer = self._sealer.ready(sources.topic, group, consumer, self._clock.now_ms())
+            consumer = self._secret_cipher.with_plain_secrets(
+                sources.topic, group, consumer, self._clock.now_ms()
+            )
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
             return (not_attempted,) * len(deliveries)

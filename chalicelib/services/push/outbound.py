@@ -16,7 +16,7 @@ from ...domain.exchange import Exchange
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from ...ports.world import Clock, Invoker, Sender
 from ..core.catalog import Catalog
-from ..core.sealer import Sealer
+from ..core.secret_cipher import SecretCipher
 
 _PING_SECONDS = 10
 _ANSWER_SECONDS = 20  # with a cold start
@@ -29,14 +29,14 @@ class Outbound:
         self,
         *,
         catalog: Catalog,
-        sealer: Sealer,
+        secret_cipher: SecretCipher,
         sender: Callable[[], Sender],
         invoker: Invoker,
         clock: Clock,
     ) -> None:
         """`sender` creates the sender at its first use: the calling end needs none."""
         self._catalog = catalog
-        self._sealer = sealer
+        self._secret_cipher = secret_cipher
         self._sender = sender
         self._invoker = invoker
         self._clock = clock
@@ -71,5 +71,5 @@ class Outbound:
         if not consumer.is_called or consumer.state == ConsumerState.PENDING:
             return {"exchange": None}
         if consumer.kind == ConsumerKind.URL:
-            consumer = self._sealer.ready(topic, group, consumer, self._clock.now_ms())
+            consumer = self._secret_cipher.with_plain_secrets(topic, group, consumer, self._clock.now_ms())
         return {"exchange": msgspec.to_builtins(self._sender().ping(consumer, event["id"], _PING_SECONDS))}

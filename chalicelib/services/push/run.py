@@ -20,7 +20,7 @@ from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
-from ..core.sealer import Sealer
+from ..core.secret_cipher import SecretCipher
 from ..core.wake import DispatchTask, Waker
 from .batches import is_to_be_split
 from .calls import LOOK_SECONDS, Calls, EndedCall
@@ -44,7 +44,7 @@ class DispatchContext:
     claimer: Claimer
     settler: Settler
     sender: Sender
-    sealer: Sealer
+    secret_cipher: SecretCipher
     blobs: Blobs
     timers: Timers
     waker: Waker
@@ -81,7 +81,7 @@ class DispatchRun:
         )
         self._calls = Calls(
             sender=context.sender,
-            sealer=context.sealer,
+            secret_cipher=context.secret_cipher,
             blobs=context.blobs,
             clock=context.clock,
             capacity=self._capacity,
@@ -180,7 +180,7 @@ class DispatchRun:
             self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
-        is_repeated = all(d.attempt - d.receipt.spent > 1 for d in call.deliveries)
+        is_repeated = all(d.receipt.attempt_since_redrive(d.attempt) > 1 for d in call.deliveries)
         most = group.max_in_flight
         self._context.subscriber_health.note(
             topic, group, call.consumer, call.outcomes, most, repeated=is_repeated

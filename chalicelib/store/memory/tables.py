@@ -123,7 +123,7 @@ class MemoryTables:
             consumer_uid=promotable.key.consumer_uid,
             last_error=old.last_error if old else None,
             next_ms=at_ms,
-            spent=attempts,
+            attempts_before_redrive=attempts,
         )
 
 

@@ -97,7 +97,7 @@ def test_a_burial_from_a_retry_lane_lies_at_the_message_s_own_place(
     cursors: Cursors, records: Records
 ) -> None:
     lane, home = make.cursor_key(), make.cursor_key()
-    told = make.dead_record(40, of=home, spent=2, attempts=5, shard=home.shard.shard)
+    told = make.dead_record(40, of=home, attempts_before_redrive=2, attempts=5, shard=home.shard.shard)
     bury(cursors, lane, told)
     assert records.get(home, 40) == replace(told, of=None, message=None)
     assert records.dead_letter(home, 40) == make.letter(home, told)

@@ -270,7 +270,9 @@ class MoveCalls:
         self.pair.ask(lambda s: s.adapters.timers.drop(self.timers[n:]))
 
     def bury(self, n: int) -> None:
-        self._write(make.dead_record(n, last_error="503", spent=n, at_ms=n, expires_s=n or None))
+        self._write(
+            make.dead_record(n, last_error="503", attempts_before_redrive=n, at_ms=n, expires_s=n or None)
+        )
 
     def lose(self, n: int) -> None:
         self._write(make.record(n, attempts=2))

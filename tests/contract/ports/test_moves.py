@@ -164,7 +164,7 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
         consumer_uid="c1",
         last_error="503",
         next_ms=at_ms,
-        spent=5,
+        attempts_before_redrive=5,
     )
 
 

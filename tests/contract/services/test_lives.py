@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from chalicelib.domain.errors import HeadraceError, NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.receipt import seal_receipt
+from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -193,7 +193,7 @@ class Lives(RuleBasedStateMachine):
         self.deeds += bool(found)
         for delivery in found:
             self._judge(member, delivery)
-        receipts = [seal_receipt(deps.signing_key, d.receipt) for d in found]
+        receipts = [sign_receipt(deps.signing_key, d.receipt) for d in found]
         if how == "ack":
             answers = deps.settler.ack(topic, group, receipts)
             settled = [d for d, a in zip(found, answers, strict=True) if not isinstance(a, HeadraceError)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.receipt import seal_receipt
+from chalicelib.domain.receipt import sign_receipt
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
@@ -58,7 +58,7 @@ def test_each_step_of_a_message_may_be_done_by_another_process(stage: Stage) -> 
         return stage.process().receiver.receive(desk.topic, group, None, 10, 0, 30)
 
     def receipts(deliveries: list[ClaimedMessage]) -> list[str]:
-        return [seal_receipt(stage.process().signing_key, each.receipt) for each in deliveries]
+        return [sign_receipt(stage.process().signing_key, each.receipt) for each in deliveries]
 
     def pass_time(seconds: int) -> None:
         stage.clock.advance(seconds * SECOND_MS)

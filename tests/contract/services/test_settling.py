@@ -159,4 +159,4 @@ def test_a_lease_that_lapses_on_the_last_attempt_ends_in_a_letter_that_counts_it
     assert desk.receive(group) == []
     buried = record(desk, group)
     assert buried
-    assert (buried.reason, buried.attempts, buried.spent) == ("ATTEMPTS_EXHAUSTED", 1, 0)
+    assert (buried.reason, buried.attempts, buried.attempts_before_redrive) == ("ATTEMPTS_EXHAUSTED", 1, 0)

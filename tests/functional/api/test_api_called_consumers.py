@@ -204,7 +204,9 @@ def test_all_secrets_of_the_last_day_sign(group: Group, clock: ShiftingClock) ->
     def signing() -> list[bytes]:
         held = deps.catalog.group(topic, group.name, consistent=True)
         consumer = deps.catalog.consumer(topic, held, "c")
-        return live_secrets(deps.sealer.ready(topic, held, consumer, clock.now_ms()), clock.now_ms())
+        return live_secrets(
+            deps.secret_cipher.with_plain_secrets(topic, held, consumer, clock.now_ms()), clock.now_ms()
+        )
 
     newest_first = [raw(secret) for secret in reversed(secrets)]
     assert signing() == newest_first

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from chalicelib.domain.receipt import seal_receipt
+from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -142,7 +142,7 @@ def _nack(topic_name: str, name: str, got: list[ClaimedMessage], how: Nack, deps
 
 
 def _receipts(deps: Deps, got: list[ClaimedMessage]) -> list[str]:
-    return [seal_receipt(deps.signing_key, each.receipt) for each in got]
+    return [sign_receipt(deps.signing_key, each.receipt) for each in got]
 
 
 def redrives(days: Days) -> None:

@@ -27,52 +27,52 @@ def place_of(topic: Topic, group: Group, consumer: str) -> Place:
     return {"secret": "subscriber", "row": f"{topic.uid}/{group.uid}/{consumer}"}
 
 
-class Sealer:
+class SecretCipher:
     """Encrypts and decrypts the secrets of rows."""
 
     def __init__(self, cipher: Cipher | None, clock: Clock) -> None:
         """Without a cipher (in-memory stores) secrets are not encrypted."""
         self._cipher = cipher
-        self._opened: TtlCache[tuple[str, str], bytes] = TtlCache(clock, _KEPT_MS)
+        self._decrypted: TtlCache[tuple[str, str], bytes] = TtlCache(clock, _KEPT_MS)
 
-    def sealed(self, secret: bytes, place: Place) -> Secret:
+    def encrypted(self, secret: bytes, place: Place) -> Secret:
         """A secret as it may be stored. Raises Unavailable."""
         if self._cipher is None:
             return Secret(secret.hex())
         ciphertext = base64.b64encode(self._cipher.encrypt(secret, place)).decode()
         return Secret(ciphertext=ciphertext, fingerprint=_fingerprint(secret, place))
 
-    def is_sealed(self, secret: Secret) -> bool:
+    def is_encrypted(self, secret: Secret) -> bool:
         """Is a stored secret as it should be stored here?"""
         return self._cipher is None or bool(secret.ciphertext)
 
-    def resealed(self, secret: Secret, place: Place) -> Secret:
+    def upgraded(self, secret: Secret, place: Place) -> Secret:
         """A stored secret; encrypted, if an earlier release stored it as it is. Raises Unavailable."""
-        if self.is_sealed(secret):
+        if self.is_encrypted(secret):
             return secret
-        return replace(self.sealed(bytes.fromhex(secret.hex), place), until_ms=secret.until_ms)
+        return replace(self.encrypted(bytes.fromhex(secret.hex), place), until_ms=secret.until_ms)
 
-    def opened(self, secret: Secret, place: Place) -> bytes:
+    def decrypted(self, secret: Secret, place: Place) -> bytes:
         """A stored secret, decrypted. Raises Unavailable, also if it belongs to another place."""
         if not secret.ciphertext:
             return bytes.fromhex(secret.hex)
-        plaintext = self._opened.get((secret.ciphertext, place["row"]))
+        plaintext = self._decrypted.get((secret.ciphertext, place["row"]))
         if plaintext is not None:
             return plaintext
         if self._cipher is None:
             raise unavailable("What is stored is encrypted, and this process has no key for it.")
         plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), place)
-        return self._opened.put((secret.ciphertext, place["row"]), plain)
+        return self._decrypted.put((secret.ciphertext, place["row"]), plain)
 
     def is_of(self, row: Secret, secret: bytes, place: Place) -> bool:
         """Is `secret` the stored one? Nothing is decrypted."""
         return row.fingerprint == _fingerprint(secret, place) if row.ciphertext else row.hex == secret.hex()
 
-    def ready(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
-        """The consumer with its valid secrets decrypted, ready for signing. Raises Unavailable."""
+    def with_plain_secrets(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
+        """The consumer with its valid secrets decrypted, as signing needs them. Raises Unavailable."""
         place = place_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
-        secrets = (Secret(self.opened(secret, place).hex(), secret.until_ms) for secret in live)
+        secrets = (Secret(self.decrypted(secret, place).hex(), secret.until_ms) for secret in live)
         return replace(consumer, secrets=tuple(secrets))
 
 
