@@ -120,7 +120,8 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group's settings; None means the topic's. `begin` is the `from` it was created with."""
+    """A consumer group's settings. `retry` and `lease_seconds`: None means the topic's. `tags`: None is no filter.
+    `begin` is the `from` it was created with."""
 
     topic: str
     name: str

@@ -17,8 +17,8 @@ _Begin = TypedDict("_Begin", {"from": str})
 
 
 class GroupView(_Begin):
-    """A group's settings; null: the topic's setting applies. `from` is where it began: "earliest", "latest" or a
-    time."""
+    """A group's settings. Where `retry` or `lease_seconds` is null, the topic's applies; `filter` is "*" for all
+    messages. `from` is where the group began: "earliest", "latest" or a time."""
 
     group: str
     topic: str
