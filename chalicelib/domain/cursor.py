@@ -30,7 +30,7 @@ from enum import StrEnum
 
 from . import ranges
 from .limits import MAX_OFFSET
-from .pull_share import ShareWindow
+from .pull_share import Round
 from .ranges import Ranges
 from .spans import Span, ranges_of
 
@@ -65,7 +65,7 @@ class Cursor:
     begin: int = 0
     segment_at: int = 0
     amended: Ranges = ()
-    round: ShareWindow | None = None
+    round: Round | None = None
     skipped: int = 0
 
     @property

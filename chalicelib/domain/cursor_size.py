@@ -27,10 +27,10 @@ def most_bytes(cursor: Cursor) -> int:
         for lease in cursor.leases.values()
     )
     amended_bytes = sum(len(f"{low}+{high - low}") + 1 for low, high in cursor.amended)
-    share_bytes = _PART_BYTES * (len(cursor.round.parts) + 1) if cursor.round else 0
+    round_bytes = _PART_BYTES * (len(cursor.round.parts) + 1) if cursor.round else 0
     return (
         _CURSOR_BYTES
-        + share_bytes
+        + round_bytes
         + amended_bytes
         + sum(leases)
         + sum(_bytes(s) + _ENTRY_BYTES for s in cursor.waiting)

@@ -55,7 +55,7 @@ MAX_OVERLAP_SECONDS = 7 * 86_400
 MAX_OVERLAPPING_SECRETS = 8
 
 # Receiving
-MAX_RECEIVE = 1000
+MAX_RECEIVE = 1000  # of one receive; spans and trace rows are built for it, too
 DEFAULT_RECEIVE = 10
 MAX_WAIT_SECONDS = 20
 MAX_RECEIPTS = 1000

@@ -19,8 +19,8 @@ _MOST_TAKEN = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The claiming consumer: its rank among the `total` pull consumers, the epoch of their assignment, and how many
-    messages it asks for."""
+    """A pull consumer's place when consumers share a shard's messages: its rank among the `total` pull consumers, the
+    epoch of their assignment, and how many messages it asks for."""
 
     epoch: int
     rank: int
@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareWindow:
+class Round:
     """How many messages each consumer took from a shard since `began_ms`, by rank; and how many the last claim saw and
     left."""
 
@@ -48,9 +48,9 @@ class ShareWindow:
     parts: Mapping[int, Part] = field(default_factory=dict)
 
 
-def room(share: ShareWindow | None, seat: Seat, available: int, now_ms: int) -> int:
+def room(round: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     """How many of the available messages the consumer may take now."""
-    current = _current(share, seat, now_ms)
+    current = _current(round, seat, now_ms)
     others = _present(current, seat, now_ms)
     mine = _taken(current, seat, now_ms)
     fair = -(-(mine + sum(part.taken for part in others) + available) // (len(others) + 1))
@@ -58,9 +58,9 @@ def room(share: ShareWindow | None, seat: Seat, available: int, now_ms: int) -> 
     return max(0, min(available, max(fair - mine, available - reserved_count)))
 
 
-def after(share: ShareWindow | None, seat: Seat, granted: int, left: int, now_ms: int) -> ShareWindow:
+def after(round: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
     """The round after a claim that took `granted` messages and left `left` of those it saw."""
-    current = _current(share, seat, now_ms)
+    current = _current(round, seat, now_ms)
     own = Part(_taken(current, seat, now_ms) + granted, now_ms, seat.asked)
     newest = sorted(current.parts.items(), key=lambda each: -each[1].last_ms)
     parts = dict([(seat.rank, own), *(each for each in newest if each[0] != seat.rank)][:_MOST_PARTS])
@@ -69,15 +69,15 @@ def after(share: ShareWindow | None, seat: Seat, granted: int, left: int, now_ms
     return replace(current, left=left, parts=dict(sorted(parts.items())))
 
 
-def _current(share: ShareWindow | None, seat: Seat, now_ms: int) -> ShareWindow:
+def _current(round: Round | None, seat: Seat, now_ms: int) -> Round:
     """The round that goes on, or a new one."""
-    if share is None or share.epoch != seat.epoch:
-        return ShareWindow(seat.epoch, now_ms)
-    goes_on = share.left or any(_is_recent(part.last_ms, now_ms) for part in share.parts.values())
-    return share if goes_on else ShareWindow(seat.epoch, now_ms)
+    if round is None or round.epoch != seat.epoch:
+        return Round(seat.epoch, now_ms)
+    goes_on = round.left or any(_is_recent(part.last_ms, now_ms) for part in round.parts.values())
+    return round if goes_on else Round(seat.epoch, now_ms)
 
 
-def _present(current: ShareWindow, seat: Seat, now_ms: int) -> list[Part]:
+def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
     """The parts of the other active consumers."""
     newcomer = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
     others = [rank for rank in range(seat.total) if rank != seat.rank]
@@ -86,7 +86,7 @@ def _present(current: ShareWindow, seat: Seat, now_ms: int) -> list[Part]:
     return recent + newcomer * (len(others) - len(present))
 
 
-def _taken(current: ShareWindow, seat: Seat, now_ms: int) -> int:
+def _taken(current: Round, seat: Seat, now_ms: int) -> int:
     """How many messages the claiming consumer has taken. A consumer that returns starts at the lowest count of the
     active ones, so that it does not catch up."""
     own = current.parts.get(seat.rank)

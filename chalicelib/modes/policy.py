@@ -55,7 +55,7 @@ class Policy(Protocol):
         most: int,
         now_ms: int,
     ) -> Selection:
-        """Choose at most `most` offsets to grant from an expired cursor.
+        """Choose at most `most` offsets to grant from a cursor whose ended leases were taken out.
 
         `returned` are waiting offsets that are due, `unclaimed` the offsets from `cursor.next` on without a
         gap, both in rising order.

@@ -12,7 +12,7 @@ from ..domain.cursor import CLOSED, Cursor, Lease
 from ..domain.cursor_transitions import amend
 from ..domain.cursor_write import Change, took
 from ..domain.errors import Unavailable, Unreadable, newer_format, unavailable
-from ..domain.pull_share import Part, ShareWindow
+from ..domain.pull_share import Part, Round
 from ..domain.ranges import Ranges
 from ..domain.record import Record
 from ..domain.spans import Span
@@ -326,19 +326,19 @@ def _parse_ranges(text: str | None) -> Ranges:
     return tuple((span.start, span.end) for span in spans)
 
 
-def _round_text(round: ShareWindow) -> str:
+def _round_text(round: Round) -> str:
     parts = (f"{rank}.{p.taken}.{p.last_ms - round.began_ms}.{p.asked}" for rank, p in round.parts.items())
     return f"{round.epoch};{round.began_ms};{round.left};{','.join(parts)}"
 
 
-def _parse_round(text: str | None) -> ShareWindow | None:
+def _parse_round(text: str | None) -> Round | None:
     if text is None:
         return None
     epoch, began, rest, parts = text.split(";")
     rows = [[int(number) for number in part.split(".")] for part in parts.split(",") if part]
     began_ms = int(began)
     taken = {rank: Part(taken, began_ms + last, asked) for rank, taken, last, asked in rows}
-    return ShareWindow(int(epoch), began_ms, int(rest), taken)
+    return Round(int(epoch), began_ms, int(rest), taken)
 
 
 def _leases(cursor: Cursor) -> dict[str, Any]:

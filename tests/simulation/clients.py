@@ -81,7 +81,7 @@ class SimClient(Client):
     def grow(self) -> None:
         """One more shard."""
         topic, _ = self.deps.admin.put_topic(TOPIC, {"shards": self.topic.shards + 1})
-        self.deps.waker.wake_redivided(topic)
+        self.deps.waker.wake_after_redivision(topic)
 
     def pause(self, group: str, paused: bool) -> None:
         found = self.deps.admin.pause(self.topic, group, paused)

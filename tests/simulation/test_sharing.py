@@ -15,7 +15,7 @@ from tests.support.planting import Bug
 BUGS: dict[str, tuple[int, Bug]] = {
     "a puller that takes all it asks for": (
         20,
-        Bug(Claimant, "part", "pull_share.room(share, self.seat, available, now_ms)", "available"),
+        Bug(Claimant, "part", "pull_share.room(round, self.seat, available, now_ms)", "available"),
     ),
     "a delivery that begins with the same consumer": (
         7,

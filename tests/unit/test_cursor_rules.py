@@ -11,7 +11,7 @@ from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Disposition, Lease, Position, Result, Selection, position
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
-from chalicelib.domain.pull_share import Part, ShareWindow
+from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.spans import Span
 
 LEASE = Lease("t", (Span(4, 2, attempt=3),), 100, "ann")
@@ -179,7 +179,7 @@ def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None
         pytest.param({"waiting": (*CURSOR.waiting, Span(20))}, id="an entry that waits"),
         pytest.param({"waiting": (Span(7, 1, attempt=2, due_ms=10**12), Span(8, 1))}, id="a longer time"),
         pytest.param({"amended": ((12, 13),)}, id="a note"),
-        pytest.param({"round": ShareWindow(1, 2)}, id="a round"),
+        pytest.param({"round": Round(1, 2)}, id="a round"),
         pytest.param({"leases": {"t": LEASE, "u": replace(LEASE, token="u", spans=())}}, id="a lease"),
         pytest.param({"leases": {"t": replace(LEASE, owner="anna")}}, id="a longer owner"),
         pytest.param({"leases": {"t": replace(LEASE, spans=(Span(4, 2, attempt=33),))}}, id="more attempts"),
@@ -191,7 +191,7 @@ def test_what_is_longer_takes_more(more: dict[str, Any]) -> None:
 
 
 def test_each_part_of_a_round_takes_as_much_again() -> None:
-    rounds = [ShareWindow(1, 2, parts={rank: Part(1, 2, 3) for rank in range(n)}) for n in range(3)]
+    rounds = [Round(1, 2, parts={rank: Part(1, 2, 3) for rank in range(n)}) for n in range(3)]
     sizes = [cursor_size.most_bytes(replace(CURSOR, round=each)) for each in rounds]
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == sizes[0] - cursor_size.most_bytes(CURSOR) > 0
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain import pull_share
-from chalicelib.domain.pull_share import PATIENCE_MS, Seat, ShareWindow
+from chalicelib.domain.pull_share import PATIENCE_MS, Round, Seat
 from chalicelib.store.cursors import _parse_round, _round_text
 
 NOW_MS = 1_795_248_525_000
@@ -21,7 +21,7 @@ class Shard:
 
     def __init__(self, available: int, total: int) -> None:
         self.available, self.total = available, total
-        self.held: ShareWindow | None = None
+        self.held: Round | None = None
         self.taken: Counter[int] = Counter()
 
     def receive(self, rank: int, asked: int, now_ms: int = NOW_MS) -> int:
@@ -110,7 +110,7 @@ def test_other_ranks_begin_a_new_round() -> None:
 
 @pytest.mark.parametrize("claims", [1, 40])
 def test_a_round_is_kept_small_and_reads_as_it_was_written(claims: int) -> None:
-    held: ShareWindow | None = None
+    held: Round | None = None
     for n in range(claims):
         held = pull_share.after(held, Seat(7, n, 64, 1000), 9_000, n, NOW_MS + n)
     assert held

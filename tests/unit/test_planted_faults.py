@@ -201,7 +201,7 @@ BUGS: Planted = {
         lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(memory_stage()),
     ),
     "a shard that its new worker has not heard of": (
-        Bug(Waker, "wake_redivided", "if topic.is_called:", "if False:"),
+        Bug(Waker, "wake_after_redivision", "if topic.is_called:", "if False:"),
         lambda: waking.test_a_message_in_a_shard_that_a_worker_thinks_is_not_its_own_comes_seconds_later(
             memory_stage(), 1, waking.grows
         ),
@@ -313,7 +313,7 @@ BUGS: Planted = {
         lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(memory_stage(), 2, 60, 60),
     ),
     "a puller that takes what others came for": (
-        Bug(Claimant, "part", "min(most, pull_share.room(share, self.seat, available, now_ms))", "most"),
+        Bug(Claimant, "part", "min(most, pull_share.room(round, self.seat, available, now_ms))", "most"),
         lambda: sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
             memory_stage(), 4, 10, 1
         ),

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.pull_share import PATIENCE_MS, Part, Seat, ShareWindow, after, room
+from chalicelib.domain.pull_share import PATIENCE_MS, Part, Round, Seat, after, room
 
 NOW = 1_800_000_000_000
 LONG_AGO = NOW - PATIENCE_MS - 1
 
 
-def round_of(
-    *parts: tuple[int, int], left: int = 1, began_ms: int = LONG_AGO, last_ms: int = NOW
-) -> ShareWindow:
+def round_of(*parts: tuple[int, int], left: int = 1, began_ms: int = LONG_AGO, last_ms: int = NOW) -> Round:
     """Who took how much, and asked for how much, by rank."""
-    return ShareWindow(
+    return Round(
         7, began_ms, left, {rank: Part(taken, last_ms, asked) for rank, (taken, asked) in enumerate(parts)}
     )
 
@@ -44,7 +42,7 @@ def test_the_room_is_a_part_and_what_the_others_leave(
 
 def test_who_comes_first_leaves_the_others_their_parts_for_a_second() -> None:
     assert room(None, seat(total=3), 9, NOW) == 3
-    begun = ShareWindow(7, NOW - PATIENCE_MS, 6, {1: Part(3, NOW, 10)})
+    begun = Round(7, NOW - PATIENCE_MS, 6, {1: Part(3, NOW, 10)})
     assert room(begun, seat(total=3), 6, NOW) == 3
     older = replace(begun, began_ms=LONG_AGO, parts={1: Part(3, LONG_AGO, 10)})
     assert room(older, seat(total=3), 6, NOW) == 6
@@ -67,11 +65,11 @@ def test_who_was_away_goes_on_with_who_has_least(
     parts = {rank: Part(each, NOW, 10) for rank, each in enumerate(others, 1)}
     if taken is not None:
         parts[0] = Part(taken, LONG_AGO, 10)
-    assert after(ShareWindow(7, LONG_AGO, 1, parts), seat(), 5, 0, NOW).parts[0].taken == mine + 5
+    assert after(Round(7, LONG_AGO, 1, parts), seat(), 5, 0, NOW).parts[0].taken == mine + 5
 
 
 def test_in_a_round_that_has_just_begun_everybody_begins() -> None:
-    held = ShareWindow(7, NOW, 1, {1: Part(10, NOW, 10)})
+    held = Round(7, NOW, 1, {1: Part(10, NOW, 10)})
     assert after(held, seat(), 5, 0, NOW).parts[0].taken == 5
 
 
@@ -91,12 +89,12 @@ def test_a_round_ends_when_nothing_is_left_and_nobody_comes(left: int, last_ms: 
 
 def test_another_assignment_begins_another_round() -> None:
     held = round_of((4, 10), (4, 10))
-    assert after(held, Seat(8, 0, 2, 10), 1, 3, NOW) == ShareWindow(8, NOW, 3, {0: Part(1, NOW, 10)})
+    assert after(held, Seat(8, 0, 2, 10), 1, 3, NOW) == Round(8, NOW, 3, {0: Part(1, NOW, 10)})
 
 
 def test_who_came_last_is_remembered_when_many_take_part() -> None:
     lasts = {rank: NOW - abs(rank - 12) for rank in range(20)}  # the one of rank 12 came last
-    held = ShareWindow(7, LONG_AGO, 1, {rank: Part(1, last_ms, 10) for rank, last_ms in lasts.items()})
+    held = Round(7, LONG_AGO, 1, {rank: Part(1, last_ms, 10) for rank, last_ms in lasts.items()})
     kept = after(held, seat(rank=0, total=20), 1, 0, NOW).parts
     assert list(kept) == [0, *range(5, 20)]
 

@@ -29,8 +29,9 @@ def put_group(context: Context) -> Response[GroupView]:
     if fields.get("retry"):
         fields["retry"] = parse.retry(fields["retry"], topic.retry)
     group, created = context.deps.admin.put_group(topic, context.params["group"], fields)
+    # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not created and fields.keys() & {"max_in_flight", "batch_size"}:
-        context.deps.waker.wake_redivided(topic)
+        context.deps.waker.wake_after_redivision(topic)
     return Response(groups.view(group), 201 if created else 200)
 
 

@@ -25,7 +25,7 @@ def put_topic(context: Context) -> Response[TopicView]:
         fields["retry"] = parse.retry(context.body.retry, old.retry if old else DEFAULT_RETRY)
     topic, created = context.deps.admin.put_topic(name, fields)
     if "shards" in fields and not created:
-        context.deps.waker.wake_redivided(topic)
+        context.deps.waker.wake_after_redivision(topic)
     return Response(topics.view(topic), 201 if created else 200)
 
 

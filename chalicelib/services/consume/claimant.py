@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...domain import pull_share
 from ...domain.message import Draft, Message
-from ...domain.pull_share import Seat, ShareWindow
+from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
 from ...modes import POLICIES, Policy
@@ -36,7 +36,7 @@ class Claimant:
     free: int = 0
     parts: int = 1  # how many consumers share the source's messages
     batch: int = 1  # it claims multiples of this number
-    seat: Seat | None = None  # of a pull consumer: it leaves the others their share
+    seat: Seat | None = None  # of a pull consumer: it leaves the others their part
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -55,10 +55,10 @@ class Claimant:
         """How many consumers share the available messages."""
         return self.seat.total if self.seat else self.parts
 
-    def part(self, share: ShareWindow | None, available: int, most: int, now_ms: int) -> int:
+    def part(self, round: Round | None, available: int, most: int, now_ms: int) -> int:
         """How many of the available messages to take."""
         if self.seat:
-            return min(most, pull_share.room(share, self.seat, available, now_ms))
+            return min(most, pull_share.room(round, self.seat, available, now_ms))
         batches = -(-available // (self.parts * self.batch))
         return min(most, batches * self.batch)
 

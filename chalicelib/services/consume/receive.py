@@ -25,8 +25,8 @@ from .settle import Settler
 
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
-_FAULTS = 2  # of different shards, in one round: then the store itself has a fault
-_GIVING_MS = 60_000
+_FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
+_LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
 _STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
@@ -55,7 +55,7 @@ class Receiver:
         self._blobs = blobs
         self._clock = clock
         self._random = random
-        self._last_sources: TtlCache[str, int] = TtlCache(clock, _GIVING_MS)
+        self._last_sources: TtlCache[str, int] = TtlCache(clock, _LAST_SOURCE_MS)
         self._empty_lanes = empty_lanes
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
@@ -81,6 +81,7 @@ class Receiver:
             owner=uid,
             consumer_uid=uid if policy.per_consumer else "",
         )
+        # with others that pull, it leaves them their part of a shard's messages
         claimant = replace(claimant, seat=self._assignments.seat(topic, group, uid, most))
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
@@ -136,13 +137,13 @@ class Receiver:
         faults: list[Unavailable] = []
         size = 0
         while queue and len(deliveries) < most and size < MAX_ANSWER_BYTES:
-            shard, share, losses, was_busy = queue.popleft()
+            shard, limit, losses, was_busy = queue.popleft()
             lock = self._locks.of(claimant.key(shard), threading.Lock)
             if not lock.acquire(blocking=was_busy):
-                queue.append((shard, share, losses, True))
+                queue.append((shard, limit, losses, True))
                 continue
             try:
-                count = min(share, most - len(deliveries))
+                count = min(limit, most - len(deliveries))
                 claimant_here = claimant if shard is not None else replace(claimant, seat=None)
                 messages = self._claimer.claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
             except (
@@ -156,7 +157,7 @@ class Receiver:
                 lock.release()
             if messages is None:
                 if losses < _LOST_RACES:
-                    queue.append((shard, share, losses + 1, was_busy))
+                    queue.append((shard, limit, losses + 1, was_busy))
                 continue
             self._note_source(claimant, shard, success=bool(messages))
             deliveries += messages
@@ -177,8 +178,8 @@ class Receiver:
         if self._empty_lanes.get(claimant.key(None)):
             return sources
         first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
-        share: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
-        return [*share, *sources, (None, most)]
+        lane: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
+        return [*lane, *sources, (None, most)]
 
     def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
@@ -187,8 +188,8 @@ class Receiver:
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
         first = own[0] if own else 0
-        round_from = (n % shards for n in range(first, first + shards))
-        return [shard for shard in round_from if shard not in own]
+        in_turn = (n % shards for n in range(first, first + shards))
+        return [shard for shard in in_turn if shard not in own]
 
     def _note_source(self, claimant: Claimant, shard: int | None, *, success: bool) -> None:
         if shard is None and not success:

@@ -88,7 +88,7 @@ class Assignments:
 
     def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
         """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only
-        one."""
+        one. `asked`: how many messages it can take in this call."""
         policy = POLICIES[group.mode]
         if not uid or policy.per_consumer or policy.holds_back:
             return None

@@ -147,7 +147,7 @@ class Waker:
             uids = dict.fromkeys(task.consumer_uid for task in tasks)
             self._wake_again([lane_of(topic, group, uid).shard_key(ANY) for uid in uids])
 
-    def wake_redivided(self, topic: Topic) -> None:
+    def wake_after_redivision(self, topic: Topic) -> None:
         """Wake a topic's runs after a change of the number of shards, or of a group's settings that `workers_of` reads.
         Until all processes have heard of it, the wake-up for a message may go to a worker that leaves the message's
         shard to another worker, or does not know it."""

@@ -194,7 +194,7 @@ def test_a_message_in_a_shard_that_a_worker_thinks_is_not_its_own_comes_seconds_
     warm, router = warmed(desk), process(desk)
     change(desk, group)
     desk.topic = router.catalog.topic(desk.topic.name)
-    desk.deps.waker.wake_redivided(desk.topic)
+    desk.deps.waker.wake_after_redivision(desk.topic)
     (message,) = desk.produce(make.draft(shard=1))
     desk.inbox.asked.clear()
     assert router.waker.route({str(desk.topic.shard_key(1)): message.offset}) == 1
