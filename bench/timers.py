@@ -128,9 +128,9 @@ def _file(made: Stage, shard: ShardKey, numbers: range) -> None:
     for n in numbers:
         batch.append(Timer(base_ms + n, f"load{n}", TimerKind.DELIVER, shard, Draft(_BODY), 7))
         if len(batch) == 100:
-            timers.file(batch)
+            timers.store(batch)
             batch = []
-    timers.file(batch)
+    timers.store(batch)
 
 
 def _crowd(made: Stage) -> Iterator[Figure]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _MARGIN_MS = 5_000  # of a function's time: for what is under way to end
 _ASKING_MS = 15_000  # likewise, where a subscriber is asked, who may take ten seconds
-_RUNS = 20  # in a row, of a job that time ends: of its six hours, five
+# A job that runs out of time restarts itself at most 20 times: 5 of the 6 hours until its next schedule.
+_RUNS = 20
 _TOLD = 20  # topics of a run on which its visit failed; the others are only counted
 Event = Mapping[str, Any]
 _METRICS = {
@@ -190,7 +191,7 @@ def _has_time(context: Any, margin_ms: int = _MARGIN_MS) -> Any:
 
 
 def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
-    """Tell what a run did: its metrics, and a log line if it did or found anything but deliveries that succeeded."""
+    """Tell what a run did: its metrics, and a log line, unless all it did was deliver successfully."""
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
     if not report.get("finished", True):
         counts["Unfinished"] = 1

@@ -154,7 +154,7 @@ class Deps:
             blobs=a.blobs,
             clock=a.clock,
             random=a.random,
-            filed=self.waker.wake_movers,
+            on_timers_stored=self.waker.wake_movers,
             mark=self.marker.mark,
         )
 
@@ -240,7 +240,7 @@ class Deps:
             catalog=self.catalog,
             invoker=a.invoker,
             mark=self.marker.mark,
-            file=a.timers.file,
+            store_timers=a.timers.store,
             clock=a.clock,
             counters=self.counters,
         )
@@ -256,7 +256,7 @@ class Deps:
             attempt_log=self.attempt_log,
             clock=self.adapters.clock,
             counters=self.counters,
-            filed=self.waker.wake_movers,
+            on_timers_stored=self.waker.wake_movers,
             filled=self.empty_lanes.drop,
         )
         return Settler(context, self.signing_keys, lambda *who: self.registry.alive(*who))
@@ -433,7 +433,7 @@ class Deps:
     def marker(self) -> Marker:
         from .services.core.marker import Marker
 
-        return Marker(self.adapters.marks, self.adapters.timers.file, self.adapters.clock)
+        return Marker(self.adapters.marks, self.adapters.timers.store, self.adapters.clock)
 
     @cached_property
     def sweeper(self) -> Sweeper:

@@ -1,11 +1,11 @@
 """The console in Chinese: each English phrase of the templates and its translation."""
 
-from .chinese_failures import FAILURES
+from .chinese_dead_letters import DEAD_LETTERS
 from .chinese_operations import OPERATIONS
 from .chinese_try import TRY
 
 PHRASES: dict[str, str] = {
-    **FAILURES,
+    **DEAD_LETTERS,
     **OPERATIONS,
     **TRY,
     "Skip to content": "跳到内容",

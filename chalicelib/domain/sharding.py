@@ -19,8 +19,8 @@ def first_shard(topic_uid: str, shards: int) -> int:
     return shard_of(topic_uid, shards)
 
 
-def line_of(ordering_key: str | None, shard: int | None) -> str | None:
-    """What a delayed message is ordered by: its key, or its shard; None if it has neither."""
+def order_unit(ordering_key: str | None, shard: int | None) -> str | None:
+    """The unit of order of a delayed message: its key, or its shard; None if it has neither."""
     if ordering_key is not None:
         return f"key {ordering_key}"
     return None if shard is None else f"shard {shard}"

@@ -59,7 +59,7 @@ class Timer:
     keep_days: int = 0
     group_uid: str = ""
     consumer_uid: str = ""
-    filed_ms: int = 0
+    stored_ms: int = 0
     edits: int = 0
     every_ms: int = 0
 
@@ -90,7 +90,7 @@ def entered(timer: Timer) -> Draft:
     assert timer.draft is not None
     if timer.kind is not TimerKind.DELIVER:
         return timer.draft
-    accepted_ms = timer.draft.accepted_ms or timer.filed_ms
+    accepted_ms = timer.draft.accepted_ms or timer.stored_ms
     return replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)
 
 
@@ -104,9 +104,9 @@ def fragment_of(timer_id: str) -> int:
     return zlib.crc32(timer_id.encode()) % FRAGMENTS
 
 
-def fragment_of_line(topic_uid: str, line: str) -> int:
-    """The fragment of all delayed messages with the same ordering key or shard."""
-    return zlib.crc32(f"{topic_uid}/{line}".encode()) % FRAGMENTS
+def fragment_of_unit(topic_uid: str, unit: str) -> int:
+    """The fragment of all delayed messages of one unit of order: an ordering key, or a shard."""
+    return zlib.crc32(f"{topic_uid}/{unit}".encode()) % FRAGMENTS
 
 
 def kind_by_id(timer_id: str, shard: int) -> TimerKind:

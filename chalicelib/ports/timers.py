@@ -21,7 +21,7 @@ class Look:
 class Timers(Protocol):
     """What is due later, by fragment and due time."""
 
-    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+    def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         """Store timers. Harmless to repeat. With dedup ids in one transaction (of at most 100 rows): the entries
         of ids that were used before, and then nothing was stored."""
         ...

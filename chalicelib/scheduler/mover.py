@@ -381,7 +381,7 @@ class _Run:
     def _check(self, timers: Sequence[Timer]) -> MoveReport:
         """Producers may hang: they are asked by a function of its own."""
         later = [again(timer, self._clock.now_ms()) for timer in timers]
-        self._timers.file(later)  # before anything else: a crash must not end a transaction's checks
+        self._timers.store(later)  # before anything else: a crash must not end a transaction's checks
         self._timers.drop(timers)
         self._ways.check(later)
         return MoveReport(checked=len(timers))

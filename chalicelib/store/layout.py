@@ -67,7 +67,7 @@ Attribute names are short because a row is billed by its size, names included.
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
            A WAKE of shard -1 is for all of a topic, which could not be marked, and is to be marked.
-    a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
+    a  N   stored at     e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
   In partition `aside` lie rows that a mover could not read, as they were, under `<format, 6 digits, or
   "damaged">#<f>#<t>`: a release brings those of its own format and earlier ones back.

@@ -63,11 +63,12 @@ class DynamoLog:
         tail = tail_of(items[0])
         if int_of(items[0], "o") == META_OFFSET:
             return tail
-        # TTL removes rows in no order: an older row may be the last one left, and the shard's memory be beyond it.
+        # TTL removes rows in no order. An older row may be the last one left; then the shard's meta row knows a higher
+        # tail.
         answer = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
-        memory = answer.get("Item", {})
-        allocation = Allocation.RESERVED if "c" in memory else tail.allocation
-        return Tail(max(tail.offset, int_of(memory, "t", -1)), allocation, tail.accepted_ms)
+        meta_row = answer.get("Item", {})
+        allocation = Allocation.RESERVED if "c" in meta_row else tail.allocation
+        return Tail(max(tail.offset, int_of(meta_row, "t", -1)), allocation, tail.accepted_ms)
 
     def put(
         self,

@@ -51,7 +51,7 @@ class DynamoTimers:
         self._dynamo = dynamo
         self._table = dynamo.tables.timers
 
-    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+    def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         different = {(timer.due_ms, timer.id): _item(timer) for timer in timers}
         if not dedup:
             self._dynamo.put(self._table, list(different.values()))
@@ -278,7 +278,7 @@ def _content(timer: Timer) -> Item:
     item: Item = {"k": text(timer.kind), "s": text(str(timer.shard))}
     texts = {"g": timer.group_uid, "c": timer.consumer_uid}
     item.update({name: text(value) for name, value in texts.items() if value})
-    numbers = {"d": timer.keep_days, "a": timer.filed_ms, "e": timer.edits, "y": timer.every_ms}
+    numbers = {"d": timer.keep_days, "a": timer.stored_ms, "e": timer.edits, "y": timer.every_ms}
     item.update({name: number(value) for name, value in numbers.items() if value})
     if timer.draft:
         item["m"] = packed(codec.pack([timer.draft]).payload)
@@ -323,7 +323,7 @@ def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
         keep_days=known_int(item, "d", _KEEP_DAYS if kind is TimerKind.RETRY else 0),
         group_uid=str(item.get("g", {}).get("S", "")),
         consumer_uid=str(item.get("c", {}).get("S", "")),
-        filed_ms=known_int(item, "a"),
+        stored_ms=known_int(item, "a"),
         edits=known_int(item, "e", ANY_EDITION if "e" in item else 0),
         every_ms=known_int(item, "y", _EVERY_MS if kind is TimerKind.CHECK else 0),
     )

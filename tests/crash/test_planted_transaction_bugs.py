@@ -49,7 +49,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
             "        return None",
             "if not self._transactions.change(transaction, new, drop=[check_timer(transaction)]):\n"
             "        return None\n"
-            "    self._producer._timers.file([timer])",
+            "    self._producer._timers.store([timer])",
         ),
         "commit for later",
         Fault.DIE_AFTER,

@@ -126,7 +126,7 @@ BUGS: dict[str, Bug] = {
         "            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))\n",
     ),
     "a dedup id that delayed messages forget": Bug(
-        MemoryTimers, "file", "self._tables.remember(dedup)", "pass"
+        MemoryTimers, "store", "self._tables.remember(dedup)", "pass"
     ),
     "a commit whatever was decided": Bug(
         MemoryTables, "has", "return self.has_version(promotable)", "return True"

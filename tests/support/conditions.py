@@ -85,7 +85,7 @@ CLAUSES: dict[str, str] = {
     "timers.cancel: delete in timers if attribute_exists(f)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
-    "timers.file: put in dedup if attribute_not_exists(d) OR x <= :now": "a_delayed_message_has_its_dedup_id_once",
+    "timers.store: put in dedup if attribute_not_exists(d) OR x <= :now": "a_delayed_message_has_its_dedup_id_once",
     "timers.hold: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now": "a_fragment_is_held_by_one",
     "timers.let_go: delete in timers if o = :o": "a_fragment_is_held_by_one",
     "timers.set_aside: delete in timers if attribute_exists(f)": "a_timer_is_set_aside_as_it_was_read",

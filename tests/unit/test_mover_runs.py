@@ -78,14 +78,14 @@ def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
             return super().append(shard, keep_days, due)
 
     shed = Reentrant()
-    shed.timers.file([make.timer(START_MS - 1)])
+    shed.timers.store([make.timer(START_MS - 1)])
     assert shed.mover.run_once().moved == 1
     assert [(report.moved, report.ticks) for report in meanwhile] == [(0, 0)]
 
 
 def test_a_mover_that_falls_behind_gives_every_other_fragment_to_another() -> None:
     shed = Shed(seconds=2)
-    shed.timers.file([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(4_000)])
+    shed.timers.store([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(4_000)])
     mine = shed.mover.run_once()
     assert shed.given[0] == list(range(1, FRAGMENTS, 2))
     for given in shed.given:  # and what is given away meanwhile
@@ -96,7 +96,7 @@ def test_a_mover_that_falls_behind_gives_every_other_fragment_to_another() -> No
 
 def test_a_mover_that_keeps_up_gives_nothing_away() -> None:
     shed = Shed(seconds=0.2)
-    shed.timers.file([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(1_000)])
+    shed.timers.store([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(1_000)])
     assert shed.mover.run_once().moved == 1_000
     assert shed.given == []
 
@@ -104,7 +104,7 @@ def test_a_mover_that_keeps_up_gives_nothing_away() -> None:
 def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragment() -> None:
     shed = Shed()
     due = [make.timer(START_MS - 1 - n, id=f"t{n}", shard=HOME) for n in range(50)]
-    shed.timers.file(due)
+    shed.timers.store(due)
     shed.mover.run_once()
     assert len({fragment_of(timer.id) for timer in due}) == FRAGMENTS
     assert [timer.id for timer in shed.moved] == [timer.id for timer in reversed(due)]
@@ -113,7 +113,7 @@ def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragm
 def test_a_mover_whose_time_is_up_leaves_its_fragments_to_another() -> None:
     shed = Shed()
     soon = make.timer(START_MS + 30_000)
-    shed.timers.file([soon])
+    shed.timers.store([soon])
     assert not shed.mover.run_once(has_time=lambda: False).finished
     assert shed.given == [[soon.fragment]]
     assert shed.mover.run_once(fragments=shed.given[0]).moved == 1
@@ -121,7 +121,7 @@ def test_a_mover_whose_time_is_up_leaves_its_fragments_to_another() -> None:
 
 def test_the_greatest_lateness_is_told() -> None:
     shed = Shed()
-    shed.timers.file([make.timer(START_MS - late_ms, n) for n, late_ms in enumerate((10, 3_000, 200))])
+    shed.timers.store([make.timer(START_MS - late_ms, n) for n, late_ms in enumerate((10, 3_000, 200))])
     assert shed.mover.tick(range(FRAGMENTS)).late_ms == 3_000
 
 
@@ -129,7 +129,7 @@ def test_retries_go_with_those_that_are_kept_as_long_and_messages_with_all() -> 
     shed = Shed()
     for kind, name in ((TimerKind.RETRY, "r"), (TimerKind.DELIVER, "m")):
         settings: dict[str, Any] = {"kind": kind, "shard": HOME, "draft": make.draft(name)}
-        shed.timers.file(
+        shed.timers.store(
             [
                 make.timer(START_MS - 9 + n, id=f"{name}{n}", keep_days=days, **settings)
                 for n, days in enumerate((7, 30, 7))
@@ -145,7 +145,7 @@ def test_a_bug_is_told_once_and_the_run_has_not_finished() -> None:
             raise KeyError("bug")
 
     shed = Broken()
-    shed.timers.file([make.timer(START_MS - 1, shard=HOME)])
+    shed.timers.store([make.timer(START_MS - 1, shard=HOME)])
     end_ms = START_MS + 10_000
     report = shed.mover.run_once(lambda: shed.clock.now_ms() < end_ms)
     assert len(shed.told) == 1
@@ -169,7 +169,7 @@ def test_what_was_set_aside_is_looked_for_at_the_start_and_every_ten_minutes() -
 
 def test_what_others_were_woken_for_is_woken_once() -> None:
     shed = Shed()
-    shed.timers.file([make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME)])
+    shed.timers.store([make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME)])
     assert [shed.mover.tick(range(FRAGMENTS)).woken for _ in range(2)] == [1, 0]
 
 
@@ -181,17 +181,17 @@ def test_a_run_that_was_refused_something_has_not_finished() -> None:
             return super().append(shard, keep_days, due)
 
     shed = Refusing()
-    shed.timers.file([make.timer(START_MS - 1, shard=HOME)])
+    shed.timers.store([make.timer(START_MS - 1, shard=HOME)])
     report = shed.mover.run_once()
     assert (report.moved, report.refused, report.finished) == (1, 1, False)
 
 
-@pytest.mark.parametrize("refused", ["file", "drop"])
+@pytest.mark.parametrize("refused", ["store", "drop"])
 def test_a_check_that_is_broken_off_is_made_again(refused: str) -> None:
     """Between its present time and its next one, a transaction always has one of both."""
     shed = Shed()
     check = make.timer(START_MS - 1, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
-    shed.timers.file([check])
+    shed.timers.store([check])
     timers: Any = Troubled(shed.timers, lambda name, *_: name == refused)
     Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline).tick(
         range(FRAGMENTS)
@@ -209,7 +209,7 @@ def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
 
     shed = Shed(timers=Late(MemoryTables()))
     timer = make.timer(START_MS - 1)
-    shed.timers.file([timer])
+    shed.timers.store([timer])
     assert shed.mover.run_once(fragments=[timer.fragment]).moved == 1
 
 
@@ -228,6 +228,6 @@ def test_a_fragment_is_its_movers_for_three_renewals() -> None:
             return super().append(shard, keep_days, due)
 
     shed = Slow()
-    shed.timers.file([make.timer(START_MS - 1)])
+    shed.timers.store([make.timer(START_MS - 1)])
     assert shed.mover.run_once().moved == 1
     assert shed.given == [], "nobody else had it"

@@ -140,7 +140,7 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     ids = later(deps, other, 30, 5)
     now_ms = stage.clock.now_ms()
     wake = make.timer(now_ms + SECOND_MS, kind=TimerKind.WAKE, shard=topic.shard_key(0))
-    stage.adapters.timers.file([wake])
+    stage.adapters.timers.store([wake])
     report = deps.mover.run_once(until(stage, 10))
     assert sorted(map(str, entered(stage, other))) == sorted(ids)
     assert (report.woken, report.finished) == (0, False)

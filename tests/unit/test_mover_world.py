@@ -144,7 +144,7 @@ class World(Nobody):
                 for _ in range(self.random.choice((1, 1, 3)))
             ]
             self.owed |= {timer.id: due_ms for timer in filed}
-            self.timers.file(filed)
+            self.timers.store(filed)
             self.random.choice(self.wakers).wake_movers(filed)
             mine += filed
 

@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover, _Run
-from chalicelib.services.core.lines import Lines
+from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
 from chalicelib.store import timers as store
@@ -81,12 +81,12 @@ BUGS: Planted = {
         troubles.test_trouble_that_outlasts_movers_does_not_multiply_them,
     ),
     "a line in all fragments": (
-        Bug(Lines, "name", "if fragment_of(id_of(name)) == fragment)", "if name)"),
+        Bug(UnitNames, "name", "if fragment_of(id_of(name)) == fragment)", "if name)"),
         a_batch_keeps_its_order,
     ),
     "a line ordered by the clock alone": (
         Bug(
-            Lines,
+            UnitNames,
             "_next",
             "max(self._sequence + 1, self._clock.now_ms() * _PER_MS)",
             "self._clock.now_ms()",

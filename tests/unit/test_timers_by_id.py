@@ -18,7 +18,7 @@ from chalicelib.domain.timer import (
     again,
     entered,
     fragment_of,
-    fragment_of_line,
+    fragment_of_unit,
     kind_by_id,
     retry_id,
     retry_of,
@@ -56,7 +56,7 @@ def test_an_id_tells_what_its_timer_is_for(timer_id: str, shard: int, kind: Time
 
 def test_a_delayed_message_says_in_the_log_when_it_was_accepted_and_due() -> None:
     shard = ShardKey("orders", "0123456789ab", 0)
-    timer = Timer(9_000, "any", TimerKind.DELIVER, shard, make.draft(), filed_ms=1_000)
+    timer = Timer(9_000, "any", TimerKind.DELIVER, shard, make.draft(), stored_ms=1_000)
     assert timer.draft
     assert entered(timer) == replace(timer.draft, accepted_ms=1_000, due_ms=9_000)
     earlier = make.draft(accepted_ms=500)
@@ -65,7 +65,7 @@ def test_a_delayed_message_says_in_the_log_when_it_was_accepted_and_due() -> Non
 
 def test_a_retry_comes_into_its_lane_as_it_is() -> None:
     shard = ShardKey("orders~mail", "0123456789ab", 0)
-    timer = Timer(9_000, "any", TimerKind.RETRY, shard, make.draft(), filed_ms=1_000)
+    timer = Timer(9_000, "any", TimerKind.RETRY, shard, make.draft(), stored_ms=1_000)
     assert entered(timer) == timer.draft
 
 
@@ -87,4 +87,4 @@ def test_a_check_comes_again_after_whole_periods(now_ms: int, due_ms: int) -> No
 
 def test_a_timer_keeps_its_fragment_in_every_process_and_release() -> None:
     assert fragment_of("0123456789ab-u1") == 5
-    assert fragment_of_line("0123456789ab", "k") == 4
+    assert fragment_of_unit("0123456789ab", "k") == 4

@@ -51,11 +51,11 @@ def one(context: Context, topic: Topic, draft: Draft) -> Response[Produced]:
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Response(_view(topic, outcome, _standing(context, topic)), 200 if outcome.duplicate else 201)
+    return Response(_view(topic, outcome, _status_lookup(context, topic)), 200 if outcome.duplicate else 201)
 
 
-def _standing(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
-    """Tells what has become of messages; made when there is a duplicate to ask it of."""
+def _status_lookup(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
+    """Tells what has become of messages. Created only if there is a duplicate."""
     return cache(lambda: context.deps.lookup.standing(topic))
 
 
@@ -86,7 +86,7 @@ def produce_batch(context: Context) -> Response[BatchView]:
     checked = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(_store(context, topic, drafts))
-    standing = _standing(context, topic)
+    standing = _status_lookup(context, topic)
     results = []
     for i, each in enumerate(checked):
         outcome = next(outcomes) if isinstance(each, Draft) else each

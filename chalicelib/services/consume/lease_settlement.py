@@ -37,15 +37,15 @@ SettleAnswer = HeadraceError | Already | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
-    """The services that a settlement uses. `filed` is called with new timers, `filled` with cursors that have waiting
-    messages again."""
+    """The services that a settlement uses. `on_timers_stored` is called with new timers, `filled` with cursors that
+    have waiting messages again."""
 
     states: CursorStore
     reader: LogReader
     attempt_log: AttemptLog
     clock: Clock
     counters: Counters
-    filed: Callable[[Sequence[Timer]], None]
+    on_timers_stored: Callable[[Sequence[Timer]], None]
     filled: Callable[[CursorKey], None]
 
 
@@ -144,7 +144,7 @@ class LeaseSettlement:
         change = cursor_write.change(state.cursor, after)
         new_state = self._context.states.write(self._key, state, change, records, timers)
         if new_state and timers:
-            self._context.filed(timers)
+            self._context.on_timers_stored(timers)
         if new_state and any(step.result.disposition in RETURNING for step in steps):
             self._context.filled(self._key)
         return new_state

@@ -11,16 +11,16 @@ from ...domain.trace import TraceRow, Tried
 from ...ports.indexes import Traces
 from ...ports.world import Clock
 
-Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
+ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]
 """Name, rank and total of a group's consumer by its uid."""
 
 
 class AttemptLog:
     """One row for each batch of attempts and shard."""
 
-    def __init__(self, traces: Traces, standing: Standing, clock: Clock) -> None:
+    def __init__(self, traces: Traces, rank_of: ConsumerRank, clock: Clock) -> None:
         self._traces = traces
-        self._standing = standing
+        self._rank_of = rank_of
         self._clock = clock
 
     def note(
@@ -54,7 +54,7 @@ class AttemptLog:
         by_shard: Mapping[int, Sequence[Tried]],
     ) -> None:
         owner, consumer_uid = who
-        name, rank, total = self._standing(topic, group, owner)
+        name, rank, total = self._rank_of(topic, group, owner)
         expires_s = topic.expires_s(self._clock.now_ms())
         rows = [
             TraceRow(

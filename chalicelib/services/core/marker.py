@@ -16,10 +16,10 @@ from .expiring_cache import TtlCache
 class Marker:
     """Marks topics with push consumers: one write in two minutes for each topic that this process appends to."""
 
-    def __init__(self, marks: Marks, file: Callable[[Sequence[Timer]], object], clock: Clock) -> None:
-        """`file` stores timers, in another table than the marks."""
+    def __init__(self, marks: Marks, store_timers: Callable[[Sequence[Timer]], object], clock: Clock) -> None:
+        """`store_timers` stores timers, in another table than the marks."""
         self._marks = marks
-        self._file = file
+        self._store_timers = store_timers
         self._clock = clock
         self._marked: TtlCache[str, int] = TtlCache(clock, WINDOW_MS)
 
@@ -40,7 +40,7 @@ class Marker:
             self._marks.mark(Mark(name, begin_ms))
         except Unavailable:
             shard = topic.shard_key(ANY)
-            self._file(
+            self._store_timers(
                 [Timer(due_ms=repeated_at(now_ms), id=f"mark.{shard}", kind=TimerKind.WAKE, shard=shard)]
             )
             return

@@ -86,16 +86,16 @@ class Waker:
         catalog: Catalog,
         invoker: Invoker,
         mark: Callable[[Topic], None],
-        file: Callable[[Sequence[Timer]], object],
+        store_timers: Callable[[Sequence[Timer]], object],
         clock: Clock,
         counters: Counters,
     ) -> None:
-        """`mark` notes that a topic has messages to deliver; `file` stores timers."""
+        """`mark` notes that a topic has messages to deliver; `store_timers` stores timers."""
         self._counters = counters
         self._told: TtlCache[str, bool] = TtlCache(clock, _TOLD_MS)
         self._catalog = catalog
         self._mark = mark
-        self._file = file
+        self._store_timers = store_timers
         self._invoker = invoker
         self._clock = clock
         self._woken: TtlCache[DispatchTask, bool] = TtlCache(clock, _AGAIN_MS)
@@ -160,7 +160,7 @@ class Waker:
         due_ms = self._clock.now_ms() + CACHE_MS + _SLACK_MS
         timers = [Timer(due_ms=due_ms, id=f"again.{s}", kind=TimerKind.WAKE, shard=s) for s in shards]
         if timers:
-            self._file(timers)
+            self._store_timers(timers)
             self.wake_movers(timers)
 
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:

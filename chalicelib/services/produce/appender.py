@@ -137,8 +137,8 @@ class Appender:
         )
 
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
-        """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or
-        only returns, was noted before."""
+        """Keys are written first, so that every stored message can be found. Delayed and retried messages had theirs
+        written earlier."""
         entries: list[KeyEntry] = []
         for offset, draft in enumerate(segment.drafts, segment.first):
             if draft.keys and not draft.origin and not draft.id:
@@ -149,7 +149,7 @@ class Appender:
 
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:
-            # The writer that turned the shard died before it set the counter.
+            # The writer that switched the shard to reserved offsets died before it created the counter.
             self._log.begin_reserving(key, self._read_tail(key).offset + 1)
         return first
 

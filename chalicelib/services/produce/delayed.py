@@ -40,7 +40,7 @@ class Waiting:
     def message(self) -> Message:
         """The producer's message; its shard and offset have no meaning."""
         assert self.timer.draft is not None
-        return Message(self.timer.id, _NOWHERE, _NOWHERE, self.timer.filed_ms, self.timer.draft)
+        return Message(self.timer.id, _NOWHERE, _NOWHERE, self.timer.stored_ms, self.timer.draft)
 
 
 class Delayed:
@@ -210,4 +210,4 @@ def _noted_ms(timer: Timer) -> int:
     parts = ids.parse_timed_id(timer.id)
     if parts:
         return parts.due_ms
-    return timer.draft.accepted_ms or timer.filed_ms if timer.draft else timer.filed_ms
+    return timer.draft.accepted_ms or timer.stored_ms if timer.draft else timer.stored_ms

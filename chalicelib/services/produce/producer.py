@@ -13,23 +13,23 @@ from ...domain.expiring_body import body_name
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft
 from ...domain.request import Request
-from ...domain.sharding import line_of, shard_of
+from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
 from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Log, Promotable
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Random
-from ..core.lines import Lines
 from ..core.tails import Tails
+from ..core.unit_names import UnitNames
 from .appender import Appender, Placed
 from .dedup import content_hash, entry_of, mismatch
 from .key_index import entries_of
 from .resend import ResendLookup, RowsFound, stored_before
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
-_DEDUPED_PER_FILING = 49  # each is two actions
-_BYTES_PER_FILING = 2_000_000  # a transaction takes 4 MB
+_DEDUPED_PER_TIMER_BATCH = 49  # each is two actions
+_BYTES_PER_TIMER_BATCH = 2_000_000  # a transaction takes 4 MB
 _MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
 
 
@@ -46,27 +46,27 @@ class Producer:
         blobs: Blobs,
         clock: Clock,
         random: Random,
-        filed: Callable[[Sequence[Timer]], None],
+        on_timers_stored: Callable[[Sequence[Timer]], None],
         mark: Callable[[Topic], None],
     ) -> None:
-        """`filed` is called with new timers; `mark` is called before an append, to note that the topic has something
-        to deliver."""
+        """`on_timers_stored` is called with new timers; `mark` is called before an append, to note that the topic has
+        something to deliver."""
         self._log = log
         self._appender = Appender(log=log, tails=tails, keys=keys, mark=mark, clock=clock, random=random)
         self._timers = timers
         self._keys = keys
-        self._filed = filed
+        self._on_timers_stored = on_timers_stored
         self._blobs = blobs
         self._clock = clock
         self._random = random
-        self._lines = Lines(clock, random)
+        self._unit_names = UnitNames(clock, random)
 
     def produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
     ) -> list[Placed | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
-        the error. `by` is the id of the producer's token; `request` names a request that may be sent again (it counts
-        for messages that enter the log at once).
+        the error. `by` is the id of the producer's token; `request` names a request that may be sent again; it
+        applies only to messages without a delay.
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
@@ -80,7 +80,7 @@ class Producer:
                 if shard is None and request:
                     shard = request.shard(topic.shards)
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
-        self._file(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
+        self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
         for shard, members in by_shard.items():
             resend_lookup = (
                 ResendLookup(self._log, request, topic.shard_key(shard))
@@ -95,10 +95,10 @@ class Producer:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[Placed | None]:
-        """Put drafts into the log, each in the transaction that takes its timer or dead letter away: however often
-        it is tried, once. None: it had been taken before. What belongs to one shard becomes one segment.
+        """Put drafts into the log, each in the transaction that takes its timer or dead letter away. What belongs to
+        one shard becomes one segment. Safe to repeat: each is moved at most once. None means another process moved it.
 
-        Raises Unavailable where an answer was lost; to try again is safe.
+        Raises Unavailable where an answer was lost.
         """
         outcomes: list[Placed | None] = [None] * len(members)
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
@@ -119,7 +119,7 @@ class Producer:
                 places = places[len(chunk) :]
         return outcomes
 
-    def _file(
+    def _store_later(
         self,
         topic: Topic,
         members: Sequence[tuple[int, Draft]],
@@ -128,17 +128,19 @@ class Producer:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
         errors: dict[str | None, HeadraceError] = {}
-        for run in _filings([(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]):
+        for run in _timer_batches(
+            [(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]
+        ):
             try:
-                going = [(i, draft) for i, draft in run if _line_of(topic, draft) not in errors]
+                going = [(i, draft) for i, draft in run if _unit_of(topic, draft) not in errors]
                 timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in going]
-                self._file_run(topic, going, timers, outcomes)
+                self._store_batch(topic, going, timers, outcomes)
             except HeadraceError as error:
-                errors |= {line: error for _, draft in going if (line := _line_of(topic, draft))}
+                errors |= {unit: error for _, draft in going if (unit := _unit_of(topic, draft))}
                 for i, _ in going:
                     outcomes[i] = outcomes[i] or error
             for i, draft in run:
-                outcomes[i] = outcomes[i] or errors[_line_of(topic, draft)]
+                outcomes[i] = outcomes[i] or errors[_unit_of(topic, draft)]
 
     def _timed_id(self, topic: Topic, draft: Draft) -> str:
         """The id of a delayed draft; those of a batch rise in its order."""
@@ -148,10 +150,10 @@ class Producer:
 
     def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
         """A name for a message that will wait; `id_of` makes its id of it. None if it has no order to keep."""
-        line = _line_of(topic, draft)
-        return None if line is None else self._lines.name(topic, line, id_of)
+        unit = _unit_of(topic, draft)
+        return None if unit is None else self._unit_names.name(topic, unit, id_of)
 
-    def _file_run(
+    def _store_batch(
         self,
         topic: Topic,
         run: Sequence[tuple[int, Draft]],
@@ -160,16 +162,16 @@ class Producer:
     ) -> None:
         waiting = list(zip(run, timers, strict=True))
         while waiting:
-            entries = [entry_of(topic, d, t.id, t.filed_ms) for (_, d), t in waiting if d.dedup_id]
+            entries = [entry_of(topic, d, t.id, t.stored_ms) for (_, d), t in waiting if d.dedup_id]
             self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in waiting])
-            duplicates = {e.dedup_id: e for e in self._timers.file([t for _, t in waiting], entries)}
+            duplicates = {e.dedup_id: e for e in self._timers.store([t for _, t in waiting], entries)}
             for (i, draft), timer in waiting:
                 if draft.dedup_id in duplicates:
                     outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
                 elif not duplicates:
-                    outcomes[i] = Placed(timer.id, None, None, timer.filed_ms, due_ms=timer.due_ms)
+                    outcomes[i] = Placed(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
             if not duplicates:
-                self._filed([timer for _, timer in waiting])
+                self._on_timers_stored([timer for _, timer in waiting])
             waiting = [each for each in waiting if outcomes[each[0][0]] is None]
 
     def timer(self, topic: Topic, draft: Draft) -> Timer:
@@ -185,7 +187,7 @@ class Producer:
             shard=place,
             draft=replace(draft, due_ms=None),  # the timer says when
             keep_days=topic.retention_days,
-            filed_ms=self._clock.now_ms(),
+            stored_ms=self._clock.now_ms(),
         )
 
     def _produce_to(
@@ -290,8 +292,8 @@ def _shard_of(topic: Topic, draft: Draft) -> int | None:
     return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards_of_keys)
 
 
-def _line_of(topic: Topic, draft: Draft) -> str | None:
-    return line_of(draft.ordering_key, _shard_of(topic, draft))
+def _unit_of(topic: Topic, draft: Draft) -> str | None:
+    return order_unit(draft.ordering_key, _shard_of(topic, draft))
 
 
 def _that_can_move(moved: Sequence[Promotable]) -> int:
@@ -317,7 +319,7 @@ def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, 
     yield run
 
 
-def _filings(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
+def _timer_batches(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
     """Drafts whose timers can be stored together: all without a dedup id, and of the others as many as fit a
     transaction."""
     plain = [member for member in members if not member[1].dedup_id]
@@ -329,7 +331,7 @@ def _filings(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[in
         if not member[1].dedup_id:
             continue
         size += member[1].weight
-        if run and (len(run) == _DEDUPED_PER_FILING or size > _BYTES_PER_FILING):
+        if run and (len(run) == _DEDUPED_PER_TIMER_BATCH or size > _BYTES_PER_TIMER_BATCH):
             yield run
             run, size = [], member[1].weight
         run.append(member)

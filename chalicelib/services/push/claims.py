@@ -1,4 +1,5 @@
-"""Claims messages for push consumers: which consumer may claim how many from which source.
+"""Claims messages for push consumers: which consumer may claim how many from which source. A *source* is a shard or
+the retry lane (None).
 
 Called by `run.py`; `claim.py` in the package `consume` does the claiming itself, `capacity.py` knows the limits.
 """

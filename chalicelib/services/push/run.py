@@ -121,7 +121,7 @@ class DispatchRun:
             lane = lane_of(*topic_and_group, self.task.consumer_uid)
             shard = replace(lane.shard_key(0), shard=self.task.worker)
             wake = Timer(due_ms=due_ms, id=f"wake.{shard}", kind=TimerKind.WAKE, shard=shard)
-            self._context.timers.file([wake])
+            self._context.timers.store([wake])
             self._context.waker.wake_movers([wake])
 
     def _next_due_ms(self, topic: Topic, group: Group) -> int | None:

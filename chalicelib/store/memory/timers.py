@@ -24,7 +24,7 @@ class MemoryTimers:
         self.aside: list[Timer] = []
         self._leases: dict[int, tuple[str, int]] = {}
 
-    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+    def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         check_actions(len(timers) + len(dedup) if dedup else 0)  # without dedup ids there is no transaction
         with self._tables.lock:
             duplicates = self._tables.known(dedup)

@@ -264,7 +264,7 @@ class MoveCalls:
         self.pair.ask(lambda s: [s.adapters.records.get(self.key, n) for n in range(3)])
 
     def file(self, n: int) -> None:
-        self.pair.ask(lambda s: s.adapters.timers.file(self.timers[n:]))
+        self.pair.ask(lambda s: s.adapters.timers.store(self.timers[n:]))
 
     def drop(self, n: int) -> None:
         self.pair.ask(lambda s: s.adapters.timers.drop(self.timers[n:]))

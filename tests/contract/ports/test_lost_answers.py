@@ -108,7 +108,7 @@ def test_a_lease_taken_is_held(a: Adapters, plan: FaultPlan, fault: Fault) -> No
 @LOST
 def test_a_move_is_made_once(a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault) -> None:
     timer, shard, segment = make.timer(), make.shard(), make.segment(0, 2)
-    a.timers.file([timer])
+    a.timers.store([timer])
     next_call(plan, fault)
     assert a.log.put(shard, segment, make.packed(segment), moved=[timer, letter]) == Stored()
     assert plan.fired
@@ -139,5 +139,5 @@ def test_what_a_batch_leaves_undone_is_asked_again_within_bounds(
     adapters.create_tables()
     filed = [make.timer(7, fragment=count % 8) for _ in range(count)]
     with nullcontext() if count == 4 else pytest.raises(Unavailable):
-        adapters.timers.file(filed)
+        adapters.timers.store(filed)
     assert " ".join(plan.calls) == asked

@@ -47,7 +47,7 @@ def shard() -> ShardKey:
 
 def filed(timers: Timers, count: int) -> list[Timer]:
     made = [make.timer(fragment=n % 8) for n in range(count)]
-    timers.file(made)
+    timers.store(made)
     return made
 
 

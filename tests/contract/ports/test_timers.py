@@ -66,7 +66,7 @@ any_timers = st.builds(
 @settings(max_examples=40)
 @given(timer=any_timers)
 def test_a_timer_is_read_as_it_was_filed(timers: Timers, timer: Timer) -> None:
-    timers.file([timer])
+    timers.store([timer])
     look = timers.look(timer.fragment, timer.due_ms, 9)
     timers.drop([timer])
     assert look.timers == [timer]
@@ -78,7 +78,7 @@ def test_a_timer_is_read_as_it_was_filed(timers: Timers, timer: Timer) -> None:
 def test_a_retry_waits_as_a_reference_alone(timers: Timers, origin: Origin) -> None:
     key = retry_id("g1", "", origin.shard, origin.offset, origin.attempts)
     draft = make.draft("the body stays in the log", ordering_key="o-1", origin=origin)
-    timers.file([make.timer(START_MS, kind=TimerKind.RETRY, id=key, draft=draft)])
+    timers.store([make.timer(START_MS, kind=TimerKind.RETRY, id=key, draft=draft)])
     (found,) = everything(timers)
     assert found.draft is not None
     assert (found.draft.origin, found.draft.body, found.draft.ordering_key) == (origin, b"", "o-1")
@@ -87,7 +87,7 @@ def test_a_retry_waits_as_a_reference_alone(timers: Timers, origin: Origin) -> N
 
 def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> None:
     timer = make.timer(START_MS, fragment=3)
-    timers.file([timer])
+    timers.store([timer])
     assert timers.look(3, START_MS - 1, 9).timers == []
     assert timers.look(3, START_MS, 9).timers == [timer]
     assert timers.look(2, START_MS, 9).timers == [], "each fragment for itself"
@@ -96,7 +96,7 @@ def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> Non
 def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
     times = [START_MS + 9, 5, START_MS, START_MS + 10, 253_402_300_799_999]
     filed = [make.timer(due_ms, fragment=1) for due_ms in times]
-    timers.file(filed)
+    timers.store(filed)
     in_order = sorted(filed, key=lambda timer: timer.due_ms)
     assert timers.look(1, START_MS + 9, 9).timers == in_order[:3]
     assert timers.look(1, FOREVER, 4).timers == in_order[:4]
@@ -107,7 +107,7 @@ def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> N
 def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
     times = [START_MS, START_MS, START_MS + 1, 5, 253_402_300_799_999]
     filed = [make.timer(due_ms, fragment=1) for due_ms in times]
-    timers.file(filed)
+    timers.store(filed)
     assert timers.hold(1, "owner", START_MS, START_MS + 1)
     assert timers.cancel(*_another(timers))
     in_order = sorted(filed, key=lambda timer: timer.sort_key)
@@ -122,13 +122,13 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
 def _another(timers: Timers) -> tuple[Timer, int]:
     """A timer of fragment 1, and until when it is known when it is cancelled."""
     timer = make.timer(START_MS + 7, fragment=1)
-    timers.file([timer])
+    timers.store([timer])
     return timer, START_MS // 1000 + 60
 
 
 def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:
     filed = [make.timer(START_MS, fragment=1) for _ in range(3)]
-    timers.file(filed)
+    timers.store(filed)
     assert timers.look(1, START_MS, 9).timers == sorted(filed, key=lambda timer: timer.id)
 
 
@@ -139,14 +139,14 @@ def test_a_fragment_with_nothing_in_it_is_due_never(timers: Timers) -> None:
 
 def test_filing_twice_is_filing_once(timers: Timers) -> None:
     timer = make.timer(fragment=2)
-    timers.file([timer, timer])
-    timers.file([timer])
+    timers.store([timer, timer])
+    timers.store([timer])
     assert everything(timers) == [timer]
 
 
 def test_many_timers_are_filed_and_dropped_at_once(timers: Timers) -> None:
     filed = [make.timer(START_MS + n, fragment=n % FRAGMENTS) for n in range(60)]
-    timers.file(filed)
+    timers.store(filed)
     assert sorted(everything(timers), key=lambda timer: timer.due_ms) == filed
     timers.drop([*filed[:59], make.timer()])
     assert everything(timers) == filed[59:]
@@ -155,7 +155,7 @@ def test_many_timers_are_filed_and_dropped_at_once(timers: Timers) -> None:
 
 
 def test_filing_and_dropping_nothing_does_nothing(timers: Timers) -> None:
-    timers.file([])
+    timers.store([])
     timers.drop([])
     assert everything(timers) == []
 
@@ -165,7 +165,7 @@ def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
     chance = random.Random(5)
     drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(20)]
     filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
-    timers.file(filed)
+    timers.store(filed)
     assert timers.look(4, FOREVER, 19).timers == filed[:19]
     assert timers.look(4, FOREVER, 99).timers == filed
 
@@ -174,7 +174,7 @@ def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
     chance = random.Random(5)
     drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(60)]
     filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
-    timers.file(filed)
+    timers.store(filed)
     found: list[Timer] = []
     look = timers.look(4, FOREVER, 99)
     assert look.go_on_after
@@ -214,7 +214,7 @@ def test_a_lease_is_no_timer(timers: Timers) -> None:
     assert timers.next_ms(6) is None
     assert timers.look(6, FOREVER, 9).timers == []
     timer = make.timer(fragment=6)
-    timers.file([timer])
+    timers.store([timer])
     assert timers.look(6, FOREVER, 9).timers == [timer]
     timers.let_go(6, "a")
     assert timers.look(6, FOREVER, 9).timers == [timer]

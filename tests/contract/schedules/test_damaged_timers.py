@@ -203,7 +203,7 @@ def test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one() 
     deps = Deps(replace(stage.another(), invoker=Invoker()))
     now_ms = stage.clock.now_ms()
     newer = Timer(now_ms + 30 * SECOND_MS, "newer", TimerKind.NEWER, make.shard())
-    stage.adapters.timers.file([newer])
+    stage.adapters.timers.store([newer])
     report = deps.mover.run_once()
     assert (report.set_aside, asked) == (0, [[newer.fragment]])
     assert deps.mover.run_once(fragments=asked[0]).set_aside == 1, (

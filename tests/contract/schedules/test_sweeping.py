@@ -216,7 +216,7 @@ def test_i10_what_cannot_be_marked_in_any_way_is_not_accepted() -> None:
     world = World(1)
     adapters = world.stage.another()
     marks: Any = Troubled(adapters.marks, lambda name, *_: name == "mark")
-    timers: Any = Troubled(adapters.timers, lambda name, *_: name == "file")
+    timers: Any = Troubled(adapters.timers, lambda name, *_: name == "store")
     deps = Deps(replace(adapters, marks=marks, timers=timers, invoker=Inbox()))
     topic = deps.catalog.topic(world.names[0])
     (outcome,) = deps.producer.produce(topic, [make.draft()])

@@ -153,7 +153,7 @@ def test_a_mover_that_dies_half_way_leaves_one_timer_in_the_end(stage: Stage) ->
     transaction = prepare(desk)
     first = check_timer(transaction)
     later(desk, transaction, 60)
-    stage.adapters.timers.file([first])  # as if it had died before it dropped it
+    stage.adapters.timers.store([first])  # as if it had died before it dropped it
     later(desk, transaction, 60)
     assert asked(desk, transaction) == [60, 120]
     assert timers_of(desk, transaction.id) == [transaction.prepared_ms + 180_000]
@@ -163,7 +163,7 @@ def test_a_timer_left_behind_a_decision_goes_with_its_next_check(stage: Stage) -
     desk = PushDesk.at(stage)
     transaction = prepare(desk)
     decide(desk.deps, transaction, COMMIT)
-    stage.adapters.timers.file([check_timer(transaction)])
+    stage.adapters.timers.store([check_timer(transaction)])
     later(desk, transaction, 61)
     assert timers_of(desk, transaction.id) == []
     assert asked(desk, transaction) == []

@@ -391,7 +391,7 @@ def test_a_wake_timer_of_a_deleted_group_is_dropped(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
     group = desk.group()
     shard = desk.topic.shard_key(0)
-    empty_stage.adapters.timers.file([make.timer(kind=TimerKind.WAKE, shard=shard)])
+    empty_stage.adapters.timers.store([make.timer(kind=TimerKind.WAKE, shard=shard)])
     desk.deps.admin.delete_group(desk.topic, group)
     empty_stage.process().mover.tick(range(FRAGMENTS))
     timers = empty_stage.adapters.timers

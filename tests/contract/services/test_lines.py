@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from chalicelib.domain import ids
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_line
+from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_unit
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
@@ -115,7 +115,7 @@ def test_timers_that_an_earlier_release_filed_are_found_and_moved(stage: Stage) 
     draft = make.draft(1, ordering_key="k")
     home = desk.topic.shard_key(2)
     timers = [Timer(due_ms, id, TimerKind.DELIVER, home, replace(draft, id=id), 7) for id in old]
-    stage.adapters.timers.file(timers)
+    stage.adapters.timers.store(timers)
     assert all(isinstance(desk.deps.lookup.find(desk.topic, id), Waiting) for id in old)
     all_due(desk, 1)
     assert {desk.deps.lookup.message(desk.topic, id).id for id in old} == set(old)
@@ -123,15 +123,15 @@ def test_timers_that_an_earlier_release_filed_are_found_and_moved(stage: Stage) 
 
 @given(topic_uid=st.text("abcdefgh0123456789", min_size=8, max_size=8), key=st.text(max_size=20))
 def test_any_fragment_has_names_for_any_line(topic_uid: str, key: str) -> None:
-    lines = Deps(memory_stage().another()).producer._lines
+    names = Deps(memory_stage().another()).producer._unit_names
     topic = make.topic(uid=topic_uid)
     for shard in (None, 0, 255):
         timed_id = partial(ids.timed_id, shard=shard, due_ms=4_102_444_800_000)
-        name = lines.name(topic, key, timed_id)
-        assert fragment_of(timed_id(name)) == fragment_of_line(topic_uid, key)
+        name = names.name(topic, key, timed_id)
+        assert fragment_of(timed_id(name)) == fragment_of_unit(topic_uid, key)
         assert ids.parse_timed_id(timed_id(name)) == ids.Timed(4_102_444_800_000, shard)
-    transaction = lines.name(topic, key, ids.half_id)
-    assert fragment_of(ids.half_id(transaction)) == fragment_of_line(topic_uid, key)
+    transaction = names.name(topic, key, ids.half_id)
+    assert fragment_of(ids.half_id(transaction)) == fragment_of_unit(topic_uid, key)
     assert ids.parse_half_id(ids.half_id(transaction)) == transaction
 
 

@@ -30,7 +30,7 @@ def claim(cursor: Cursor, token: str, *spans: Span) -> Cursor:
 def filed(stage: Stage, changes: int = 0) -> Timer:
     """A timer that was changed so often, as its next reader knows it."""
     timers, timer = stage.adapters.timers, make.timer(START_MS + 60_000)
-    timers.file([timer])
+    timers.store([timer])
     for n in range(changes):
         assert timers.amend(replace(timer, edits=n), timer, KEEP_SECONDS)
     return replace(timer, edits=changes)

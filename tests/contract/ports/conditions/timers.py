@@ -107,7 +107,7 @@ def a_fragment_is_held_by_one(stage: Stage) -> None:
 def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
     def files(entry: DedupEntry) -> tuple[DedupEntry, ...]:
         timer = make.timer(START_MS + 60_000)
-        known = stage.adapters.timers.file([timer], [entry])
+        known = stage.adapters.timers.store([timer], [entry])
         assert (there(stage, timer) is None) is bool(known)
         return known
 

@@ -1,4 +1,4 @@
-"""Ids of delayed messages that keep an order (a *line*: one ordering key, or one shard).
+"""Ids of delayed messages that keep an order, by their unit: one ordering key, or one shard.
 
 Delayed messages of one ordering key, or of one chosen shard, keep their order: one fragment has all their timers, and
 their names sort in the order of acceptance. The fragment of a timer is computed from its id, so a name is chosen that
@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 
 from ...domain import ids
-from ...domain.timer import fragment_of, fragment_of_line
+from ...domain.timer import fragment_of, fragment_of_unit
 from ...domain.topic import Topic
 from ...ports.world import Clock, Random
 
 _PER_MS = 1 << 15
 
 
-class Lines:
+class UnitNames:
     """Makes names that rise with each call in one process; those of several processes sort by their clocks."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
@@ -27,10 +27,10 @@ class Lines:
         self._sequence = 0
         self._lock = threading.Lock()
 
-    def name(self, topic: Topic, line: str, id_of: Callable[[str], str]) -> str:
-        """The next name in a line; `id_of` makes the timer's id from it, which falls into the line's fragment."""
+    def name(self, topic: Topic, unit: str, id_of: Callable[[str], str]) -> str:
+        """The next name in a unit; `id_of` makes the timer's id from it, which falls into the unit's fragment."""
         sequence, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
-        fragment = fragment_of_line(topic.uid, line)
+        fragment = fragment_of_unit(topic.uid, unit)
         names = (ids.sequence_name(sequence, end) for end in ids.endings(ending))
         return next(name for name in names if fragment_of(id_of(name)) == fragment)
 

@@ -1,6 +1,6 @@
-"""The console in Chinese, what fails, and what is due later."""
+"""The console in Chinese: dead letters, blocked keys, and what is due later."""
 
-FAILURES: dict[str, str] = {
+DEAD_LETTERS: dict[str, str] = {
     "Blocked keys": "被阻塞的键",
     "Held back": "被阻塞",
     "By": "原因",
