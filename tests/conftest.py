@@ -64,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure_node(node: WorkerController) -> None:
-    """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor."""
+    """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor. The data of
+    each is its own: for one store the engine has one thread."""
     engine = node.config.stash.get(_ENGINE, None)
     if engine is None and _ENDPOINT not in os.environ:
         engine = Engine(is_busy=True)
@@ -87,10 +88,14 @@ def engine(pytestconfig: pytest.Config) -> Iterator[str]:
     before = dict(os.environ)
     for name, value in _LOCAL.items():
         os.environ.setdefault(name, value)
+    shared = getattr(pytestconfig, "workerinput", {}).get("engine")
+    if shared:
+        os.environ[_ENDPOINT] = shared
+        os.environ["AWS_ACCESS_KEY_ID"] += os.environ["PYTEST_XDIST_WORKER"]
     try:
-        shared = os.environ.get(_ENDPOINT) or getattr(pytestconfig, "workerinput", {}).get("engine")
         with ExitStack() as stack:
-            os.environ[_ENDPOINT] = shared or stack.enter_context(Engine(is_busy=True)).endpoint
+            if _ENDPOINT not in os.environ:
+                os.environ[_ENDPOINT] = stack.enter_context(Engine(is_busy=True)).endpoint
             yield os.environ[_ENDPOINT]
     finally:
         os.environ.clear()

@@ -144,7 +144,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
             LeaseSettlement,
             "settle",
             "unsettled = [receipt for receipt in unsettled if receipt.leased not in settled]",
-            "settled.update(receipt.leased for receipt in left); left = []",
+            "settled.update(receipt.leased for receipt in unsettled); unsettled = []",
         ),
         "nack more dead letters than one write holds",
         None,

@@ -121,7 +121,7 @@ def test_what_nobody_takes_for_a_week_is_kept_and_taken_then(hr: LocalHeadrace) 
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_neither_topic_nor_id_nor_url_may_be_blank(hr: LocalHeadrace, blank: str) -> None:
     hr.put_group("orders", "shop")
-    with pytest.raises((NotFound, BadRequest)):
+    with pytest.raises((NotFound, BadRequest, ValueError)):
         hr.send(blank, {"order": 188})
     with pytest.raises(ValidationFailed, match="dedup_id"):
         hr.send("orders", {"order": 188}, dedup_id=blank)
