@@ -171,7 +171,7 @@ BUGS: Planted = {
         lambda: standing.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
     ),
     "a batch that nobody answered, cut at once": (
-        Bug(run, "is_to_be_split", " and o.is_own_answer", ""),
+        Bug(run, "is_to_be_split", " and r.is_own_answer", ""),
         lambda: (
             test_push_batches.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 memory_stage()

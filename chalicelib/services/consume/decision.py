@@ -45,33 +45,33 @@ def decision_after(
     topic: Topic,
     group: Group,
     delivery: ClaimedMessage,
-    outcome: CallResult,
+    result: CallResult,
     now_ms: int,
     *,
     is_split: bool = False,
 ) -> SettleDecision:
     """The decision after an attempt. `is_split`: the message was in a batch that is split and tried again at once; the
     last attempt is never immediate."""
-    detail, took = outcome.detail or None, outcome.duration_ms
-    if outcome.verdict is Verdict.DONE:
+    detail, took = result.detail or None, result.duration_ms
+    if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=took)
-    if outcome.verdict is Verdict.REFUSED:
+    if result.verdict is Verdict.REFUSED:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=took)
-    if outcome.verdict is Verdict.UNDECODABLE:
+    if result.verdict is Verdict.UNDECODABLE:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, detail=detail)
-    if outcome.verdict is Verdict.NOT_ATTEMPTED:
-        pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
+    if result.verdict is Verdict.NOT_ATTEMPTED:
+        pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
         return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
         return SettleDecision(Disposition.RETRY, 0, None, detail, took)
     number = receipt.attempt_since_redrive(delivery.attempt)
-    due_ms = now_ms + next_wait_ms(retry, number, delivery.message.id, outcome.retry_after_ms)
-    if outcome.busy_ms:
+    due_ms = now_ms + next_wait_ms(retry, number, delivery.message.id, result.retry_after_ms)
+    if result.busy_ms:
         # A consumer that did not answer may still be working: until then no other may start on this message, nor on
         # those ordered behind it.
-        ended_ms = now_ms + outcome.busy_ms
+        ended_ms = now_ms + result.busy_ms
         if delivery.attempt >= receipt.last_attempt:  # the claim that finds it due makes the dead letter
             return SettleDecision(Disposition.RETRY, ended_ms, None, detail, took)
         due_ms = max(due_ms, ended_ms)

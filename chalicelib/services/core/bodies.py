@@ -27,7 +27,7 @@ def with_body(blobs: Blobs, message: Message) -> Message:
 
 
 def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | CallResult]:
-    """Each message with its body, or an outcome: NOT_ATTEMPTED if the body cannot be read now, UNDECODABLE if it is
+    """Each message with its body, or a result: NOT_ATTEMPTED if the body cannot be read now, UNDECODABLE if it is
     gone. A failed body does not fail the others."""
     results: list[Message | CallResult] = []
     lost_ms = 0

@@ -1,4 +1,4 @@
-"""Which messages go out together, and what their outcomes mean. Pure."""
+"""Which messages go out together, and what their results mean. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def batch_limit(batch_size: int, delivery: ClaimedMessage) -> int:
     )
 
 
-def is_to_be_split(deliveries: Sequence[ClaimedMessage], outcomes: Sequence[CallResult]) -> bool:
-    """Did the subscriber answer that the whole batch failed? Then one of its messages may be the cause."""
-    return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.is_own_answer for o in outcomes)
+def is_to_be_split(deliveries: Sequence[ClaimedMessage], results: Sequence[CallResult]) -> bool:
+    """Did the subscriber itself answer that the whole batch failed? Then one of its messages may be the cause."""
+    return len(deliveries) > 1 and all(r.verdict is Verdict.FAILED and r.is_own_answer for r in results)
 
 
 def batch_of(group: Group, consumer: Consumer) -> int:

@@ -1,4 +1,4 @@
-"""The calls of one run to its subscribers, each in a thread of a pool; their outcomes come back through one queue.
+"""The calls of one run to its subscribers, each in a thread of a pool; their results come back through one queue.
 
 Called by `run.py`; `delivery/sender.py` makes the calls.
 """
@@ -24,17 +24,17 @@ from .capacity import Capacity
 from .run_time import MARGIN_SECONDS, RunTime
 from .sources import Sources
 
-_GATHER_SECONDS = 0.02  # outcomes within this time are settled together
+_GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
 _UNSIGNED_PAUSE_MS = 10_000  # before a message that cannot be signed now is tried again
 
 
 class EndedCall(NamedTuple):
-    """A request that has ended, with an outcome for each of its messages."""
+    """A request that has ended, with a result for each of its messages."""
 
     consumer: Consumer
     deliveries: Sequence[ClaimedMessage]
-    outcomes: Sequence[CallResult]
+    results: Sequence[CallResult]
 
 
 class Calls:
@@ -108,8 +108,8 @@ class Calls:
         repeat for ever."""
         error = future.exception()
         failure = CallResult(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
-        outcomes = (failure,) * len(parcel) if error else future.result()
-        self._events.put(EndedCall(consumer, parcel, outcomes))
+        results = (failure,) * len(parcel) if error else future.result()
+        self._events.put(EndedCall(consumer, parcel, results))
 
     def _send(
         self, sources: Sources, consumer: Consumer, deliveries: Sequence[ClaimedMessage], seconds: float
@@ -133,5 +133,5 @@ class Calls:
         if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
             return (CallResult(Verdict.NOT_ATTEMPTED),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
-        outcomes = iter(self._sender.send(consumer, parcel, seconds) if attempts else ())
-        return tuple(each if isinstance(each, CallResult) else next(outcomes) for each in contents)
+        results = iter(self._sender.send(consumer, parcel, seconds) if attempts else ())
+        return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)

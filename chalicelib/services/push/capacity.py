@@ -49,7 +49,7 @@ class Capacity:
 
     @property
     def under_way(self) -> int:
-        """How many messages this run has sent that have no outcome yet."""
+        """How many messages this run has sent that have no result yet."""
         return self._by_consumer.total()
 
     def count(self, consumer: Consumer, parcel: Sequence[ClaimedMessage], sign: int) -> None:

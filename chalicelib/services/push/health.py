@@ -40,16 +40,16 @@ class SubscriberHealth:
         topic: Topic,
         group: Group,
         consumer: Consumer,
-        outcomes: Sequence[CallResult],
+        results: Sequence[CallResult],
         full: int,
         *,
         repeated: bool = False,
     ) -> None:
-        """Note the outcome of one request. `repeated`: every message in it had failed before. The registration is
+        """Note the result of one request. `repeated`: every message in it had failed before. The registration is
         written only when the circuit changes, or when failures begin or end; if that fails now, only this process
         knows."""
         try:
-            self._note(topic, group, consumer, outcomes, full, repeated)
+            self._note(topic, group, consumer, results, full, repeated)
         except Unavailable:
             return
 
@@ -58,16 +58,16 @@ class SubscriberHealth:
         topic: Topic,
         group: Group,
         consumer: Consumer,
-        outcomes: Sequence[CallResult],
+        results: Sequence[CallResult],
         full: int,
         repeated: bool,
     ) -> None:
-        attempts = [o for o in outcomes if o.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
-        if any(o.verdict is Verdict.GONE for o in attempts):
+        attempts = [r for r in results if r.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
+        if any(r.verdict is Verdict.GONE for r in attempts):
             self._disable(topic, group, consumer, "It answered 410 Gone.")
         elif attempts:
-            ok = any(o.verdict in (Verdict.DONE, Verdict.REFUSED) for o in attempts)
-            is_own_answer = any(o.is_own_answer for o in attempts)
+            ok = any(r.verdict in (Verdict.DONE, Verdict.REFUSED) for r in attempts)
+            is_own_answer = any(r.is_own_answer for r in attempts)
             after = self._learn(
                 topic,
                 group,

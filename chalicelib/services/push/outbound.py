@@ -42,7 +42,7 @@ class Outbound:
         self._clock = clock
 
     def greet(self, url: str) -> CallResult:
-        """Ask a URL's owner for consent. If the function cannot be invoked now, the outcome says to ask again."""
+        """Ask a URL's owner for consent. If the function cannot be invoked now, the result says to ask again."""
         try:
             answer = self._invoker.ask("check", {"greet": url}, _ANSWER_SECONDS)
         except Unavailable:
@@ -50,7 +50,7 @@ class Outbound:
         return msgspec.convert(answer["outcome"], CallResult)
 
     def answer_greet(self, url: str) -> dict[str, Any]:
-        """The outcome, as JSON."""
+        """The result of asking, as JSON."""
         return {"outcome": msgspec.to_builtins(self._sender().greet(url))}
 
     def ping(self, topic: Topic, group: Group, consumer: Consumer, id: str) -> Exchange | None:

@@ -1,4 +1,4 @@
-"""What one run did: attempts by outcome, and failed attempts with their ids."""
+"""What one run did: attempts by verdict, and failed attempts with their ids."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class FailedAttempt:
 
 @dataclass(slots=True)
 class DispatchReport:
-    """What one run did: attempts by outcome, and late settlements. `troubles` are the first failed attempts; further
+    """What one run did: attempts by verdict, and late settlements. `troubles` are the first failed attempts; further
     ones are only counted."""
 
-    outcomes: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
     late: int = 0
     finished: bool = True
     troubles: list[FailedAttempt] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, int | bool]:
-        return {**self.outcomes, "stale": self.late, "finished": self.finished}
+        return {**self.verdicts, "stale": self.late, "finished": self.finished}
 
     def add(
-        self, consumer: Consumer, deliveries: Sequence[ClaimedMessage], outcomes: Sequence[CallResult]
+        self, consumer: Consumer, deliveries: Sequence[ClaimedMessage], results: Sequence[CallResult]
     ) -> None:
-        """Count the outcomes of one request, and keep failed attempts up to a limit."""
-        self.outcomes.update(outcome.verdict.value for outcome in outcomes)
-        for delivery, outcome in zip(deliveries, outcomes, strict=True):
-            if len(self.troubles) < _TROUBLES and outcome.verdict not in (
+        """Count the results of one request, and keep failed attempts up to a limit."""
+        self.verdicts.update(result.verdict.value for result in results)
+        for delivery, result in zip(deliveries, results, strict=True):
+            if len(self.troubles) < _TROUBLES and result.verdict not in (
                 Verdict.DONE,
                 Verdict.NOT_ATTEMPTED,
             ):
                 message = delivery.message
                 place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
-                result = outcome.verdict.value, outcome.detail, traceparent(message.draft)
-                self.troubles.append(FailedAttempt(*place, *result))
+                ending = result.verdict.value, result.detail, traceparent(message.draft)
+                self.troubles.append(FailedAttempt(*place, *ending))

@@ -98,7 +98,7 @@ class DispatchRun:
         return self._calls.was_woken()
 
     def until_drained(self) -> None:
-        """Claim and send as long as there are messages; settle every outcome.
+        """Claim and send as long as there are messages; settle every result.
 
         Raises Unavailable if the store is not available. The messages in flight have been settled then, if the store
         took that.
@@ -167,11 +167,11 @@ class DispatchRun:
         return True
 
     def _settle(self, calls: Sequence[EndedCall]) -> None:
-        """Settle the outcomes of these calls, and what is left over from before."""
+        """Settle the results of these calls, and what is left over from before."""
         topic_and_group = self._find(even_paused=True)
         decisions = self._settlements.take_owed()
         for call in calls:
-            self.report.add(call.consumer, call.deliveries, call.outcomes)
+            self.report.add(call.consumer, call.deliveries, call.results)
             if topic_and_group:
                 self._note_health(*topic_and_group, call)
                 for delivery, decision in self._decisions(*topic_and_group, call):
@@ -183,13 +183,13 @@ class DispatchRun:
         is_repeated = all(d.receipt.attempt_since_redrive(d.attempt) > 1 for d in call.deliveries)
         most = group.max_in_flight
         self._context.subscriber_health.note(
-            topic, group, call.consumer, call.outcomes, most, repeated=is_repeated
+            topic, group, call.consumer, call.results, most, repeated=is_repeated
         )
 
     def _decisions(
         self, topic: Topic, group: Group, call: EndedCall
     ) -> Iterator[tuple[ClaimedMessage, SettleDecision]]:
-        is_split = is_to_be_split(call.deliveries, call.outcomes)
+        is_split = is_to_be_split(call.deliveries, call.results)
         now_ms = self._context.clock.now_ms()
-        for delivery, outcome in zip(call.deliveries, call.outcomes, strict=True):
-            yield delivery, decision_after(topic, group, delivery, outcome, now_ms, is_split=is_split)
+        for delivery, result in zip(call.deliveries, call.results, strict=True):
+            yield delivery, decision_after(topic, group, delivery, result, now_ms, is_split=is_split)

@@ -85,7 +85,7 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
     deps = Deps(replace(desk.deps.adapters, blobs=Slow()))
     report = deps.dispatcher.deliver(DispatchTask(desk.topic.name, "billing"), lambda: 12.0)
     assert len(desk.subscribers.calls) == calls
-    assert set(report.outcomes) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.outcomes
+    assert set(report.verdicts) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.verdicts
 
 
 @pytest.mark.parametrize(("left", "calls"), [(40.0, 1), (39.9, 0)])

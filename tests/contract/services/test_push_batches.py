@@ -41,10 +41,10 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
     empty_stage: Stage,
 ) -> None:
     stage = empty_stage
-    for attempts, is_answered, calls in ((5, False, 1), (2, True, 1), (5, True, 9)):
+    for attempts, is_own_answer, calls in ((5, False, 1), (2, True, 1), (5, True, 9)):
         desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
         group = desk.group(batch_size=8, payload="batch")
-        failed = CallResult(Verdict.FAILED, "no", is_own_answer=is_answered)
+        failed = CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
         desk.subscriber(group, "one", does=partial(always, failed))
         desk.produce(*make.drafts(8))
         desk.push()

@@ -105,13 +105,15 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
     assert {numbers[0] for id, numbers in desk.subscribers.numbers().items() if id not in bad} == {1}
 
 
-@pytest.mark.parametrize(("answered", "most"), [(False, 18), (True, 18)])
+@pytest.mark.parametrize(("is_own_answer", "most"), [(False, 18), (True, 18)])
 def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
-    stage: Stage, answered: bool, most: int
+    stage: Stage, is_own_answer: bool, most: int
 ) -> None:
     desk = PushDesk.at(stage, retry=Retry(16, (3600,), jitter=0.0))
     group = desk.group(max_in_flight=8)
-    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.FAILED, "no", is_own_answer=answered))
+    desk.subscriber(
+        group, "one", does=lambda _: CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
+    )
     desk.produce(*make.drafts(200))
     desk.push()
     assert len(desk.subscribers.calls) <= most

@@ -155,7 +155,7 @@ def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) 
 
     def rings() -> None:
         desk.produce(make.draft())
-        assert dispatcher.deliver(job, lambda: 60.0).outcomes == {}, "another is at work"
+        assert dispatcher.deliver(job, lambda: 60.0).verdicts == {}, "another is at work"
 
     dispatcher = _watched(desk, lambda: None, rings)
     dispatcher.deliver(job, lambda: 60.0)
