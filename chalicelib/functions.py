@@ -101,7 +101,7 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Move what is due: on schedule, or because somebody has just filed a timer in these fragments."""
+    """Move what is due: on schedule, or because somebody has just stored a timer in these fragments."""
     fragments = event.get("detail", {}).get("fragments")
     return _told("mover", deps.mover.run_once(_has_time(context), fragments).as_dict(), deps)
 

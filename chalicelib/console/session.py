@@ -127,7 +127,7 @@ def _name(secure: bool) -> str:
 
 
 def _opened(deps: Deps, purpose: str, text: str) -> tuple[str, str] | None:
-    """The token's id in what was sealed, and the fingerprint of its text, while its time is not over."""
+    """The token's id in what was signed, and the fingerprint of its text, while its time is not over."""
     content = deps.signing_keys.verified(purpose, text) if text.isascii() else None
     if content is None:
         return None

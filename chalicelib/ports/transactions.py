@@ -33,9 +33,9 @@ class Transactions(Protocol):
         ...
 
     def change(
-        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+        self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
     ) -> bool:
-        """Put `new`, as the next version, in the place of `old`, if that has its version; timers are filed and
+        """Put `new`, as the next version, in the place of `old`, if that has its version; timers are stored and
         dropped with it. False: somebody else changed it."""
         ...
 

@@ -119,7 +119,7 @@ class Mover:
     ) -> MoveReport:
         """Move what is due, and stay while more is due soon.
 
-        `fragments` are those that somebody has just filed a timer in; None: look at all.
+        `fragments` are those that somebody has just stored a timer in; None: look at all.
         """
         with self._threads() as threads:
             run = _Run(
@@ -208,7 +208,7 @@ class _Run:
         """Hold the fragments in which something is due soon, until nothing is, or there is no more time.
 
         Those that have nothing yet, or are somebody else's, are looked at again and again for the first `awake_ms`,
-        and once more when that is over: whoever left them to us, or to him, may have filed meanwhile.
+        and once more when that is over: whoever left them to us, or to him, may have stored a timer since.
         """
         candidates, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
@@ -303,7 +303,7 @@ class _Run:
         return _Seen(until_ms, self._timers.look(fragment, until_ms, _PAGE, mark), until_ms)
 
     def _leave(self, fragment: int) -> int | None:
-        """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
+        """Let go of a fragment. Whoever stored a timer meanwhile met our lease and left it to us: look once more."""
         self._renewed_ms.pop(fragment, None)
         self._timers.let_go(fragment, self._owner)
         return self._try_to_take(fragment, consistent=True)
@@ -415,7 +415,7 @@ class _Run:
         return next_ms is not None and next_ms <= self._clock.now_ms() + SOON_MS
 
     def _pause(self) -> float:
-        """Seconds until there is something to do, at most one tick: nearer timers may be filed meanwhile."""
+        """Seconds until there is something to do, at most one tick: nearer timers may be stored meanwhile."""
         now_ms = self._clock.now_ms()
         left_ms = min((due_ms or 0 for due_ms in self._held.values()), default=now_ms + SOON_MS) - now_ms
         return min(_TICK_SECONDS, max(_SHORTEST_MS, left_ms) / 1000)

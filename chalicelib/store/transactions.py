@@ -66,10 +66,10 @@ class DynamoTransactions:
         return _transaction(answer["Item"]) if "Item" in answer else None
 
     def change(
-        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+        self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
     ) -> bool:
         tables = self._dynamo.tables
-        puts = [timer_put(tables.timers, timer) for timer in file]
+        puts = [timer_put(tables.timers, timer) for timer in store]
         actions = [_put(self._table, old, new), *puts, *(_drop(tables.timers, timer) for timer in drop)]
         try:
             self._dynamo.call("transact_write_items", TransactItems=actions)

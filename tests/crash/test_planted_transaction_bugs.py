@@ -45,7 +45,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit_for_later",
-            "if not self._transactions.change(transaction, new, file=[timer], drop=[check_timer(transaction)]):\n"
+            "if not self._transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):\n"
             "        return None",
             "if not self._transactions.change(transaction, new, drop=[check_timer(transaction)]):\n"
             "        return None\n"

@@ -38,7 +38,7 @@ class NewSecret:
         if self.signs(consumer):
             return consumer
         others = [old for old in consumer.secrets if not self._is_it(old)]
-        secrets = rotated(others, self._sealed, self._now_ms, self._until_ms)
+        secrets = rotated(others, self._encrypted, self._now_ms, self._until_ms)
         if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
             raise Refused(
                 "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
@@ -53,5 +53,5 @@ class NewSecret:
         return self._secret_cipher.is_of(row, self._secret, self._place)
 
     @cached_property
-    def _sealed(self) -> Secret:
+    def _encrypted(self) -> Secret:
         return self._secret_cipher.encrypted(self._secret, self._place)

@@ -207,7 +207,7 @@ class Transactor:
         timer = self._producer.timer(topic, draft)
         shard = None if timer.shard.shard == ANY else timer.shard.shard
         new = committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
-        if not self._transactions.change(transaction, new, file=[timer], drop=[check_timer(transaction)]):
+        if not self._transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):
             return None
         self._waker.wake_movers([timer])
         return new

@@ -33,13 +33,13 @@ class MemoryTransactions:
         return self._tables.transactions.get(transaction_id)
 
     def change(
-        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+        self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
     ) -> bool:
         with self._tables.lock:
             if not self._tables.has_version(old):
                 return False
             self._tables.put_transaction(replace(new, version=old.version + 1))
-            self._tables.put_timers(file)
+            self._tables.put_timers(store)
             for timer in drop:
                 self._tables.timers.pop(timer_place(timer), None)
             return True
