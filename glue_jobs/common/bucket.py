@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+_GONE = {"404", "NoSuchKey"}  # what S3 says to HEAD, which has no text, and to GET
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -177,9 +179,12 @@ class S3Bucket:
         return bytes(answer["Body"].read())
 
     def get_file(self, name: str, path: Path) -> bool:
-        if not self.exists(name):
+        try:
+            self._client.download_file(self._bucket, name, str(path))  # in parts, beyond some MB
+        except self._client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] not in _GONE:
+                raise
             return False
-        self._client.download_file(self._bucket, name, str(path))  # in parts, beyond some MB
         return True
 
     def put(self, name: str, content: bytes) -> None:

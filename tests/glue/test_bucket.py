@@ -7,6 +7,8 @@ from pathlib import Path
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
 from moto import mock_aws
 
 from glue_jobs.common.bucket import Bucket, Entry, FolderBucket, S3Bucket
@@ -38,6 +40,33 @@ def test_a_text_is_put_over_another(bucket: Bucket) -> None:
         bucket.write("a/b", text)
         assert bucket.read("a/b") == text
     assert [entry.name for entry in bucket.entries("a")] == ["a/b"]
+
+
+def test_a_file_is_brought_to_this_machine_if_it_is_there(bucket: Bucket, tmp_path: Path) -> None:
+    path = tmp_path / "brought"
+    assert not bucket.get_file("a/b", path)
+    assert not path.exists()
+    bucket.write("a/b", "content")
+    assert bucket.get_file("a/b", path)
+    assert path.read_text() == "content"
+
+
+def test_a_file_that_may_not_be_brought_is_not_said_to_be_gone(tmp_path: Path) -> None:
+    with mock_aws():
+        client = boto3.client("s3", "us-east-1", aws_access_key_id="local", aws_secret_access_key="local")
+        with Stubber(client) as stub:
+            stub.add_client_error("head_object", "403", http_status_code=403)
+            with pytest.raises(ClientError):
+                S3Bucket(client, "here").get_file("a/b", tmp_path / "brought")
+
+
+def test_a_file_that_goes_while_it_is_brought_is_not_there(tmp_path: Path) -> None:
+    with mock_aws():
+        client = boto3.client("s3", "us-east-1", aws_access_key_id="local", aws_secret_access_key="local")
+        with Stubber(client) as stub:
+            stub.add_response("head_object", {"ContentLength": 7, "ETag": '"e"'})
+            stub.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+            assert not S3Bucket(client, "here").get_file("a/b", tmp_path / "brought")
 
 
 def test_a_file_is_moved_over_another_and_moving_it_again_is_no_harm(bucket: Bucket) -> None:
