@@ -51,8 +51,8 @@ def save(bucket: Bucket, proof: Proof) -> None:
     bucket.write(NAME, json.dumps(document, separators=(",", ":")))
 
 
-def _ranges(texts: Mapping[str, list[list[int]]]) -> dict[str, Ranges]:
-    return {key: tuple((first, last) for first, last in ranges) for key, ranges in texts.items()}
+def _ranges(pairs_by_shard: Mapping[str, list[list[int]]]) -> dict[str, Ranges]:
+    return {key: tuple((first, last) for first, last in pairs) for key, pairs in pairs_by_shard.items()}
 
 
 def begin(key: str, ranges: Ranges, proof: Proof, old: Manifest | None) -> int:

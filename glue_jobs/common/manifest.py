@@ -161,8 +161,8 @@ def manifest_of(text: str) -> Manifest:
     )
 
 
-def _ranges(texts: Iterable[Sequence[int]]) -> tuple[Range, ...]:
-    return tuple((first, last) for first, last in texts)
+def _ranges(pairs: Iterable[Sequence[int]]) -> tuple[Range, ...]:
+    return tuple((first, last) for first, last in pairs)
 
 
 def table(
