@@ -165,6 +165,20 @@ def test_lines_lie_by_what_they_belong_to_in_memory_and_on_the_disk(
     assert len(list(tmp_path.rglob("*.arrow"))) == 8
 
 
+def test_what_arrow_cannot_sort_out_or_take_from_the_disk_is_sparks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "MEMORY_BYTES", 0)
+    with pytest.raises(Unusual):
+        shelf.sorted_out(pa.table({"k": ["a"], "offset": ["no number"]}), ["k"])
+    shelves = shelf.Shelf(tmp_path / "shelf")
+    shelves.put(shelf.sorted_out(pa.table({"k": ["a"], "offset": [0]}), ["k"]))
+    for file in tmp_path.rglob("*.arrow"):
+        file.write_bytes(b"something else")
+    with pytest.raises(Unusual):
+        shelves.take(("a", 0))
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 6, 100])
 def test_files_have_so_many_rows_and_what_was_added(tmp_path: Path, most: int) -> None:
     schema = pa.schema({"offset": pa.int64()})

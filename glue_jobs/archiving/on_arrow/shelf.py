@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.feather
 
 from glue_jobs.archiving.engine import Unusual
+from glue_jobs.archiving.on_arrow.lines import only_usual
 
 MEMORY_BYTES = 128_000_000
 """Of lines in memory, beyond which all that are there go to the disk."""
@@ -45,13 +46,15 @@ class Shelf:
         if self._bytes > MEMORY_BYTES:
             self._to_disk()
 
+    @only_usual()
     def look(self, key: Key) -> pa.Table:
-        """What was put under a key."""
+        """What was put under a key. Raises Unusual."""
         tables = [*map(pa.feather.read_table, self._files.get(key, ())), *self._tables.get(key, ())]
         return pa.concat_tables(tables)
 
+    @only_usual()
     def take(self, key: Key) -> pa.Table:
-        """The same, once. Raises Unusual: it is too much for memory."""
+        """The same, once. Raises Unusual, also where it is too much for memory."""
         if self._sizes[key] > _BLOCK_BYTES:
             raise Unusual(f"Bodies are large: {self._sizes[key]:,} bytes lie together.")
         lines = self.look(key).combine_chunks()
@@ -71,8 +74,10 @@ class Shelf:
         self._bytes = 0
 
 
+@only_usual()
 def sorted_out(lines: pa.Table, place: Sequence[str]) -> list[tuple[Key, pa.Table]]:
-    """The lines by the columns that say where they belong, and by the block of their offsets; without these columns."""
+    """The lines by the columns that say where they belong, and by the block of their offsets; without these columns.
+    Raises Unusual."""
     if not lines.num_rows:
         return []
     rest = lines.drop_columns([*place])
