@@ -38,10 +38,15 @@ class Settings:
 
 @dataclass(slots=True)
 class Topic:
-    """The messages of a topic: how many rows, and the exclusive or of their hashes."""
+    """A topic's rows: how many there are, and the exclusive or of their hashes."""
 
     rows: int = 0
     checksum: int = 0
+
+    def add(self, rows: int, checksum: int) -> None:
+        """Count more rows, which have this checksum."""
+        self.rows += rows
+        self.checksum ^= checksum
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 Rows are written aside, read again and compared, then given their names, which hold their checksum, then named by the
 manifest, and only then does anything go. Whoever stops it anywhere leaves the archive as it was; the next run tidies.
+
+What is compared are all values, but of a day that Arrow makes only offsets: its journal stays, so it can be made again.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -97,6 +99,61 @@ def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(parted: Plac
     files = parted.files()
     assert parted.compact() == FAILED
     assert parted.files() == files
+
+
+def with_a_changed_body(path: Path) -> None:
+    """The file as an encoder at fault writes it: sound, with another value."""
+    table = pq.read_table(path, partitioning=None)
+    column = table.column_names.index("body")
+    bodies = table["body"].to_pylist()
+    table = table.set_column(
+        column, table.schema.field(column), pa.array([*bodies[:-1], b"changed"], pa.binary())
+    )
+    pq.write_table(table, path, store_schema=False, write_page_checksum=True)
+
+
+def with_a_flipped_bit(path: Path) -> None:
+    """The file as a disk at fault brings it back: one bit of the last page of bodies is another."""
+    columns = pq.read_metadata(path).row_group(0)
+    body = next(c for n in range(columns.num_columns) if (c := columns.column(n)).path_in_schema == "body")
+    start = body.dictionary_page_offset or body.data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start + body.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+
+
+class Faulty(Stopping):
+    """A bucket that keeps something else than it is told to."""
+
+    def __init__(self, bucket: Bucket, harm: Callable[[Path], None]) -> None:
+        super().__init__(bucket)
+        self._harm = harm
+
+    def _step(self) -> None:
+        """It goes on."""
+
+    def put_file(self, name: str, path: Path) -> None:
+        self._harm(path)
+        super().put_file(name, path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (with_a_changed_body, "do not hold what the manifest says"),
+        (with_a_flipped_bit, "can't be read again"),
+    ],
+)
+def test_new_files_with_a_fault_in_a_body_are_found_and_the_old_ones_stay(
+    parted: Place, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], reason: str
+) -> None:
+    before, files = rows(parted), parted.files()
+    by_arrow = replace(parted, made_by=ARROW)
+    assert by_arrow.compact(bucket=Faulty(parted.bucket, harm)) == FAILED
+    assert reason in capsys.readouterr().out
+    assert (parted.files(), rows(parted)) == (files, before)
+    assert by_arrow.compact() == DONE
+    assert (len(parted.files()), rows(parted)) == (1, before)
 
 
 def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from glue_jobs.archiving import publish
-from glue_jobs.archiving.engine import Unusual
+from glue_jobs.archiving.engine import Topic, Unusual
 from glue_jobs.archiving.on_arrow import rows
 from glue_jobs.archiving.on_arrow.files import Files
+from glue_jobs.archiving.on_arrow.hashes import checksum
+from glue_jobs.archiving.on_arrow.lines import only_usual
 from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
 from glue_jobs.archiving.on_arrow.workers import Workers
-from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Part
 from glue_jobs.common.schemas import ORDER
 
@@ -32,18 +34,19 @@ def is_for_arrow(part: Part) -> bool:
 
 
 def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) -> Part:
-    """Put a partition's rows aside, sorted, in so many files; what lies there. Raises Unusual."""
+    """Put a partition's rows aside, sorted, in so many files; what lies there, read again whole: the old files will go,
+    and the journal may have gone. Raises Unusual, Mismatch."""
     aside, places = publish.folder_aside(table, day), rows.PLACES[table]
     bucket.delete(aside)
     with tempfile.TemporaryDirectory(prefix="headrace-compaction-") as folder, Workers() as workers:
         shelf = Shelf(Path(folder) / "shelf")
-        batches = _batches(bucket, table, part, Path(folder))
+        batches = _batches(bucket, table, part.files, Path(folder))
         for parts in workers.ahead(lambda batch: sorted_out(batch, places), batches):
             shelf.put(parts)
         keys = in_order(shelf.counts)
 
-        def made(key: Key) -> tuple[pa.Table, int]:
-            return rows.summed(_sorted(table, shelf.take(key), key))
+        def made(key: Key) -> pa.Table:
+            return _sorted(table, shelf.take(key), key)
 
         written = Files(
             bucket=bucket,
@@ -52,25 +55,41 @@ def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) ->
             schema=rows.TABLES[table],
             most=math.ceil(sum(shelf.counts.values()) / files),
         )
-        for block, checksum in workers.ahead(made, keys):
-            written.add(block, checksum)
+        for block in workers.ahead(made, keys):
+            written.add(block)
         written.close()
-    entries = publish.files_aside(bucket, table, day).get(part.topic, ())
-    return publish.part(part.topic, written.topic.rows, written.topic.checksum, entries)
+        entries = publish.files_aside(bucket, table, day).get(part.topic, ())
+        total = _read_again(bucket, table, entries, Path(folder), workers)
+    return publish.part(part.topic, total.rows, total.checksum, entries)
 
 
-def _batches(bucket: Bucket, table: str, part: Part, folder: Path) -> Iterator[pa.Table]:
-    """The rows of a partition, some at a time. Raises Unusual."""
+def _read_again(bucket: Bucket, table: str, files: Sequence[Entry], folder: Path, workers: Workers) -> Topic:
+    """What files hold, every value of them. Raises Mismatch: one can't be read."""
+    total = Topic()
+
+    def summed(batch: pa.Table) -> tuple[int, int]:
+        return batch.num_rows, checksum(batch)
+
+    try:
+        for count, batch_checksum in workers.ahead(summed, _batches(bucket, table, files, folder)):
+            total.add(count, batch_checksum)
+    except Unusual as error:
+        raise publish.Mismatch(f"What was written can't be read again: {error}") from error
+    return total
+
+
+def _batches(bucket: Bucket, table: str, files: Sequence[Entry], folder: Path) -> Iterator[pa.Table]:
+    """The rows of files, some at a time. Raises Unusual."""
     schema = rows.TABLES[table]
-    for file in part.files:
-        path = folder / "old.parquet"
+    for file in files:
+        path = folder / "file.parquet"
         if not bucket.get_file(file.name, path):
             raise Unusual(f"{file.name} is not there.")
         try:
-            with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as old:
-                if old.schema_arrow.names != schema.names:
+            with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as content:
+                if content.schema_arrow.names != schema.names:
                     raise Unusual(f"{file.name} has other columns.")
-                for batch in old.iter_batches(_rows_at_once(old.metadata), use_threads=False):
+                for batch in content.iter_batches(_rows_at_once(content.metadata), use_threads=False):
                     yield pa.Table.from_batches([batch]).cast(schema)
         except (pa.ArrowException, OSError) as error:
             raise Unusual(f"{file.name}: {error}") from error
@@ -83,6 +102,7 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
     return max(1, fitting)
 
 
+@only_usual()
 def _sorted(table: str, block: pa.Table, key: Key) -> pa.Table:
     place = rows.place_of(table, key)
     names = [name for name in ORDER[table] if name not in place]

@@ -82,15 +82,16 @@ class OnArrow:
         for topic, blocks in groupby(
             zip(keys, self._workers.ahead(made, keys), strict=True), lambda pair: pair[0][0]
         ):
-            files = self._files_of(MESSAGES, topic, "/kind=row")
+            files, total = self._files_of(MESSAGES, topic, "/kind=row"), Topic()
             for (_, topic_uid, shard, _), block in blocks:
-                files.add(block.rows, block.checksum)
+                files.add(block.rows)
+                total.add(block.rows.num_rows, block.checksum)
                 name = shard_key(topic, topic_uid, shard)
                 places[name] = topic, topic_uid, shard
                 ranges[name] += block.ranges
                 voids[name] += block.voids
             files.close()
-            topics[topic], self._files[topic] = files.topic, files.local
+            topics[topic], self._files[topic] = total, files.local
         scan = Scan({name: merged(each) for name, each in ranges.items()}, places, voids, topics)
         return Written(scan.rows, scan, ())
 
@@ -156,12 +157,13 @@ class OnArrow:
         for topic, each in groupby(
             zip(keys, self._workers.ahead(made, keys), strict=True), lambda pair: pair[0][0]
         ):
-            files = self._files_of(DELIVERIES, topic)
+            files, total = self._files_of(DELIVERIES, topic), Topic()
             for _, (attempts, checksum) in each:
-                files.add(attempts, checksum)
+                files.add(attempts)
+                total.add(attempts.num_rows, checksum)
                 without_id += attempts["id"].null_count
             files.close()
-            topics[topic] = files.topic
+            topics[topic] = total
         return self._parts(DELIVERIES, topics), without_id
 
     def _ids_of(self, topic: str, topic_uid: str, shard: int) -> rows.Ids:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from glue_jobs.archiving.engine import Topic
 from glue_jobs.archiving.publish import Mismatch
 from glue_jobs.common.bucket import Bucket
 
@@ -26,12 +25,9 @@ class Files:
         self._offsets: list[pa.ChunkedArray] = []  # of each group of rows
         self._rows = 0
         self.local: list[Path] = []
-        self.topic = Topic()
 
-    def add(self, rows: pa.Table, checksum: int) -> None:
+    def add(self, rows: pa.Table) -> None:
         """Write rows, which follow those that were added before."""
-        self.topic.rows += rows.num_rows
-        self.topic.checksum ^= checksum
         while rows.num_rows:
             part = rows.slice(0, self._most - self._rows)
             self._waiting.append(part)
@@ -43,7 +39,7 @@ class Files:
                 self._write()
 
     def close(self) -> None:
-        """End the file that is open, if one is. Raises Mismatch: it does not hold what was written."""
+        """End the file that is open, if one is. Raises Mismatch: it does not hold the offsets that were written."""
         if not self._rows:
             return
         self._write().close()
@@ -54,12 +50,17 @@ class Files:
         pa.default_memory_pool().release_unused()
 
     def _look_again(self, path: Path) -> None:
-        with pq.ParquetFile(path) as file:
-            groups = (file.read_row_group(n, columns=["offset"]) for n in range(file.num_row_groups))
-            if file.num_row_groups != len(self._offsets) or not all(
-                group["offset"].equals(offsets) for group, offsets in zip(groups, self._offsets, strict=True)
-            ):
-                raise Mismatch(f"{path.name} does not hold the rows that were written")
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                groups = (file.read_row_group(n, columns=["offset"]) for n in range(file.num_row_groups))
+                is_alike = file.num_row_groups == len(self._offsets) and all(
+                    group["offset"].equals(offsets)
+                    for group, offsets in zip(groups, self._offsets, strict=True)
+                )
+        except (pa.ArrowException, OSError) as error:
+            raise Mismatch(f"{path.name}, which was written, can't be read again: {error}") from error
+        if not is_alike:
+            raise Mismatch(f"{path.name} does not hold the rows that were written")
 
     def _write(self) -> pq.ParquetWriter:
         """Write what waits as one group of rows: values that come again are told once in each."""
