@@ -94,7 +94,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         ),
     ),
     "a wake-up that stops at a consumer": (
-        Bug(Catalog, "readable_consumers", "(topic, group, rows.append)", "(topic, group)"),
+        Bug(Catalog, "_read_consumers", "(topic, group, unreadable_rows.append)", "(topic, group)"),
         lambda: control.test_a_batch_of_the_stream_wakes_all_whose_rows_can_be_read(
             memory_stage(), "consumer", "of no kind"
         ),

@@ -39,14 +39,13 @@ class Assignments:
         release, whose processes can read it."""
         assignment = self._stored.get(group.uid) or self._read(topic, group)
         try:
-            consumers = self._catalog.consumers(topic, group)
+            if assignment.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
+                return assignment
+            return self._made_again(topic, group)
         except Unreadable:
             readable = self._catalog.readable_consumers(topic, group)
             strategy, members, shards = self._wanted(topic, group, readable)
             return replace(assignment, members=members, owners=deal(strategy, members, shards))
-        if assignment.fits(*self._wanted(topic, group, consumers)):
-            return assignment
-        return self._made_again(topic, group)
 
     def look_after(self, topic: Topic, staffed: Staffed) -> bool:
         """Renew the assignment of a group, just read, if it does not fit. True: it did not."""
@@ -88,12 +87,16 @@ class Assignments:
 
     def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
         """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only
-        one. `asked`: how many messages it can take in this call."""
+        one, or while a consumer's row cannot be read: ranks would differ between processes that can read it and others.
+        `asked`: how many messages it can take in this call."""
         policy = POLICIES[group.mode]
         if not uid or policy.per_consumer or policy.holds_back:
             return None
         assignment = self.current(topic, group)
-        called_uids = {c.uid for c in self._catalog.readable_consumers(topic, group) if c.is_called}
+        try:
+            called_uids = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
+        except Unreadable:
+            return None
         pulling = [member for member in assignment.members if member not in called_uids]
         if uid not in pulling or len(pulling) < 2:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...domain.errors import NotFound, Refused
+from ...domain.errors import NotFound, Refused, Unreadable
 from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
 from ...ports.control import Control, PassOver, leave_out
@@ -12,6 +12,9 @@ from ...ports.world import Clock
 from .expiring_cache import TtlCache
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
+
+_Consumers = tuple[list[Consumer], list[str]]
+"""The consumers whose rows can be read, and what is wrong with the other rows."""
 
 
 class Catalog:
@@ -23,8 +26,7 @@ class Catalog:
         self._clock = clock
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
-        self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
-        self._readable: TtlCache[str, tuple[list[Consumer], list[str]]] = TtlCache(clock, CACHE_MS)
+        self._consumers: TtlCache[str, _Consumers] = TtlCache(clock, CACHE_MS)
 
     def topic(self, name: str, *, consistent: bool = False) -> Topic:
         """The topic, or NotFound. `consistent`: read consistently, for a change."""
@@ -60,11 +62,10 @@ class Catalog:
         return self.control.groups(topic, pass_over)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
-        """All registered consumers of the group, by name."""
-        consumers = self._consumers.get(group.uid)
-        if consumers is None:
-            since_ms = self._clock.now_ms()
-            consumers = self._consumers.put(group.uid, self.control.consumers(topic, group), since_ms)
+        """All registered consumers of the group, by name. Raises Unreadable where a row cannot be read."""
+        consumers, unreadable_rows = self._read_consumers(topic, group)
+        if unreadable_rows:
+            raise Unreadable("UNAVAILABLE", unreadable_rows[0])
         return consumers
 
     def readable_consumers(
@@ -72,20 +73,18 @@ class Catalog:
     ) -> Sequence[Consumer]:
         """The consumers whose rows can be read, to go on with them. Whoever concludes that one has left asks for all
         consumers instead: a row that cannot be read may be of a later release."""
-        consumers = self._consumers.get(group.uid)
-        if consumers is not None:
-            return consumers
-        part = self._readable.get(group.uid)
-        if part is None:
-            since_ms, rows = self._clock.now_ms(), list[str]()
-            consumers = self.control.consumers(topic, group, rows.append)
-            if not rows:
-                return self._consumers.put(group.uid, consumers, since_ms)
-            part = self._readable.put(group.uid, (consumers, rows), since_ms)
-        consumers, rows = part
-        for row in rows:
+        consumers, unreadable_rows = self._read_consumers(topic, group)
+        for row in unreadable_rows:
             pass_over(row)
         return consumers
+
+    def _read_consumers(self, topic: Topic, group: Group) -> _Consumers:
+        entry = self._consumers.get(group.uid)
+        if entry is None:
+            since_ms, unreadable_rows = self._clock.now_ms(), list[str]()
+            consumers = self.control.consumers(topic, group, unreadable_rows.append)
+            entry = self._consumers.put(group.uid, (consumers, unreadable_rows), since_ms)
+        return entry
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
@@ -98,7 +97,6 @@ class Catalog:
         for consistent in (False, True):
             if consistent:
                 self._consumers.drop(group.uid)
-                self._readable.drop(group.uid)
             for consumer in self.readable_consumers(topic, group):
                 if consumer.name == name:
                     return consumer
@@ -110,8 +108,11 @@ class Catalog:
         )
 
     def is_registered(self, topic: Topic, group: Group, uid: str) -> bool:
-        """Is the consumer registered at this moment?"""
+        """Is the consumer registered at this moment? Raises Unreadable where it may be the one in a row that cannot be
+        read."""
         self._consumers.drop(group.uid)
+        if any(consumer.uid == uid for consumer in self.readable_consumers(topic, group)):
+            return True
         return any(consumer.uid == uid for consumer in self.consumers(topic, group))
 
     def forget(self, topic: Topic, group: Group | None = None) -> None:
@@ -120,7 +121,6 @@ class Catalog:
         if group:
             self._groups.drop((topic.uid, group.name))
             self._consumers.drop(group.uid)
-            self._readable.drop(group.uid)
 
 
 def broadcast_needs_consumer() -> Refused:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...domain.assignment import is_online
 from ...domain.breaker import Health
-from ...domain.errors import NotFound, Refused, Unavailable, unavailable
+from ...domain.errors import NotFound, Refused, Unavailable, Unreadable, unavailable
 from ...domain.limits import MAX_CONSUMERS
 from ...domain.secret import Secret
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic
@@ -168,7 +168,7 @@ class Registry:
             return
         self._signs.put(uid, True)
         try:
-            for consumer in self._catalog.consumers(topic, group):
+            for consumer in self._catalog.readable_consumers(topic, group):
                 if consumer.uid == uid:
                     self.sign_of_life(topic, group, consumer)
         except Unavailable:
@@ -286,7 +286,13 @@ class Registry:
         raise _busy()
 
     def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
-        return next((c for c in self._control.consumers(topic, group) if c.name == name), None)
+        """The consumer as it is stored. Raises Unreadable where its row may be one that cannot be read."""
+        unreadable_rows: list[str] = []
+        consumers = self._control.consumers(topic, group, unreadable_rows.append)
+        consumer = next((c for c in consumers if c.name == name), None)
+        if consumer is None and unreadable_rows:
+            raise Unreadable("UNAVAILABLE", unreadable_rows[0])
+        return consumer
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
         place = place_of(topic, group, new.name)

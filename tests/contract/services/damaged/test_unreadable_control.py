@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.limits import RETENTION_GRACE
+from chalicelib.domain.limits import CONSUMER_OFFLINE_AFTER, RETENTION_GRACE
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
 from chalicelib.functions import route
+from chalicelib.ports.control import Control
+from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import Contact
 from chalicelib.store.layout import Item
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS
+from tests.support.counted import Counted
 from tests.support.damage import Change, change_control, change_cursor, having, without
-from tests.support.push import PushDesk
+from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
 
 DAMAGES: dict[str, Change] = {
@@ -113,6 +119,74 @@ def test_a_group_goes_on_without_the_consumer_whose_row_cannot_be_read(stage: St
     if mode == "broadcast":
         with pytest.raises(Unavailable):
             desk.deps.catalog.cursor_owners(desk.topic, group)
+
+
+def damage_consumer(stage: Stage, topic: Topic, group: Group, name: str) -> None:
+    change_control(stage, f"topic#{topic.uid}", f"consumer#{group.uid}#{name}", DAMAGES["of a later release"])
+
+
+def test_what_a_broadcast_s_good_consumer_has_failed_is_tried_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="broadcast")
+    group = desk.group("all")
+    desk.subscriber(group, "bad")
+    good = desk.subscriber(group, "good", does=fails(1))
+    desk.produce(make.draft("one"))
+    damage_consumer(stage, desk.topic, group, "bad")
+    desk.restarted()
+    desk.push()
+    assert [*desk.subscribers.numbers().values()] == [[1]]
+    desk.pass_time(120)
+    assert [*desk.subscribers.numbers().values()] == [[1, 2]]
+    assert {call.target for call in desk.subscribers.calls} == {good.target}
+    with pytest.raises(Unavailable):
+        desk.deps.catalog.is_registered(desk.topic, group, "of the row, perhaps")
+
+
+def test_a_row_that_cannot_be_read_is_not_read_at_each_call(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group("all")
+    for name in ("bad", "first", "second"):
+        desk.consumer(group, name)
+    damage_consumer(stage, desk.topic, group, "bad")
+    fresh = stage.another()
+    control = Counted(fresh.control)
+    deps = Deps(replace(fresh, control=cast(Control, control)))
+    uid = next(c.uid for c in deps.catalog.readable_consumers(desk.topic, group) if c.name == "first")
+    for _ in range(10):
+        assert len(deps.assignments.current(desk.topic, group).members) == 2
+        assert deps.assignments.seat(desk.topic, group, uid, 1) is None, "ranks would differ"
+        deps.registry.alive(desk.topic, group, uid)
+    assert control.calls["consumers"] == 1
+    stage.clock.advance(CACHE_MS + 1)
+    deps.assignments.current(desk.topic, group)
+    assert control.calls["consumers"] == 2
+
+
+def test_an_acknowledgement_is_a_sign_of_life_beside_a_row_that_cannot_be_read(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group("all")
+    desk.consumer(group, "bad")
+    good = desk.consumer(group, "good")
+    desk.produce(make.draft("one"))
+    damage_consumer(stage, desk.topic, group, "bad")
+    desk.restarted()
+    deliveries = desk.receive(group, consumer=good)
+    stage.clock.advance(20_000)
+    assert desk.ack(group, deliveries) == [None]
+    stage.clock.advance(20_000)
+    assert desk.deps.assignments.current(desk.topic, group).members == (good.uid,)
+
+
+def test_a_row_that_becomes_unreadable_behind_a_cached_view_refuses_nobody(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group("all")
+    for name in ("bad", "good"):
+        desk.consumer(group, name)
+    stage.clock.advance(CONSUMER_OFFLINE_AFTER // timedelta(milliseconds=1) - 1_000)
+    assert len(desk.deps.assignments.current(desk.topic, group).members) == 2
+    damage_consumer(stage, desk.topic, group, "bad")
+    stage.clock.advance(2_000)
+    assert desk.deps.assignments.current(desk.topic, group).members == ()
 
 
 def test_a_produce_is_answered_though_a_group_cannot_be_woken(stage: Stage) -> None:
