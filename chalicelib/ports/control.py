@@ -14,11 +14,13 @@ from ..domain.topic import Consumer, Group, Token, Topic
 
 @dataclass(frozen=True, slots=True)
 class Staffed:
-    """A group that has consumers, with these and its stored assignment."""
+    """A group that has consumers, with these and its stored assignment. `is_whole`: the row of each consumer can be
+    read; otherwise these are the others, and nobody may conclude that one has left."""
 
     group: Group
     consumers: tuple[Consumer, ...]
     assignment: Assignment | None
+    is_whole: bool = True
 
 
 PassOver = Callable[[str], object]
@@ -103,8 +105,8 @@ class Control(Protocol):
         ...
 
     def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
-        """The topic's groups that have consumers, by name; without those of which some row cannot be read. One read,
-        not consistent: it may miss the newest."""
+        """The topic's groups that have consumers, by name; without those of which no consumer, or not the assignment,
+        can be read. One read, not consistent: it may miss the newest."""
         ...
 
     def token(self, token_id: str) -> Token | None: ...

@@ -23,7 +23,8 @@ _PENDING_MS = 3_600_000  # so long a subscriber that has not agreed is asked eac
 class Findings:
     """What a look at a topic found: shards and lanes (by the log's partition key) with messages to claim and without
     a lease; how many have a lease; when to look again at the latest (None: never); how many reads it took.
-    `is_whole`: there was time for all of it. `unreadable` are damaged rows; what they refer to was not looked at."""
+    `is_whole`: there was time for all of it. `unreadable` are rows that cannot be read; what only they
+    refer to was not looked at."""
 
     forgotten: list[str] = field(default_factory=list)
     under_way: int = 0

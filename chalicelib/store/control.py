@@ -301,14 +301,15 @@ def readable(model: type[Row[T]], item: Item, pass_over: PassOver | None) -> T |
 def _staffed(
     topic: Topic, group: Group, items: Mapping[str, Item], pass_over: PassOver | None
 ) -> Staffed | None:
-    """A group among the topic's rows; None where it has no consumers, or one of its rows cannot be read."""
+    """A group among the topic's rows; None where it has no consumers that can be read, or its assignment cannot."""
     rows = _under(items, f"consumer#{group.uid}#")
     consumers = [readable(ConsumerRow, row, pass_over) for row in rows]
     assignment = items.get(_assignment_key(topic, group).sk)
     dealt = readable(AssignmentRow, assignment, pass_over) if assignment and consumers else None
-    whole = [consumer for consumer in consumers if consumer]
-    is_whole = len(whole) == len(consumers) and (dealt is not None or not assignment)
-    return Staffed(group, tuple(whole), dealt) if whole and is_whole else None
+    if assignment and dealt is None:
+        return None
+    whole = tuple(consumer for consumer in consumers if consumer)
+    return Staffed(group, whole, dealt, is_whole=len(whole) == len(rows)) if whole else None
 
 
 def _under(items: Mapping[str, Item], prefix: str) -> list[Item]:

@@ -115,7 +115,8 @@ class ScarredControl(Scarred):
             key, stored = control_store._assignment_key(topic, group), self._port.assignment(topic, group)
             dealt = self._readable(AssignmentRow, [(key, stored)] if stored else [], pass_over)
             if consumers and (dealt or not stored):
-                staffed.append(Staffed(group, tuple(consumers), dealt[0] if dealt else None))
+                is_whole = len(consumers) == len(self._port.consumers(topic, group))
+                staffed.append(Staffed(group, tuple(consumers), dealt[0] if dealt else None, is_whole))
         return staffed
 
     def _readable(

@@ -125,6 +125,29 @@ def damage_consumer(stage: Stage, topic: Topic, group: Group, name: str) -> None
     change_control(stage, f"topic#{topic.uid}", f"consumer#{group.uid}#{name}", DAMAGES["of a later release"])
 
 
+def test_the_sweep_wakes_a_group_for_the_consumers_whose_rows_can_be_read(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group("all")
+    desk.subscriber(group, "bad")
+    desk.subscriber(group, "good")
+    dealt = desk.deps.assignments.current(desk.topic, group)
+    neighbour = desk.group("later")
+    desk.consumer(neighbour, "silent")
+    stage.clock.advance(CONSUMER_OFFLINE_AFTER // timedelta(milliseconds=1))
+    desk.produce(make.draft("one"))
+    damage_consumer(stage, desk.topic, group, "bad")
+    desk.restarted()
+    for job in (desk.deps.sweeper, desk.deps.assigner):
+        troubles = job.run_once().stretch.troubles
+        details = [trouble.detail for trouble in troubles if trouble.topic == desk.topic.name]
+        assert [f"consumer#{group.uid}#bad" in detail for detail in details] == [True]
+    assert (desk.topic.name, group.name) in woken(desk)
+    assert stage.adapters.control.assignment(desk.topic, group) == dealt
+    renewed = stage.adapters.control.assignment(desk.topic, neighbour)
+    assert renewed
+    assert renewed.members == ()
+
+
 def test_what_a_broadcast_s_good_consumer_has_failed_is_tried_again(stage: Stage) -> None:
     desk = PushDesk.at(stage, mode="broadcast")
     group = desk.group("all")
