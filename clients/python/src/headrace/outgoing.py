@@ -19,7 +19,7 @@ BATCH_BYTES = 4_000_000
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-@dataclass(kw_only=True, frozen=True)
+@dataclass(frozen=True)
 class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
