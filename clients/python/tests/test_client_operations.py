@@ -162,6 +162,18 @@ def test_a_producer_may_wait_until_the_work_is_done(hr: Headrace, topic: str) ->
     assert hr.wait_until_complete(topic, sent.id, within=30).complete
 
 
+def test_who_waits_for_an_unknown_group_is_told_also_where_the_others_skipped_the_message(
+    proxy: FaultyProxy, shaky: Headrace, topic: str
+) -> None:
+    sent = shaky.send(topic, {"order": 188})
+    shaky.put_group(topic, "late", begin="latest")
+    proxy.requests.clear()
+    assert shaky.wait_until_complete(topic, sent.id, group="late").skipped == ["late"]
+    assert [path.rpartition("/")[2] for path, _ in proxy.requests] == ["fate"]
+    with pytest.raises(errors.GroupNotFound):
+        shaky.wait_until_complete(topic, sent.id, group="nobody")
+
+
 def test_a_long_wait_is_several_long_polls(hr: Headrace, proxy: FaultyProxy, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest")
     hr.send(topic, "at last")

@@ -116,13 +116,14 @@ class Messages(Caller):
     def wait_until_complete(
         self, topic: str, id: str, *, group: str | None = None, within: Duration = "25s"
     ) -> Fate:
-        """Wait until every group (or this one) is done with a message: success, a dead letter, or cancelled; when
-        `within` is over, its fate as it is then. Looks at growing pauses of up to a second; each look costs reads.
-        Raises GroupNotFound for a group that the topic does not have."""
+        """Wait until every group (or this one) is done with a message: success, a dead letter, cancelled, or skipped;
+        when `within` is over, its fate as it is then. Looks at growing pauses of up to a second; each look costs
+        reads. Raises GroupNotFound for a group that the topic does not have, also where all others skipped it."""
         until, pause = time.monotonic() + seconds(within), 0.05
         while True:
             fate = self.get_fate(topic, id)
-            if group is not None and fate.groups and group not in fate.groups:
+            names = {*fate.groups, *fate.skipped}
+            if group is not None and names and group not in names:
                 self._ask(Group, "GET", group_path(topic, group))
             seconds_left = until - time.monotonic()
             if fate.is_complete(group) or seconds_left <= 0:
