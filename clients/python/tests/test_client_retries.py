@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Retries
+from headrace._async.transport import AsyncTransport
 from headrace._sync.transport import Transport
 from headrace.calls import REQUEST, RESEND, Call
 from headrace.errors import HeadraceError, RateLimited, Unavailable
@@ -118,3 +122,65 @@ def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
     assert len(places) == 3
     assert isinstance(error, RateLimited)
     assert len(sent(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
+
+
+class Clock:
+    """Stands still; `read` when somebody looked at it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+        self.read = threading.Event()
+
+    def time(self) -> float:
+        now = self.now
+        self.read.set()
+        return now
+
+
+class BusyService(Service):
+    """Answers its first request when seven seconds have passed since the second one was made ready."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(200)
+        self.clock = clock
+        self.busy = threading.Event()
+
+    def answer(self, port: int, headers: dict[str, str]) -> int:
+        if not self.requests:
+            self.busy.set()
+            assert self.clock.read.wait(20)
+            self.clock.now += 7
+        return super().answer(port, headers)
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_repeat_that_waits_for_a_connection_counts_the_wait(
+    servers: list[ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    clock = Clock()
+    service = servers[0].service = BusyService(clock)  # type: ignore[attr-defined]
+    transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(attempts=1), 20, 1)
+    first = Call("GET", "/v1/topics")
+    repeat = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, first_sent=clock.now)
+
+    def wait_until_busy() -> None:
+        assert service.busy.wait(20)
+        monkeypatch.setattr(time, "time", clock.time)
+
+    async def with_tasks() -> None:
+        task = asyncio.create_task(transport.send(first))
+        await asyncio.to_thread(wait_until_busy)
+        await transport.send(repeat)
+        await task
+        await transport.aclose()
+
+    if kind is AsyncTransport:
+        asyncio.run(with_tasks())
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(transport.send, first)
+            wait_until_busy()
+            transport.send(repeat)
+            future.result()
+        transport.close()
+    assert [headers.get(RESEND) for _, headers in service.requests] == [None, "8"]

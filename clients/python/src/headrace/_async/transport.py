@@ -81,8 +81,10 @@ class AsyncTransport:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
+        extensions = {}
         if call.first_sent is not None and REQUEST in headers:
             headers[RESEND] = resend_seconds(call.first_sent, time.time())
+            extensions["trace"] = _count_to_departure(call.first_sent)
         content = call.content()
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
@@ -96,6 +98,7 @@ class AsyncTransport:
                     min(self.timeout, most_seconds) + call.wait_seconds,
                     connect=min(_CONNECT_SECONDS, most_seconds),
                 ),
+                extensions=extensions,
             )
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(
@@ -127,3 +130,18 @@ class AsyncTransport:
         pool = self._pools.pop(os.getpid(), None)
         if pool is not None:
             await pool.aclose()
+
+
+def _count_to_departure(first_sent: float) -> Any:
+    """What sets Headrace-Resend anew when a connection is there and the request leaves: the service allows for the way,
+    not for a wait in the pool, and would not look back to what the first try has stored."""
+
+    async def trace(event: str, info: dict[str, Any]) -> None:
+        if event.endswith("send_request_headers.started"):
+            request, resend = info["request"], RESEND.encode()
+            seconds = resend_seconds(first_sent, time.time()).encode()
+            request.headers = [
+                (name, seconds if name == resend else value) for name, value in request.headers
+            ]
+
+    return trace
