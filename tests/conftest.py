@@ -63,6 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor. The data of
     each is its own: for one store the engine has one thread."""

@@ -55,7 +55,7 @@ class Context(msgspec.Struct, frozen=True):
     body: Any = None
     prefix: str = ""  # of every path: on AWS, the stage
     source: str = ""  # the caller's address
-    received_ms: int = 0  # when the gateway received it: before a cold start
+    received_ms: int | None = None  # when the gateway received it: before a cold start. None: just now
 
     @property
     def by(self) -> str:

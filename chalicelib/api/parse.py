@@ -294,7 +294,10 @@ def request(context: Context) -> Request | None:
         or int(seconds) > MAX_RESEND_SECONDS
     ):
         raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
-    return Request(name, context.received_ms - int(seconds) * 1000)
+    received_ms = context.received_ms
+    if received_ms is None:
+        received_ms = context.deps.adapters.clock.now_ms()
+    return Request(name, received_ms - int(seconds) * 1000)
 
 
 def page_start(context: Context, purpose: str) -> Any:

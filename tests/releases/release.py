@@ -6,6 +6,7 @@ way in. `Here` is the release of this tree; `There` is another one in a process 
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import subprocess
@@ -68,8 +69,7 @@ def _result(verdict: str, detail: str = "") -> Any:
 
         return call_result.CallResult(call_result.Verdict(verdict), detail)
     except ImportError:  # a release from before that name
-        from chalicelib.domain import outcome  # type: ignore[attr-defined]
-
+        outcome: Any = importlib.import_module("chalicelib.domain.outcome")
         return outcome.Outcome(outcome.Verdict(verdict), detail)
 
 

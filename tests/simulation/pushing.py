@@ -244,7 +244,7 @@ class Subscribers:
     def __init__(self, world: Any) -> None:
         self._world = world
         self.healed = False
-        self._flying: Counter[tuple[str, str]] = Counter()  # by group and a broadcast's consumer
+        self._flying: Counter[tuple[str, str, str]] = Counter()  # by topic, group and a broadcast's consumer
 
     def of(self, process: Process) -> Line:
         return Line(process)
@@ -258,12 +258,15 @@ class Subscribers:
     @contextmanager
     def flying(self, parcel: Parcel, consumer: Consumer) -> Iterator[None]:
         """Attempts under way: over all processes no more of a group than its `max_in_flight`. Clocks that differ end
-        leases early, and seeks all of them, while attempts go on: then nobody can tell."""
+        leases early, and seeks and lost cursors all of them, while attempts go on: then nobody can tell."""
         world = self._world
-        reader = (parcel.group, consumer.uid if world.groups[parcel.group].mode == "broadcast" else "")
+        per_consumer = world.groups[parcel.group].mode == "broadcast"
+        reader = (parcel.topic, parcel.group, consumer.uid if per_consumer else "")
         self._flying[reader] += len(parcel.attempts)
         most = world.most_in_flight(parcel.group)
-        certain = not world.plan.skew_ms and "seek" not in world.plan.deeds
+        certain = (
+            not world.plan.skew_ms and "seek" not in world.plan.deeds and parcel.group not in world.leaseless
+        )
         if self._flying[reader] > most and certain:
             world.accuse(f"{self._flying[reader]} of {parcel.group} are in flight, {most} may be")
         try:

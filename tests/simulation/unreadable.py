@@ -61,6 +61,7 @@ def damages_cursors(world: World, until_s: float) -> None:
     """Its groups' cursors; some are put right by a seek, some were of a later release that is back."""
     cursors: Any = world.adapters.cursors
     assert isinstance(cursors, ScarredCursors)
+    world.leaseless.add("bad")  # a cursor that is lost takes its leases with it, while attempts go on
 
     def damage(rng: random.Random) -> None:
         keys = _cursors_of(world)

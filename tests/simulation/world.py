@@ -63,6 +63,7 @@ class World:
         self.weather = Weather(self, plan.skies, plan.sky_every_s)
         self.injected: Counter[str] = Counter()  # faults, by kind
         self.calm = Faults()
+        self.leaseless: set[str] = set()  # groups whose leases nobody can be sure of
         self.over = False
         self.streams = True
         self.readers: dict[tuple[str, str], str] = {}  # by uids of the group and of a broadcast's consumer

@@ -79,7 +79,7 @@ def group_settings(visit: Visit) -> Shown:
         "problem": problem,
         "survey": survey,
         "of": survey.groups[0],
-        "consumers": len(visit.deps.catalog.consumers(topic, group)),
+        "consumers": len(visit.deps.catalog.readable_consumers(topic, group)),
     }
     return Page("group_settings.html", model)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...domain.errors import Unavailable
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
@@ -62,7 +64,10 @@ def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
 
 @page("GET", "/console/topics/{topic}/settings")
 def topic_settings(visit: Visit) -> Shown:
-    """The topic's settings, changed in place; and its end, with what would go with it."""
+    """The topic's settings, changed in place; and its end, with what would go with it, unless that cannot be read."""
     topic = visit.topic(consistent=True)
-    survey = visit.deps.surveyor.look(topic, ages=False, may_go_on=lambda: visit.has_units(_RESERVE))
-    return Page("topic_settings.html", {"topic": topic, "survey": survey.seen_by(visit.caller)})
+    survey = None
+    with suppress(Unavailable):
+        survey = visit.deps.surveyor.look(topic, ages=False, may_go_on=lambda: visit.has_units(_RESERVE))
+        survey = survey.seen_by(visit.caller)
+    return Page("topic_settings.html", {"topic": topic, "survey": survey})

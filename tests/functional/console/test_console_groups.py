@@ -116,3 +116,6 @@ def test_a_row_that_cannot_be_read_is_said_on_a_page(
     assert screen.status == 503
     assert screen.headers["Content-Type"].startswith("text/html")
     assert "cannot be read" in screen.text
+    settings = browser.get(f"/console/topics/{topic.name}/settings")
+    assert settings.status == 200, "what is damaged can still be deleted"
+    assert "Type its name" in settings.text
