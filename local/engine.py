@@ -42,8 +42,7 @@ class Engine:
     def __init__(
         self, data_dir: Path | None = None, port: int | None = None, *, is_busy: bool = False
     ) -> None:
-        """`port`: None for any free one. `is_busy`: it will serve very many calls, and is slower to start; each access
-        key has data of its own, and a thread."""
+        """`port`: None for any free one. `is_busy`: it will serve very many calls, and is slower to start."""
         self._data_dir = data_dir
         self._port = port
         self._is_busy = is_busy
@@ -125,7 +124,7 @@ class Engine:
             "-jar",
             str(home / "DynamoDBLocal.jar"),
             "-disableTelemetry",
-            *(() if self._is_busy else ("-sharedDb",)),
+            "-sharedDb",
             "-port",
             str(self._port),
             *place,

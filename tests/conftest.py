@@ -65,8 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor. The data of
-    each is its own: for one store the engine has one thread."""
+    """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor."""
     engine = node.config.stash.get(_ENGINE, None)
     if engine is None and _ENDPOINT not in os.environ:
         engine = Engine(is_busy=True)
@@ -92,7 +91,6 @@ def engine(pytestconfig: pytest.Config) -> Iterator[str]:
     shared = getattr(pytestconfig, "workerinput", {}).get("engine")
     if shared:
         os.environ[_ENDPOINT] = shared
-        os.environ["AWS_ACCESS_KEY_ID"] += os.environ["PYTEST_XDIST_WORKER"]
     try:
         with ExitStack() as stack:
             if _ENDPOINT not in os.environ:
