@@ -83,6 +83,13 @@ class Browser:
         assert self.screen, "no page is shown"
         return self.get(urljoin(self.screen.url, self.screen.links[text]))
 
+    def listing(self, path: str, text: str) -> Screen:
+        """The page of a list that shows this text: what other tests made is listed, too."""
+        screen = self.get(path)
+        while text not in screen.text:
+            screen = self.follow("More")
+        return screen
+
     def sign_in(self, token: str) -> Screen:
         self.get("/console")
         return self.post("/console/sign-in", {"token": token, "back": ""})

@@ -57,7 +57,7 @@ any_timers = st.builds(
     shard=st.builds(ShardKey, st.sampled_from(("orders", "a.b-c~billing")), names, st.integers(0, 255)),
     draft=drafts
     | st.builds(make.draft, st.just(None), keys=st.just(("k",)), expires_ms=st.integers(0, 2**50)),
-    keep_days=st.integers(0, 3650),
+    keep_days=st.integers(1, 3650),
     group_uid=names | st.just(""),
     consumer_uid=names | st.just(""),
 )

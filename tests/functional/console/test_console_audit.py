@@ -77,16 +77,16 @@ def test_who_may_not_see_it_is_told_why(api: Client, stranger: Browser) -> None:
 
 def test_a_token_is_rotated_with_an_overlap(api: Client, browser: Browser) -> None:
     made = token(api, name="shop")
-    form = page(browser, "tokens").form("rotate_token", id=made["id"])
+    form = browser.listing("/console/tokens", made["id"]).form("rotate_token", id=made["id"])
     shown = browser.submit(form, overlap_seconds="3600").text
     new = next(word for word in shown.split() if word.startswith("hr_"))
     for text in (new, made["token"]):
         api.with_token(text).get("/v1/tokens").expect(200)
-    screen = page(browser, "tokens")
+    screen = browser.listing("/console/tokens", made["id"])
     assert new not in screen.html
     shown = browser.submit(screen.form("rotate_token", id=made["id"]), overlap_seconds="0").text
     newest = next(word for word in shown.split() if word.startswith("hr_"))
     api.with_token(newest).get("/v1/tokens").expect(200)
     assert Browser(browser.gateway).sign_in(made["token"]).status == 401
-    page(browser, "tokens")
+    browser.listing("/console/tokens", made["id"])
     assert f"token {made['id']} OK" not in browser.follow(made["id"]).text, "it did nothing itself"

@@ -61,9 +61,7 @@ def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -
     tokens = {each["id"]: each for listed in api.pages("/v1/tokens", 200) for each in listed}
     made = tokens[token_id]
     assert (made["groups"], made["rate_limit"]) == (["mail.*", "bill.*"], 20)
-    screen = page(browser, "tokens")
-    while token_id not in screen.text:
-        screen = browser.follow("More")
+    screen = browser.listing("/console/tokens", token_id)
     assert text not in screen.html
     assert "<b>shop" not in screen.html
     assert "Revoked." in browser.submit(screen.form("delete_token", id=token_id)).text
