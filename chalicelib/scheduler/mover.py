@@ -196,6 +196,7 @@ class _Run:
         self._clock = clock
         self._owner = owner
         self._held: dict[int, int | None] = {}
+        self._wanted: set[int] = set()  # what it may hold: what was given away stays away
         self._renewed_ms: dict[int, int] = {}
         self._takes: Beside[int, int | None] = Beside(threads, patience_seconds)
         self._visits: Beside[int, _Seen | None] = Beside(threads, patience_seconds)
@@ -210,21 +211,22 @@ class _Run:
         Those that have nothing yet, or are somebody else's, are looked at again and again for the first `awake_ms`,
         and once more when that is over: whoever left them to us, or to him, may have stored a timer since.
         """
-        candidates, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
+        self._wanted, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
             if is_looking:
                 is_looking = self._clock.now_ms() < awake_until_ms
-                self._take(candidates - self._held.keys(), consistent=awake_ms > 0)
+                self._take(self._wanted - self._held.keys(), consistent=awake_ms > 0)
                 is_looking = is_looking or bool(self._takes.under_way)
             if not self._held and not is_looking:
                 return
             if not has_time():
                 break
             if self._held:
-                candidates -= self._work()
+                self._work()
             if self._held or is_looking:
                 self._clock.sleep(self._pause())
         self.report.finished = self.report.finished and not self._held
+        self._wanted.clear()
         self._give(list(self._held))
 
     def tick(self, fragments: Iterable[int]) -> None:
@@ -244,15 +246,14 @@ class _Run:
         next_ms = self._timers.next_ms(fragment, consistent=consistent)
         return next_ms if self._is_soon(next_ms) and self._hold(fragment) else None
 
-    def _work(self) -> set[int]:
-        """Move what is due; which fragments were given to others, because this took long."""
+    def _work(self) -> None:
+        """Move what is due; give fragments to others where this took long."""
         long_ms = self._clock.now_ms() + _LONG_TICK_MS
         self.report.ticks += 1
         self._drain(lambda: self._clock.now_ms() >= long_ms)
         fragments = set(self._ours(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
         fragments |= self._outgrown & self._held.keys()
         self._give(sorted(fragments))
-        return fragments
 
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, or until it is enough. The fragments go together, so that what belongs to one shard
@@ -317,6 +318,10 @@ class _Run:
     def _hold(self, fragment: int) -> bool:
         now_ms = self._clock.now_ms()
         is_ours = self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        if is_ours and fragment not in self._wanted:  # given away while this write was under way
+            self._timers.let_go(fragment, self._owner)
+            self._ways.hand_over([fragment])  # whoever was started meanwhile may have met our lease
+            is_ours = False
         if is_ours:
             self._renewed_ms[fragment] = now_ms
         else:
@@ -332,6 +337,7 @@ class _Run:
         could ask the schedule starts one each minute: if each of those started the next, trouble would multiply them.
         """
         ours = self._ours(fragments)
+        self._wanted.difference_update(fragments)  # before they are let go: see _hold
         for fragment in fragments:
             del self._held[fragment]
             self._renewed_ms.pop(fragment, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.scheduler.mover import _Run
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.push.capacity import Capacity
@@ -31,6 +32,10 @@ BUGS: dict[str, tuple[int, Bug]] = {
     "an unpaused group that nobody wakes": (
         3,
         Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),
+    ),
+    "a fragment taken again after it was given away": (
+        29923095213,
+        Bug(_Run, "_hold", "fragment not in self._wanted", "False"),
     ),
 }
 """With a seed that sees it."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
-from chalicelib.scheduler.mover import Mover, MoveReport, Ways
+from chalicelib.scheduler.mover import Mover, MoveReport, Ways, _Run
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom
@@ -117,6 +119,32 @@ def test_a_mover_whose_time_is_up_leaves_its_fragments_to_another() -> None:
     assert not shed.mover.run_once(has_time=lambda: False).finished
     assert shed.given == [[soon.fragment]]
     assert shed.mover.run_once(fragments=shed.given[0]).moved == 1
+
+
+def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
+    class Late(Inline):
+        """Threads that stand still until they are let go on."""
+
+        def submit(self, work: Callable[..., Any], /, *args: Any, **settings: Any) -> Future[Any]:
+            works.append(partial(work, *args, **settings))
+            return Future()
+
+    works: list[Callable[[], object]] = []
+    shed = Shed()
+    shed.timers.store([make.timer(START_MS + 30_000, fragment=3)])
+    run = _Run(
+        timers=shed.timers,
+        ways=shed.ways,
+        clock=shed.clock,
+        owner="late",
+        threads=Late(),
+        patience_seconds=0.001,
+    )
+    run.stay([3], lambda: False)
+    (take,) = works
+    take()
+    assert shed.given == [[3]]
+    assert shed.timers.hold(3, "another", START_MS, START_MS + 1)
 
 
 def test_the_greatest_lateness_is_told() -> None:
