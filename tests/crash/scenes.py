@@ -209,9 +209,17 @@ def complaints(outcome: Result, fault: Fault | None) -> list[str]:
 
 
 def _could_answer(outcome: Result) -> bool:
-    """Without traces anybody can. What was granted is handed out although the store lets nobody look for more."""
-    granted = any(answer.op is Op.CLAIM and answer.told is Told.OK for answer in outcome.answers)
-    return all(note.is_trace or (granted and not note.is_write) for note in outcome.plan.spoilt)
+    """Without traces anybody can. What was granted is handed out although the store lets nobody look for more, or
+    claim more; but each grant is of a write that the store answered."""
+    leases = {answer.token for answer in outcome.answers if answer.op is Op.CLAIM}
+    claims_only = all(answer.op is Op.CLAIM for answer in outcome.answers)
+    plan = outcome.plan
+    spoilt = [note for note in plan.spoilt if not note.is_trace]
+    writes = sum(note.is_of_cursor for note in plan.notes[: plan.at - 1])
+    return not spoilt or (
+        0 < len(leases) <= writes
+        and all(not note.is_write or (claims_only and note.is_of_cursor) for note in spoilt)
+    )
 
 
 def produce(*names: str, each: bool = False, **settings: Any) -> Act:

@@ -7,14 +7,16 @@ and subscribers saw and what the tables hold at rest.
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
+from chalicelib.services.consume.claim import Claimer
 from tests.crash.all_flows import CALLS, FLOWS
 from tests.crash.scenes import Result, complaints, play
 from tests.support.faults import DEADLY, Fault, Note
 from tests.support.flows import Stage
+from tests.support.planting import Bug
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 _SOAKED = {  # the roads of FAIL_ONCE, of LOST_ANSWER and CONFLICT, and of LOST_ANSWER and FAIL_ALWAYS
@@ -64,6 +66,17 @@ def _what(fault: Fault, notes: list[Note], at: int) -> tuple[object, ...]:
     is_alone = fault in _REFUSED or (fault is Fault.LOST_ANSWER and not notes[at - 1].is_write)
     around = 0 if is_alone else 1
     return fault, *(note.shape for note in notes[max(0, at - 1 - around) : at + around])
+
+
+def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault, name = Fault.FAIL_ALWAYS, "claim from the lane"
+    unanswered = partial(play, stage, FLOWS[name], fault, CALLS[name])  # the last call: a second claim
+    assert complaints(unanswered(), fault) == []
+    believing = Bug(Claimer, "_wrote", "if token not in self._states.read(key).cursor.leases:", "if False:")
+    believing.plant(monkeypatch)
+    assert "answered OK though the store did not answer" in complaints(unanswered(), fault)
 
 
 @pytest.mark.parametrize("name", FLOWS)

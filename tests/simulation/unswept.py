@@ -11,12 +11,13 @@ Judged is the store, once a second: a shard, a lane or a timer that could be ser
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Group, Topic
 from chalicelib.modes import POLICIES
 from chalicelib.services.core.positions import all_keys
@@ -183,10 +184,17 @@ class Idle:
         for key, cursor in cursors.items():
             if cursor.is_closed or _at_work(cursor, now_ms):
                 continue
-            has_due = any(span.due_ms <= now_ms for span in cursor.waiting) or bool(cursor.leases)
+            has_due = bool(cursor.leases) or any(
+                span.due_ms <= now_ms for span in (_heads(cursor) if holds_back else cursor.waiting)
+            )
             has_more = self._world.adapters.log.tail(key.shard).offset >= cursor.next
             if has_due or (has_more and not (holds_back and cursor.waiting)):
                 yield f"{key.shard} for {group.name} {key.consumer_uid}", cursor.epoch
+
+
+def _heads(cursor: Cursor) -> Iterable[Span]:
+    """The first that waits of each unit: the others are due when it has ended."""
+    return {span.unit: span for span in reversed(cursor.waiting)}.values()
 
 
 def _at_work(cursor: Cursor, now_ms: int) -> int:

@@ -219,6 +219,11 @@ class Note:
         return self.operation in WRITES
 
     @property
+    def is_of_cursor(self) -> bool:
+        """A claim or a settlement: only these write cursors, once they are there."""
+        return self.is_write and " cursors " in self.shape
+
+    @property
     def is_trace(self) -> bool:
         """Traces are witnesses: what they tell of stands without them."""
         return self.is_write and " traces " in self.shape
