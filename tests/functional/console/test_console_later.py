@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.console.views.heat import heat_map
-from chalicelib.domain.timer import FRAGMENTS
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.services.inspect.due_hours import HOUR_MS, DueHour
 from local.clock import HandClock
 from tests.support.background import Background
