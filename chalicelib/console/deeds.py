@@ -12,6 +12,7 @@ import msgspec
 
 from ..api import routes
 from ..api.http import CALLS, Call, Context, Response, perform, why_not
+from ..domain.errors import Forbidden
 from ..domain.topic import Caller
 from .http import Visit
 from .links import asked
@@ -59,10 +60,9 @@ class Deed:
         return " ".join([*parts, shlex.quote(base + self.path + asked(self.query))])
 
 
-def why_not_allowed(deed: Deed, caller: Caller) -> str | None:
+def why_not_allowed(deed: Deed, caller: Caller) -> Forbidden | None:
     """Why the caller's token does not allow it; None: it does."""
-    refusal = why_not(deed.call, caller, deed.params)
-    return refusal.detail if refusal else None
+    return why_not(deed.call, caller, deed.params)
 
 
 def do(visit: Visit, deed: Deed) -> Any:

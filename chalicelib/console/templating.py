@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
+from ..domain.errors import HeadraceError
 from . import assets, session, words
 from .deeds import Deed, has, why_not_allowed
 from .forms import UNDONE_BY
@@ -30,6 +31,7 @@ def _environment() -> Environment:
         "count": figures.count,
         "units": figures.units,
         "span": _span,
+        "told": _told,
         "moment": figures.moment,
         "size": figures.size,
         "ms": figures.ms_of,
@@ -77,6 +79,12 @@ class _Buttons:
 def _span(context: Context, ms: float | None) -> str:
     """A length of time in the reader's language."""
     return figures.span(ms, context["tongue"])
+
+
+@pass_context
+def _told(context: Context, error: HeadraceError) -> str:
+    """What an error says, in the reader's language."""
+    return words.told(error, context["tongue"])
 
 
 class _Query(dict[str, str]):

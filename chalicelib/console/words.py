@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..domain.errors import HeadraceError
+
 OF_ONE = {
     "after {n} attempts": "after {n} attempt",
     "and {n} consumers more": "and {n} consumer more",
@@ -43,3 +45,12 @@ def speaker(tongue: str) -> Callable[..., str]:
         return phrase.format(**values) if values else phrase
 
     return say
+
+
+def told(error: HeadraceError, tongue: str) -> str:
+    """An error's sentence in a language; that of the API where there is none."""
+    if tongue == "zh":
+        from .chinese_errors import ERRORS
+
+        return ERRORS.get(error.code, "{detail}").replace("{detail}", error.detail)
+    return error.detail

@@ -52,7 +52,7 @@ def replays(visit: Visit) -> Shown:
     return Page("replays.html", model)
 
 
-def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, str | None]:
+def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """What a replay of this span may send at most: what is archived of its days. Or what is wrong with the form."""
     from ...api import parse
     from .. import forms
@@ -68,7 +68,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, str | Non
         parse.where(fields.get("where"))
         deed = forms.of({**fields, "deed": "create_replay", "topic": topic}).deed
     except HeadraceError as error:
-        return None, error.detail
+        return None, error
     last, first = _day(to_ms - 1), _day(from_ms)
     count = min((last - first).days + 1, _DAYS)
     days = visit.deps.archive_days.back_from(last, count)

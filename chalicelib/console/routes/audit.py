@@ -30,7 +30,7 @@ def audit(visit: Visit) -> Shown:
     try:
         selection = which(query, visit.now_ms)
     except Malformed as error:
-        model: dict[str, Any] = {"refusal": None, "entries": [], "following": None, "problem": error.detail}
+        model: dict[str, Any] = {"refusal": None, "entries": [], "following": None, "problem": error}
         return Page("audit.html", model, 400)
     keys = visit.deps.signing_keys
     before = keys.verified(_PURPOSE, visit.query.get("before", "")) or None

@@ -70,7 +70,7 @@ def group_settings(visit: Visit) -> Shown:
         try:
             preview = _preview(visit, topic, survey, to)
         except HeadraceError as error:
-            problem = error.detail
+            problem = error
     model = {
         "topic": topic,
         "group": group,

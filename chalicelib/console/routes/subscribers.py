@@ -60,7 +60,9 @@ def _find(visit: Visit) -> tuple[Topic, Group, Consumer]:
     return topic, group, visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
 
 
-def _failed_since(visit: Visit, topic: Topic, group: Group) -> tuple[dict[str, Any] | None, str | None]:
+def _failed_since(
+    visit: Visit, topic: Topic, group: Group
+) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """How many dead letters a moment has behind it; or what is wrong with the moment."""
     from ...api import parse
     from ...services.manage.dead_letters import Wanted
@@ -73,7 +75,7 @@ def _failed_since(visit: Visit, topic: Topic, group: Group) -> tuple[dict[str, A
         check_may_read(visit)
         which = Wanted(since_ms=parse.time_ms(since, "since"))
     except HeadraceError as error:
-        return None, error.detail
+        return None, error
     number, after, more = 0, None, True
     while more and visit.has_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)

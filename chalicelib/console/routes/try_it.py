@@ -10,6 +10,7 @@ from ..links import asked
 from .messages import check_may_read
 
 if TYPE_CHECKING:
+    from ...domain.errors import Forbidden
     from ..deeds import Deed
 
 MODES = ("queue", "serial", "broadcast")
@@ -33,7 +34,7 @@ def try_it(visit: Visit) -> Shown:
         "lines": _lines(visit, mode) if mode in MODES else [],
         "consumers": CONSUMERS if mode == "broadcast" else ("",),
         "calls": [deed.curl(visit.base) for deed in _begin(mode)] if mode in MODES else [],
-        "may_take": not deeds.why_not_allowed(_receive("queue", ""), visit.caller),
+        "refusal": deeds.why_not_allowed(_receive("queue", ""), visit.caller),
         "poll_seconds": 2,
     }
     return Page("try_it.html", model)
@@ -64,7 +65,7 @@ def _receive(mode: str, consumer: str) -> Deed:
     return Deed("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
 
 
-def _refusal(visit: Visit, calls: list[Deed]) -> str | None:
+def _refusal(visit: Visit, calls: list[Deed]) -> Forbidden | None:
     from .. import deeds
 
     return next((why for deed in calls if (why := deeds.why_not_allowed(deed, visit.caller))), None)
