@@ -63,7 +63,6 @@ PHRASES: dict[str, str] = {
     "Redrive": "重新投递",
     "More": "更多",
     "None of those looked at fits.": "已查看的都不匹配。",
-    "Look further": "继续查找",
     "No dead letters.": "没有死信。",
     "No dead letter fits.": "没有匹配的死信。",
     "Nothing here yet.": "这里还什么都没有。",
@@ -162,6 +161,12 @@ PHRASES: dict[str, str] = {
     "Cancel": "取消",
     "No message waits for its time here.": "没有等待到期的消息。",
     "Later ones": "更晚的",
+    "Look further": "继续查找",
+    "From the first one on": "从第一条开始",
+    "Messages of all topics wait in one list. Up to {time} this page found none of this topic; there are later ones.": (
+        "所有主题的定时消息排在同一个列表中。本页查到 {time}, 没有属于此主题的消息; 之后还有更多。"
+    ),
+    "Known from {time} on.": "从 {time} 开始统计。",
     "now": "现在",
     "{span} ago": "{span} 前",
     "in {span}": "{span} 后",

@@ -99,6 +99,11 @@ def sort_key_of(due_ms: int, timer_id: str = "") -> str:
     return f"{due_ms:015d}#{timer_id}"
 
 
+def due_ms_of(sort_key: str) -> int:
+    """The due time in a timer's sort key."""
+    return int(sort_key.partition("#")[0])
+
+
 def fragment_of(timer_id: str) -> int:
     """The fragment of a timer, the same in every process and release."""
     return zlib.crc32(timer_id.encode()) % FRAGMENTS

@@ -17,7 +17,8 @@ def many_later(visit: Visit) -> Shown:
     check_may_read(visit)
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
-    rows, following = delayed_of(visit, topic, _MOST)
+    delayed = delayed_of(visit, topic, _MOST)
+    rows = delayed.rows
     if ids:
         rows = [row for row in rows if row.timer.id in ids]
     model = {
@@ -27,7 +28,8 @@ def many_later(visit: Visit) -> Shown:
         "ids": [row.timer.id for row in rows],
         "first_ms": rows[0].timer.due_ms if rows else None,
         "last_ms": rows[-1].timer.due_ms if rows else None,
-        "more": following is not None and not ids,
+        "more": delayed.following is not None and not ids,
+        "delayed": delayed,
         "hour_ms": hour_of(visit),
     }
     return Page("many_later.html", model)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...domain.topic import Topic
     from ...services.produce.delayed import Waiting
 
@@ -17,40 +20,72 @@ _FOR_THE_LIST = 10
 _PER_SHARD = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Some of a topic's delayed messages. Timers of all topics are stored together, so there may be more of them though
+    few or none are here: those due up to `until_ms` were looked through (None: all), and `following` is where the next
+    page begins."""
+
+    rows: Sequence[Waiting]
+    until_ms: int | None
+    following: str | None
+
+
 @page("GET", "/console/topics/{topic}/later")
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
-    from ...services.inspect.due_hours import due_hours
+    from ...services.inspect.due_hours import HOUR_MS, due_hours
     from ..views.heat import heat_map
 
     check_may_read(visit)
     topic = visit.topic()
     timers = visit.deps.adapters.timers
-    hours, until_ms = due_hours(timers, topic, 0, lambda: visit.has_units(_FOR_THE_LIST))
-    rows, following = delayed_of(visit, topic, _LINES)
+    from_ms = _looked_ms(visit, topic) // HOUR_MS * HOUR_MS
+    hours, until_ms = due_hours(timers, topic, from_ms, lambda: visit.has_units(_FOR_THE_LIST))
     model = {
         "topic": topic,
-        "rows": rows,
-        "following": following,
+        "delayed": delayed_of(visit, topic, _LINES),
         "heat": heat_map(hours, visit.now_ms),
+        "from_ms": from_ms,
         "until_ms": until_ms,
         "hour_ms": hour_of(visit),
     }
     return Page("later.html", model)
 
 
-def delayed_of(visit: Visit, topic: Topic, most: int) -> tuple[list[Waiting], str | None]:
-    """The delayed messages of the hour that the URL names, or all, soonest first; and where the next page begins."""
+def delayed_of(visit: Visit, topic: Topic, most: int) -> Delayed:
+    """The delayed messages of the hour that the URL names, or all, soonest first."""
+    from ...domain.timer import due_ms_of
     from ...services.inspect.delayed_list import soonest_first
     from ...services.inspect.due_hours import HOUR_MS
     from ...services.inspect.lookup import Filters
 
-    keys, purpose, hour_ms = visit.deps.signing_keys, f"console-later:{topic.uid}", hour_of(visit)
+    hour_ms, after = hour_of(visit), _after(visit, topic)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
-    after = keys.verified(purpose, visit.query.get("after", ""))
     timers, may_go_on = visit.deps.adapters.timers, lambda: visit.has_units(_LEFT)
     rows, position = soonest_first(timers, topic, filters, None, most, after, may_go_on, consistent=False)
-    return rows, keys.sign(purpose, position) if position else None
+    return Delayed(
+        rows,
+        due_ms_of(position) if position else None,
+        visit.deps.signing_keys.sign(_purpose(topic), position) if position else None,
+    )
+
+
+def _purpose(topic: Topic) -> str:
+    return f"console-later:{topic.uid}"
+
+
+def _after(visit: Visit, topic: Topic) -> str | None:
+    """The timer after which the page begins."""
+    return visit.deps.signing_keys.verified(_purpose(topic), visit.query.get("after", ""))
+
+
+def _looked_ms(visit: Visit, topic: Topic) -> int:
+    """The time up to which the pages before this one have looked; 0 on the first page."""
+    from ...domain.timer import due_ms_of
+
+    after = _after(visit, topic)
+    return due_ms_of(after) if after else 0
 
 
 def hour_of(visit: Visit) -> int | None:

@@ -68,6 +68,26 @@ def test_very_many_timers_do_not_make_the_page_dear(api: Client, browser: Browse
     assert "Known until" in screen.text
 
 
+def test_a_page_that_finds_only_foreign_timers_says_so_and_leads_on(api: Client, browser: Browser) -> None:
+    topic, foreign = api.topic(), api.topic()
+    for _ in range(3):
+        foreign.batch([{"body": "x" * 900, "delay_seconds": 3600 + n * 60} for n in range(100)])
+    mine = topic.produce("mine", delay_seconds=3 * 3600)["id"]
+    screen = browser.get(f"/console/topics/{topic.name}/later")
+    pages = 1
+    while mine not in screen.html:
+        assert "there are later ones" in screen.text
+        assert "No message waits" not in screen.text
+        screen = browser.follow("Look further")
+        assert screen.units <= 20
+        pages += 1
+    assert 1 < pages < 12
+    assert "Known from" in screen.text, "the map has gone on, too"
+    browser.follow("From the first one on")
+    empty = browser.get(f"/console/topics/{api.topic().name}/later?after={'x' * 9}")
+    assert empty.status == 200, "an address that somebody made up begins at the beginning"
+
+
 def test_the_map_has_a_row_for_each_day_up_to_the_last() -> None:
     hours = [DueHour(NOW_MS - NOW_MS % HOUR_MS + n * HOUR_MS, n, 1) for n in (0, 3, 50)]
     heat = heat_map(
