@@ -1,6 +1,8 @@
 """The console in Chinese, the pages of those who run it: subscribers, tokens, audit, replays, archive."""
 
 OPERATIONS: dict[str, str] = {
+    "Part of the name": "名称包含",
+    "No token here has such a name.": "本页没有这样名称的令牌。",
     "Today, UTC": "今天 (UTC)",
     "Write units": "写单位",
     "Cost, USD": "费用 (美元)",

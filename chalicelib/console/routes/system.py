@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
     from ...ports.rounds import Bookmark
+    from ..deeds import Deed
 
 _MINUTE_MS, _SIX_HOURS_MS = 60_000, 21_600_000
 _JOBS = {
@@ -19,21 +20,41 @@ _JOBS = {
 }
 """How often each comes."""
 _TWO_DAYS = 48
+_TOKENS = 32
+_FOR_TOKENS = 10  # read units that a page of tokens with long lists of topics may cost
 
 
 @page("GET", "/console/tokens")
 def tokens(visit: Visit) -> Shown:
-    """The tokens, without their texts."""
+    """The tokens, without their texts; those whose name has a given text in it are looked for as far as a page may."""
     from .. import deeds
 
-    list_call = deeds.Deed("list_tokens", query={"limit": "32", **_page_of(visit)})
-    refusal = deeds.why_not_allowed(list_call, visit.caller)
-    answer = {"items": []} if refusal else deeds.do(visit, list_call)
-    return Page("tokens.html", {"answer": answer, "refusal": refusal})
+    refusal = deeds.why_not_allowed(_token_list(""), visit.caller)
+    items, following = ([], "") if refusal else _tokens(visit, visit.query.get("page", ""))
+    name = visit.query.get("name", "")
+    fitting = [each for each in items if _has(each, name)]
+    while name and following and len(fitting) < _TOKENS and visit.has_units(_FOR_TOKENS):
+        items, following = _tokens(visit, following)
+        fitting += [each for each in items if _has(each, name)]
+    return Page("tokens.html", {"items": fitting, "following": following, "refusal": refusal})
 
 
-def _page_of(visit: Visit) -> dict[str, str]:
-    return {"page_token": visit.query["page"]} if visit.query.get("page") else {}
+def _token_list(start: str) -> Deed:
+    from ..deeds import Deed
+
+    return Deed("list_tokens", query={"limit": str(_TOKENS), **({"page_token": start} if start else {})})
+
+
+def _tokens(visit: Visit, start: str) -> tuple[list[dict[str, Any]], str]:
+    """The tokens of a page, and where the next one begins (empty: there is none)."""
+    from .. import deeds
+
+    answer = deeds.do(visit, _token_list(start))
+    return answer["items"], answer.get("next_page_token", "")
+
+
+def _has(token: dict[str, Any], text: str) -> bool:
+    return text.casefold() in token["name"].casefold()
 
 
 @page("GET", "/console/system")

@@ -68,6 +68,26 @@ def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -
     assert token_id not in {each["id"] for listed in api.pages("/v1/tokens", 200) for each in listed}
 
 
+def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was(
+    api: Client, browser: Browser
+) -> None:
+    for n in range(33):
+        token(api, name=f"crowd-{n}", scopes=["produce"])
+    wanted = token(api, name="Night-Watch", scopes=["produce"])["id"]
+    screen = page(browser, "tokens?name=night-w")
+    while wanted not in screen.text:
+        screen = browser.follow("More")
+    assert "crowd-" not in screen.text
+    page(browser, "tokens")
+    screen = browser.follow("More")
+    form = screen.form("delete_token")
+    screen = browser.submit(form)
+    assert "Revoked." in screen.text
+    assert form.fields["id"] not in screen.text
+    assert "page=" in screen.url
+    assert "More" in browser.follow("First page").links
+
+
 def test_who_may_not_manage_tokens_is_told_why(api: Client, stranger: Browser) -> None:
     stranger.sign_in(token(api, scopes=["consume"])["token"])
     assert "needs a token with the scope 'admin'" in page(stranger, "tokens").text
@@ -116,3 +136,15 @@ def test_the_schedules_say_when_they_last_came_round(browser: Browser) -> None:
     text = page(browser, "system").text
     assert "Every table can be read." in text
     assert "sweep" in text
+
+
+def test_errors_and_refusals_are_told_in_chinese_with_the_words_of_the_api_below(
+    api: Client, stranger: Browser
+) -> None:
+    stranger.sign_in(token(api, scopes=["produce"])["token"])
+    screen = stranger.get("/console/topics/no-such", accept_language="zh")
+    assert screen.status == 404
+    assert "没有这个主题, 请先创建它。" in screen.text
+    assert "There is no topic" in screen.text
+    assert "没有这个主题" not in stranger.get("/console/topics/no-such").text
+    assert "令牌缺少所需的权限" in stranger.get("/console/tokens", accept_language="zh").text
