@@ -41,6 +41,21 @@ def test_no_page_breaks_its_own_policy_and_each_fits_a_phone(
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("name", ["topic", "group", "dead-letters", "later", "tokens"])
+def test_the_buttons_of_a_line_are_in_reach_on_a_phone(
+    page: Any, service: tuple[LocalService, str], name: str
+) -> None:
+    page.set_viewport_size({"width": 375, "height": 700})
+    opened(page, service, name)
+    buttons = page.locator("td button").all()
+    assert buttons
+    for button in buttons:
+        box = button.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 375
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_everybody_can_use_it(checked: Any, service: tuple[LocalService, str], name: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
