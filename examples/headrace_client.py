@@ -61,7 +61,7 @@ class Headrace:
             raise Failed(f"{url!r} is not a URL like http://127.0.0.1:8700.")
         self._url = url
         self._scheme, self._host, self._port = parts.scheme, parts.hostname, port
-        self._base = parts.path.rstrip("/")
+        self._base = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._local = threading.local()
 

@@ -22,7 +22,8 @@ class Unusable(Exception):
 def link(url: str, token: str) -> str:
     """A link of the service at a URL, for a token's holder. Raises Unusable."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{url.rstrip('/')}/v1/sign-in-links", b"{}", headers)
+    base = url.rstrip("/").removesuffix("/v1")
+    request = urllib.request.Request(f"{base}/v1/sign-in-links", b"{}", headers)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             return str(json.load(answer)["url"])

@@ -32,7 +32,7 @@ def has_token(arguments: argparse.Namespace) -> bool:
 
 def service(arguments: argparse.Namespace) -> Service:
     """The service, called with the token that the secret, HEADRACE_TOKEN or the data folder holds."""
-    return Service(arguments.url.rstrip("/"), _token(arguments))
+    return Service(arguments.url.rstrip("/").removesuffix("/v1"), _token(arguments))
 
 
 def _token_here() -> str | None:

@@ -44,7 +44,7 @@ class Stage:
                 f"{url!r} is no URL of a service: set HEADRACE_URL, such as https://q.example.com."
             )
         self.is_tls = parts.scheme == "https"
-        self._host, self._prefix = parts.netloc, parts.path.rstrip("/")
+        self._host, self._prefix = parts.netloc, parts.path.rstrip("/").removesuffix("/v1")
 
     def call(
         self,

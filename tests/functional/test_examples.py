@@ -133,7 +133,7 @@ def test_a_pushed_order_fails_is_mended_and_taken_and_its_trace_tells_so(whole: 
 def headrace(whole: tuple[str, Path]) -> Iterator[Any]:
     """The examples' own client."""
     url, folder = whole
-    made = _module("headrace_client").Headrace(url, (folder / ".data/token").read_text().strip())
+    made = _module("headrace_client").Headrace(f"{url}/v1", (folder / ".data/token").read_text().strip())
     yield made
     made.close()
 

@@ -183,7 +183,7 @@ class Tokens:
         match = _TOKEN.match(text)
         if not match:
             raise ValueError(
-                "HEADRACE_TOKEN must look like hr_<id>_<secret>: an id of letters and digits, "
+                "The token (--token, HEADRACE_TOKEN) must look like hr_<id>_<secret>: an id of letters and digits, "
                 "a secret of 8 to 256 letters, digits, '-' or '_'"
             )
         token = Token(

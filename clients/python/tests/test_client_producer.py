@@ -233,6 +233,23 @@ def test_a_token_that_is_no_good_loses_nothing(hr: Headrace, service: str, line:
     assert in_order(hr, line) == ["kept"]
 
 
+def test_a_producer_whose_client_was_closed_says_so_and_its_spool_loses_nothing(
+    hr: Headrace, service: str, line: str, tmp_path: Path
+) -> None:
+    client = Headrace(service, hr.transport.token)
+    client.close()
+    with Producer(client, linger_ms=0) as producer:
+        future = producer.send(line, "told")
+    with pytest.raises(errors.ClientClosed):
+        future.result(0)
+    producer = Producer(client, linger_ms=0, spool=tmp_path / "spool")
+    producer.send(line, "kept")
+    producer.close(timeout=0)
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        assert producer.flush(30)
+    assert in_order(hr, line) == ["kept"]
+
+
 def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(
     hr: Headrace, line: str, tmp_path: Path
 ) -> None:

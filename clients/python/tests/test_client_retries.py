@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import socketserver
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from headrace import Retries
 from headrace._async.transport import AsyncTransport
 from headrace._sync.transport import Transport
 from headrace.calls import REQUEST, RESEND, Call
-from headrace.errors import HeadraceError, RateLimited, Unavailable
+from headrace.errors import ClientClosed, HeadraceError, RateLimited, Unavailable
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 PROBLEM = {
@@ -122,6 +125,87 @@ def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
     assert len(places) == 3
     assert isinstance(error, RateLimited)
     assert len(sent(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
+
+
+class Forgetful(socketserver.ThreadingTCPServer):
+    """Answers the first request of each connection, all of the first `number` at once, and resets it at the second:
+    as through a firewall that has lost its table."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, number: int) -> None:
+        super().__init__(("127.0.0.1", 0), ForgetfulHandler)
+        self.together = threading.Barrier(number)
+        self.resets = 0
+
+
+class ForgetfulHandler(socketserver.StreamRequestHandler):
+    server: Forgetful
+
+    def handle(self) -> None:
+        self._read()
+        if not self.server.resets:
+            self.server.together.wait(20)
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        if self._read():
+            self.server.resets += 1
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def _read(self) -> bytes:
+        head = b""
+        while (line := self.rfile.readline()) not in (b"\r\n", b""):
+            head += line
+        return head
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_repeat_meets_none_of_the_connections_that_were_idle_when_one_of_them_was_cut(kind: type) -> None:
+    call, number = Call("GET", "/v1/topics"), 4
+    with Forgetful(number) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        transport = kind([url], "hr_x", Retries(attempts=2, base_seconds=0.001), 20, number)
+
+        async def with_tasks() -> None:
+            await asyncio.gather(*[transport.send(call) for _ in range(number)])
+            await transport.send(call)
+            await transport.aclose()
+
+        if kind is AsyncTransport:
+            asyncio.run(with_tasks())
+        else:
+            with ThreadPoolExecutor(number) as pool:
+                list(pool.map(transport.send, [call] * number))
+            transport.send(call)
+            transport.close()
+        server.shutdown()
+    assert server.resets == 1
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_client_that_was_closed_says_so_and_sends_nothing(
+    servers: list[ThreadingHTTPServer], kind: type
+) -> None:
+    service = servers[0].service = Service(200)  # type: ignore[attr-defined]
+    transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(), 5, 2)
+    call = Call("GET", "/v1/topics")
+
+    async def with_tasks() -> None:
+        await transport.send(call)
+        await transport.aclose()
+        await transport.aclose()
+        await transport.send(call)
+
+    def with_threads() -> None:
+        transport.send(call)
+        transport.close()
+        transport.close()
+        transport.send(call)
+
+    with pytest.raises(ClientClosed, match="Make a new one"):
+        asyncio.run(with_tasks()) if kind is AsyncTransport else with_threads()
+    assert len(service.requests) == 1
 
 
 class Clock:

@@ -151,6 +151,32 @@ def test_one_text_is_not_several_keys_and_one_message_not_many() -> None:
             list(chunks(message, 100))
 
 
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://127.0.0.1:8700/v1", "http://127.0.0.1:8700"),
+        (" https://q.example.com/api//v1/ ", "https://q.example.com/api"),
+        ("https://q.example.com/api/", "https://q.example.com/api"),
+        ("https://q.example.com/v1/v1", "https://q.example.com/v1"),
+        ("https://q.example.com/av1", "https://q.example.com/av1"),
+        ("http://v1", "http://v1"),
+    ],
+)
+def test_a_url_may_end_as_that_of_the_interface(url: str, base: str) -> None:
+    assert Headrace(url, "hr_a_b").transport.urls == (base,)
+
+
+@pytest.mark.parametrize("token", ["", "secret", "Bearer hr_a_b", "hr_a b", "hr_é_b", "hr_"])
+def test_what_is_no_token_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(ValueError, match="HEADRACE_TOKEN") as refusal:
+        Headrace("http://127.0.0.1", token)
+    assert not token or token not in str(refusal.value).replace("hr_…", "")
+
+
+def test_what_ends_a_line_is_not_of_the_token() -> None:
+    assert Headrace("http://127.0.0.1", "hr_a_b\n").transport.token == "hr_a_b"
+
+
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8700", "ftp://127.0.0.1", "http://", "https:///v1"])
 def test_what_is_no_address_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="HEADRACE_URL"):

@@ -27,6 +27,14 @@ test("a message is sent, received, acknowledged, and seen as done", async () => 
   assert.equal(data?.deliveries["mailer"]?.status, "SUCCESS");
 });
 
+test("a URL may end as that of the interface", async () => {
+  const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process.env;
+  for (const end of ["/", "/v1", "/v1/"]) {
+    const { data } = await new Headrace({ url: url + end, token }).api.GET("/v1/health");
+    assert.equal(data?.status, "ok");
+  }
+});
+
 test("a refusal is an error with its code", async () => {
   await assert.rejects(hr.send("no-such-topic", 1), (error) => {
     assert.ok(error instanceof HeadraceError);

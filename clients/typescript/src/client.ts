@@ -39,7 +39,7 @@ export class Headrace {
   constructor({ url, token, retries, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
     const often: Retries = { attempts: 5, baseMs: 200, capMs: 10_000, totalMs: 120_000, ...retries };
     this.api = createClient<paths>({
-      baseUrl: url.replace(/\/+$/, ""),
+      baseUrl: url.trim().replace(/\/+(v1\/*)?$/, ""), // paths say /v1 themselves
       headers: { Authorization: `Bearer ${token}` },
       fetch: repeating(fetch, often, timeoutMs),
     });

@@ -9,8 +9,9 @@
     ├── TooLarge          over a size limit (413)
     ├── Refused           well-formed, but not allowed (422, 415)
     ├── TooMany           slow down (429)
-    └── Unavailable       unknown outcome, safe to repeat (5xx)
-        └── NoAnswer      nothing came back: no connection, a time-out, a cut
+    ├── Unavailable       unknown outcome, safe to repeat (5xx)
+    │   └── NoAnswer      nothing came back: no connection, a time-out, a cut
+    └── ClientClosed      the client was closed before the call
 
 Most codes have a class of their own below these, so that `except TopicNotFound` reads as it should.
 """
@@ -110,6 +111,12 @@ class NoAnswer(Unavailable):
 
     of_status: ClassVar[int | None] = None
     of_code: ClassVar[str | None] = "NO_ANSWER"
+
+
+class ClientClosed(HeadraceError):
+    """The client was closed, so the call was not sent."""
+
+    of_code: ClassVar[str | None] = "CLIENT_CLOSED"
 
 
 class ValidationFailed(BadRequest):

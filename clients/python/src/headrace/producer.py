@@ -20,7 +20,7 @@ import msgspec
 from ._sync.client import Operations
 from ._sync.sends import Batch
 from .calls import encode
-from .errors import Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
+from .errors import ClientClosed, Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
 from .models import Sent
 from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
 from .spool import Spool
@@ -234,7 +234,12 @@ class Producer:
             results: Sequence[Sent | HeadraceError]
             try:
                 results = self._hr.send_batch(Batch(batch.topic, request, batch.messages, batch.first_sent))
-            except (Unavailable, Unauthorized, Forbidden) as error:  # nothing is wrong with the messages
+            except (
+                Unavailable,
+                Unauthorized,
+                Forbidden,
+                ClientClosed,
+            ) as error:  # nothing is wrong with the messages
                 _LOG.warning("%d messages wait in the spool: %s", self._pending, error)
                 self._stopping.wait(_SPOOL_PAUSES[min(troubles, len(_SPOOL_PAUSES) - 1)])
                 troubles += 1

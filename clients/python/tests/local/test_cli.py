@@ -94,6 +94,7 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
         (["show", "orders", "nope"], NOT_FOUND, "MESSAGE_NOT_FOUND"),
         (["topics", "show", "none"], NOT_FOUND, "TOPIC_NOT_FOUND"),
         (["topics", "list", "--token", "hr_no_0123456789"], NOT_ALLOWED, "UNAUTHORIZED"),
+        (["topics", "list", "--token", "Bearer hr_no_0123456789"], USAGE, "HEADRACE_TOKEN"),
         (["topics", "create", "x", "--set", "shards=0"], REFUSED, "shards"),
         (["topics", "list", "--profile", "none"], USAGE, "There is no profile none"),
         (["receive", "orders", "mailer", "--ack", "--back"], USAGE, "Choose --ack or --back"),

@@ -16,7 +16,7 @@ import msgspec
 from .._pause import pause
 from .._trust import trust
 from ..calls import REQUEST, RESEND, Call, resend_seconds
-from ..errors import HeadraceError, NoAnswer, Unavailable, of_answer
+from ..errors import ClientClosed, HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ T = TypeVar("T")
 _LOG = logging.getLogger("headrace")
 _CONNECT_SECONDS = 5.0
 _SERVICE = re.compile(r"https?://[^/\s]", re.IGNORECASE)
+_END = re.compile(r"(?<![:/])/+(v1/*)?\Z")  # calls say /v1 themselves
+_TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+\Z")
 _LEAST_SECONDS = 0.1  # for the last try
 
 
@@ -35,39 +37,45 @@ class Transport:
     def __init__(
         self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
     ) -> None:
-        self.urls = tuple(url.strip().rstrip("/") for url in urls if url.strip())
+        self.urls = tuple(_END.sub("", url.strip()) for url in urls if url.strip())
         if not self.urls or not all(_SERVICE.match(url) for url in self.urls):
             raise ValueError(
                 "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
             )
-        if not token or not token.isascii() or not token.isprintable():
-            raise ValueError("Give a token, as printed by `make run` or `make token` (HEADRACE_TOKEN).")
-        self.token = token
+        self.token = token.strip()
+        if not _TOKEN.match(self.token):
+            raise ValueError(
+                "Give a token (HEADRACE_TOKEN), hr_… as it was printed by `make run` or `make token`, without `Bearer`."
+            )
         self.retries = retries
         self.timeout = timeout
         self.connections = connections
         self._first = 0
-        self._pools: dict[int, httpx.Client] = {}
+        self._pools: dict[tuple[int, bool], httpx.Client] = {}
+        self._is_closed = False
 
     def ask(self, call: Call, kind: type[T]) -> T:
         """The answer to a call as a type. HeadraceError where it is a refusal, or none comes."""
         return msgspec.json.decode(self.send(call), type=kind)
 
     def send(self, call: Call) -> bytes:
-        """The body of the answer to a call, tried as often as the retries allow."""
+        """The body of the answer to a call, tried as often as the retries allow. ClientClosed after `aclose`."""
         start = time.monotonic()
         began = time.time() if call.first_sent is None else call.first_sent
+        anew = False
         for attempt in range(1, self.retries.attempts + 1):
             try:
                 seconds_left = self.retries.total_seconds - (time.monotonic() - start)
-                return self._once(call, max(seconds_left, _LEAST_SECONDS))
+                return self._once(call, max(seconds_left, _LEAST_SECONDS), anew)
             except HeadraceError as error:
-                unknown = isinstance(error, Unavailable)
+                unknown, anew = isinstance(error, Unavailable), isinstance(error, NoAnswer)
                 wait = self.retries.pause(error, attempt, time.monotonic() - start, random.random())
                 if wait is None or (unknown and not call.repeatable):
                     raise
                 _LOG.info("%s %s: %s, again in %.2f s", call.method, call.path, error.code, wait)
                 self.pause(wait)
+                if self._is_closed:  # meanwhile
+                    raise
                 if unknown:
                     self._first = (self._first + 1) % len(self.urls)
                     call = replace(call, first_sent=began)
@@ -77,7 +85,7 @@ class Transport:
         """Wait between two tries."""
         pause(seconds)
 
-    def _once(self, call: Call, most_seconds: float) -> bytes:
+    def _once(self, call: Call, most_seconds: float, anew: bool) -> bytes:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
@@ -89,7 +97,7 @@ class Transport:
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
         try:
-            answer = self._connections().request(
+            answer = self._connections(anew).request(
                 call.method,
                 self.urls[self._first] + call.target,
                 content=content,
@@ -106,28 +114,43 @@ class Transport:
                 f"No answer from {self.urls[self._first]} ({type(error).__name__} {error}). Is the service up?",
                 retryable=True,
             ) from error
+        except RuntimeError as error:  # by httpx, where `aclose` came in between
+            if self._is_closed:
+                raise _closed() from error
+            raise
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, answer.content)
         whole: bytes = answer.content
         return whole
 
-    def _connections(self) -> Any:
-        """The pool of this process; one that was forked away from belongs to the parent."""
+    def _connections(self, anew: bool) -> Any:
+        """The pool of this process; one that was forked away from belongs to the parent. `anew`: one whose connections
+        are used once. What broke one idle connection, such as a restarted firewall, broke its neighbours, too: each
+        repeat would meet the next of them."""
         import httpx
 
-        pool = self._pools.get(os.getpid())
+        if self._is_closed:
+            raise _closed()
+        key = os.getpid(), anew
+        pool = self._pools.get(key)
         if pool is None:
             limits = httpx.Limits(
-                max_connections=self.connections, max_keepalive_connections=self.connections
+                max_connections=self.connections, max_keepalive_connections=0 if anew else self.connections
             )
-            pool = self._pools.setdefault(os.getpid(), httpx.Client(limits=limits, verify=trust(self.urls)))
+            pool = self._pools.setdefault(key, httpx.Client(limits=limits, verify=trust(self.urls)))
         return pool
 
     def close(self) -> None:
-        """Close the connections. A later call opens new ones."""
-        pool = self._pools.pop(os.getpid(), None)
-        if pool is not None:
-            pool.close()
+        """Close the connections. Later calls raise ClientClosed."""
+        self._is_closed = True
+        for anew in (False, True):
+            pool = self._pools.pop((os.getpid(), anew), None)
+            if pool is not None:
+                pool.close()
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("CLIENT_CLOSED", "This client was closed; nothing was sent. Make a new one.")
 
 
 def _count_to_departure(first_sent: float) -> Any:

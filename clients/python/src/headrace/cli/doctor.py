@@ -74,7 +74,7 @@ def _reached(s: Session) -> list[Finding]:
 
     start = time.monotonic()
     try:
-        answer = httpx.get(s.access.url.rstrip("/") + "/v1/health", timeout=10)
+        answer = httpx.get(s.hr.transport.urls[0] + "/v1/health", timeout=10)
     except httpx.HTTPError as error:
         why = f"no answer: {type(error).__name__} {error}. Is the URL right, the service up?"
         return [Finding("reached", False, why)]
