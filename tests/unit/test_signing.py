@@ -39,8 +39,15 @@ def test_a_receipt_comes_back_as_it_was_given() -> None:
     for receipt in (
         RECEIPT,
         replace(RECEIPT, consumer_uid="", claimed_ms=0, entry=7, before=3, attempts_before_redrive=2),
+        replace(RECEIPT, id="0123456789ab", entry=0),  # its id, of a delayed message, does not tell its place
     ):
         assert verify_receipt(KEY, sign_receipt(KEY, receipt)) == receipt
+
+
+def test_attempts_are_counted_anew_from_a_redrive_on() -> None:
+    receipt = replace(RECEIPT, last_attempt=9, attempts_before_redrive=7)
+    assert [receipt.attempt_since_redrive(attempt) for attempt in (8, 9)] == [1, 2]
+    assert RECEIPT.attempt_since_redrive(1) == 1
 
 
 def test_any_changed_character_of_a_receipt_is_noticed() -> None:
