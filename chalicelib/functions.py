@@ -111,7 +111,7 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     stage = deps.adapters.stage
     # A third of the time is the watch's: neither starves the other.
     watch_report = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
-    swept = deps.sweeper.run_once(_has_time(context))
+    sweep_report = deps.sweeper.run_once(_has_time(context))
     meter_report = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
     for backlog in watch_report.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
@@ -119,16 +119,17 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     for backlog in watch_report.over:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(
-        stage, _worst(watch_report.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {})
+        stage,
+        _worst(watch_report.backlogs) | ({"Forgotten": sweep_report.woken} if sweep_report.woken else {}),
     )
-    _tell("sweep", [*watch_report.stretch.troubles, *swept.stretch.troubles])
-    report = swept.as_dict() | {
+    _tell("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
+    report = sweep_report.as_dict() | {
         "over": len(watch_report.over),
         "watched": watch_report.stretch.topics,
         "read": meter_report,
     }
     report["troubles"] += len(watch_report.stretch.troubles)
-    report["finished"] = swept.stretch.finished and watch_report.stretch.finished
+    report["finished"] = sweep_report.stretch.finished and watch_report.stretch.finished
     return _told("sweep", report, deps)
 
 

@@ -81,11 +81,11 @@ class Settings:
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings of this process. ValueError, with what to change, for what a deployed stage must not have."""
     get = environment.get
-    deployed = bool(get("AWS_LAMBDA_FUNCTION_NAME"))
+    is_deployed = bool(get("AWS_LAMBDA_FUNCTION_NAME"))
     for name in ("HEADRACE_ALLOW_LOOPBACK", "HEADRACE_FUNCTIONS"):
-        if deployed and get(name, "0") not in ("", "0"):
+        if is_deployed and get(name, "0") not in ("", "0"):
             raise ValueError(f"{name} is for local runs only: remove it from the stage's environment.")
-    if deployed and not get("HEADRACE_KMS_KEY"):
+    if is_deployed and not get("HEADRACE_KMS_KEY"):
         raise ValueError(
             "HEADRACE_KMS_KEY is missing: the stage must name the key that encrypts its secrets."
         )
@@ -107,7 +107,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         expire=get("HEADRACE_EXPIRE") or None,
         kms_key=get("HEADRACE_KMS_KEY") or None,
         iam=get("HEADRACE_IAM", "0") == "1",
-        deployed=deployed,
+        deployed=is_deployed,
         jobs=get("HEADRACE_JOBS", "0") == "1",
         archive=get("HEADRACE_ARCHIVE", "0") == "1",
     )

@@ -349,13 +349,13 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
     query = request.query_params
     if query is None:
         return {}
-    unknown = [name for name in query if name not in entry.query]
-    if unknown:
+    unknown_names = [name for name in query if name not in entry.query]
+    if unknown_names:
         names = ", ".join(entry.query) or "none"
         raise Malformed(
             "UNKNOWN_PARAMETER",
             f"This call's query parameters are: {names}.",
-            issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown),
+            issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown_names),
         )
     repetitions = [name for name in query if len(query.getlist(name)) > 1]
     if repetitions:

@@ -32,8 +32,8 @@ def issue_of(text: str, kind: type, at: str = "") -> Issue:
     """The issue that a msgspec error tells of, in a value that should be of this type and stands at `at`."""
     match = _WHERE.match(text)
     reason, path = (match[1], match[2]) if match else (text, "")
-    if unknown := _UNKNOWN.match(reason):
-        path, reason = _joined(path, unknown[1][:_MAX_NAME_CHARS]), "unknown field"
+    if extra := _UNKNOWN.match(reason):
+        path, reason = _joined(path, extra[1][:_MAX_NAME_CHARS]), "unknown field"
     elif lack := _MISSING.match(reason):
         path, reason = _joined(path, lack[1]), "is missing"
     elif _VALUE.match(reason):

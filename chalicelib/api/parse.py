@@ -314,20 +314,20 @@ def page_start(context: Context, purpose: str) -> Any:
 def visible(
     context: Context,
     purpose: str,
-    read: Callable[[str | None, int], Sequence[T]],
+    read_rows_after: Callable[[str | None, int], Sequence[T]],
     may_see: Callable[[T], bool],
     position: Callable[[T], str],
 ) -> tuple[list[T], str | None]:
     """A page of the rows that the caller may see, and the position of its last row (None: this is the last page).
 
-    The position is that of a row that was shown, since anybody can read a page token. `read` gives rows after a
-    position.
+    The position is that of a row that was shown, since anybody can read a page token. `read_rows_after`
+    gives rows after a position.
     """
     most, after = limit(context.query), page_start(context, purpose)
     items: list[T] = []
     rows = most + 1
     while len(items) <= most:
-        read_rows = read(after, rows)
+        read_rows = read_rows_after(after, rows)
         items += filter(may_see, read_rows)
         if len(read_rows) < rows:
             break

@@ -48,8 +48,8 @@ class Form:
 
 def _number_of(answer: dict[str, Any]) -> int | None:
     """To how many of many it was done."""
-    changed = [item["changed"] for item in answer.get("items", ()) if "changed" in item]
-    return sum(changed) if changed else answer.get("redriven")
+    counts = [item["changed"] for item in answer.get("items", ()) if "changed" in item]
+    return sum(counts) if counts else answer.get("redriven")
 
 
 def of(fields: Fields) -> Form:

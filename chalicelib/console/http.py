@@ -166,9 +166,9 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
         try:
             visit = replace(visit, form=_form(request))
             visit = _identified(entry, visit)
-            shown = entry.handler(visit)
+            result = entry.handler(visit)
             tell(deps)
-            return _response(visit, shown)
+            return _response(visit, result)
         except HeadraceError as error:
             if isinstance(error, Unavailable):
                 observe.unavailable(error, visit.request_id, entry.handler.__name__)
@@ -267,18 +267,18 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
     return Page("problem.html", {"status": status, "title": title, "error": error}, status)
 
 
-def _response(visit: Visit, shown: Shown) -> ChaliceResponse:
+def _response(visit: Visit, result: Shown) -> ChaliceResponse:
     header_lines: dict[str, str | list[str]] = {**HEADERS, "X-Request-Id": visit.request_id}
-    if isinstance(shown, SeeOther):
-        header_lines |= {"Location": shown.to, **({"Set-Cookie": shown.cookie} if shown.cookie else {})}
+    if isinstance(result, SeeOther):
+        header_lines |= {"Location": result.to, **({"Set-Cookie": result.cookie} if result.cookie else {})}
         return ChaliceResponse(b"", headers=header_lines, status_code=303)
-    if isinstance(shown, File):
-        body, status = shown.body, 200
-        header_lines |= {"Content-Type": shown.media_type, **shown.headers}
+    if isinstance(result, File):
+        body, status = result.body, 200
+        header_lines |= {"Content-Type": result.media_type, **result.headers}
     else:
         from .templating import render
 
-        body, status = render(visit, shown), shown.status
+        body, status = render(visit, result), result.status
     if len(body) > _ZIPPED_BYTES and "gzip" in visit.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 6, mtime=0)
         header_lines["Content-Encoding"] = "gzip"

@@ -214,10 +214,10 @@ class Pool:
         """A connection that is still good, as far as one can tell."""
         while True:
             with self._lock:
-                waiting = self._idle.get(key)
-                if not waiting:
+                idle = self._idle.get(key)
+                if not idle:
                     return None
-                since, connection = waiting.pop()
+                since, connection = idle.pop()
             if self._monotonic() - since < _IDLE_SECONDS and connection.is_quiet():
                 return connection
             connection.close()
@@ -244,7 +244,7 @@ class Pool:
     def _sweep(self, now: float) -> list[Connection]:
         """Take out what has waited too long."""
         self._swept = now
-        everything = [(key, entry) for key, waiting in self._idle.items() for entry in waiting]
+        everything = [(key, entry) for key, idle in self._idle.items() for entry in idle]
         self._idle = {}
         old = []
         for key, entry in everything:

@@ -137,9 +137,9 @@ class Sender:
         )
 
     def _call(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
-        spent = Deadline(self._monotonic, seconds)
+        deadline = Deadline(self._monotonic, seconds)
         answer = self._functions.call(consumer.target, function_batch.event(parcel), seconds)
-        ms = spent.spent_ms()
+        ms = deadline.spent_ms()
         outcome = _of_batch(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
         if isinstance(outcome, CallResult):
             return (outcome,) * len(parcel.attempts)
@@ -150,13 +150,13 @@ class Sender:
         return tuple(bad if attempt.message.id in outcome else success for attempt in parcel.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
-        spent = Deadline(self._monotonic, seconds)
+        deadline = Deadline(self._monotonic, seconds)
         event = ping.event(consumer, self._real_clock.now_ms())
         answer = self._functions.call(consumer.target, event, seconds)
-        outcome = _of_batch(consumer, answer, (), spent.spent_ms())
+        outcome = _of_batch(consumer, answer, (), deadline.spent_ms())
         if not isinstance(outcome, CallResult):
             outcome = CallResult(
-                Verdict.DONE, "it answered", duration_ms=spent.spent_ms(), is_own_answer=True
+                Verdict.DONE, "it answered", duration_ms=deadline.spent_ms(), is_own_answer=True
             )
         body = answer if isinstance(answer, bytes) else b""
         return Exchange(

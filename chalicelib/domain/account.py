@@ -37,20 +37,20 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
     """The account of one cursor, after `expire`. `elsewhere` are offsets of deliveries that left the cursor, each with
     RETRYING or DEAD; `tail` is the last offset of its log."""
     in_lane = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
-    waiting = {
+    waiting_counts = {
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
     }
     retrying, dead = in_lane.count(Status.RETRYING), in_lane.count(Status.DEAD)
-    unsettled_count = cursor.in_flight + waiting[True] + waiting[False]
-    settled = cursor.next - cursor.begin - unsettled_count
-    skipped = min(cursor.skipped, max(0, settled - retrying - dead))
+    unsettled_count = cursor.in_flight + waiting_counts[True] + waiting_counts[False]
+    settled_count = cursor.next - cursor.begin - unsettled_count
+    skipped_count = min(cursor.skipped, max(0, settled_count - retrying - dead))
     return Account(
-        new=max(0, tail + 1 - cursor.next) + waiting[True],
+        new=max(0, tail + 1 - cursor.next) + waiting_counts[True],
         running=cursor.in_flight,
-        retrying=waiting[False] + retrying,
-        success=max(0, settled - retrying - dead - skipped),
+        retrying=waiting_counts[False] + retrying,
+        success=max(0, settled_count - retrying - dead - skipped_count),
         dead=dead,
-        skipped=cursor.begin + skipped,
+        skipped=cursor.begin + skipped_count,
     )
 
 

@@ -38,8 +38,8 @@ class Assignment:
 
     def fits(self, strategy: str, members: tuple[str, ...], shards: int) -> bool:
         """Is this the assignment that `deal` would make for these members and shards?"""
-        owned = shards if members and strategy != EVERYONE else 0
-        return (self.strategy, self.members, len(self.owners)) == (strategy, members, owned)
+        shard_count = shards if members and strategy != EVERYONE else 0
+        return (self.strategy, self.members, len(self.owners)) == (strategy, members, shard_count)
 
 
 @dataclass(frozen=True, slots=True)

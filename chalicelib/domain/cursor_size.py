@@ -39,8 +39,8 @@ def most_bytes(cursor: Cursor) -> int:
 
 def _bytes(span: Span) -> int:
     mask = span.mask.bit_length() // _BITS + 2 if span.mask else len(str(span.count)) + 1
-    due = len(str(span.due_ms)) + 1 if span.due_ms else 0
-    return len(str(span.start)) + mask + len(str(span.attempt)) + len(span.unit) + due + 3
+    due_bytes = len(str(span.due_ms)) + 1 if span.due_ms else 0
+    return len(str(span.start)) + mask + len(str(span.attempt)) + len(span.unit) + due_bytes + 3
 
 
 def _growth(span: Span) -> int:
@@ -56,10 +56,10 @@ def is_full(cursor: Cursor) -> bool:
     return bool(cursor.leases) and most_bytes(cursor) > _BYTES_FOR_CLAIMS
 
 
-def has_room(before: Cursor, after: Cursor, granted: int) -> bool:
-    """May a claim of `granted` messages turn `before` (after `expire`) into `after`? A claim of one message is always
-    allowed if no lease is open."""
-    return most_bytes(after) <= _BYTES_FOR_CLAIMS or (granted == 1 and not before.leases)
+def has_room(before: Cursor, after: Cursor, message_count: int) -> bool:
+    """May a claim of so many messages turn `before` (after `expire`) into `after`? A claim of one message is
+    always allowed if no lease is open."""
+    return most_bytes(after) <= _BYTES_FOR_CLAIMS or (message_count == 1 and not before.leases)
 
 
 def has_room_to_wait(cursor: Cursor) -> bool:

@@ -18,9 +18,9 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
-    due = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
+    due_spans = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
     live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
-    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *due]))
+    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *due_spans]))
 
 
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
@@ -34,7 +34,7 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
     `token` must be new. The caller makes it up, so that it recognises its own write after a lost answer.
     """
     unavailable_ranges = ranges.normalise([*ranges_of(selection.granted), *selection.settled])
-    waiting = without(cursor.waiting, unavailable_ranges) + selection.passed_over
+    waiting_spans = without(cursor.waiting, unavailable_ranges) + selection.passed_over
     leases = dict(cursor.leases)
     if selection.granted:
         leases[token] = Lease(token, coalesce(selection.granted), deadline_ms, owner)
@@ -43,7 +43,7 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
             cursor,
             next=max(cursor.next, selection.next),
             segment_at=selection.segment_at if selection.next > cursor.next else cursor.segment_at,
-            waiting=coalesce(waiting),
+            waiting=coalesce(waiting_spans),
             leases=leases,
             epoch=cursor.epoch + 1,
             skipped=cursor.skipped + selection.skipped,
@@ -62,10 +62,10 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
         return cursor, ()
     spans = {offset: span for span in lease.spans for offset in span.offsets()}
     outcomes = {r.offset: r for r in results if r.offset in spans}
-    left = without(lease.spans, ranges.of(outcomes))
+    unsettled_spans = without(lease.spans, ranges.of(outcomes))
     leases = {t: entry for t, entry in cursor.leases.items() if t != token}
-    if left:
-        leases[token] = replace(lease, spans=coalesce(left))
+    if unsettled_spans:
+        leases[token] = replace(lease, spans=coalesce(unsettled_spans))
     returning = coalesce(
         replace(
             spans[r.offset],
@@ -79,12 +79,12 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
         if r.disposition in RETURNING
     )
     # Neighbouring entries are not joined here: only a claim may do that, as it depends on the epoch.
-    changed = replace(
+    next_cursor = replace(
         cursor,
         leases=leases,
         waiting=tuple(sorted(cursor.waiting + returning, key=lambda s: s.start)),
     )
-    return changed, tuple(outcomes.values())
+    return next_cursor, tuple(outcomes.values())
 
 
 def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
@@ -141,5 +141,5 @@ def hurry(cursor: Cursor, offset: int) -> Cursor | None:
     if span is None:
         return None
     rest = without(cursor.waiting, ((offset, offset + 1),))
-    due = replace(span, start=offset, count=1, due_ms=0, mask=0)
-    return replace(cursor, waiting=coalesce([*rest, due]), epoch=cursor.epoch + 1)
+    due_span = replace(span, start=offset, count=1, due_ms=0, mask=0)
+    return replace(cursor, waiting=coalesce([*rest, due_span]), epoch=cursor.epoch + 1)

@@ -113,10 +113,10 @@ def took(change: Change, current: Cursor) -> bool | None:
     leased_spans = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
     gone_there = ranges.subtract(our_ranges, ranges_of(leased_spans))
     if current.epoch == change.known_epoch:
-        waiting = {span.start: span for span in current.waiting}
+        waiting_by_offset = {span.start: span for span in current.waiting}
         our_settled_ranges = ranges.subtract(our_ranges, ranges_of(change.set_waiting.values()))
         settled_there = ranges.subtract(our_settled_ranges, ranges_of(current.waiting))
-        given_back = change.set_waiting.items() <= waiting.items()
+        given_back = change.set_waiting.items() <= waiting_by_offset.items()
         return gone_there == our_ranges and given_back and settled_there == our_settled_ranges
     return None if gone_there else False
 
@@ -140,11 +140,11 @@ def apply(current: Cursor, change: Change) -> Cursor:
         assert change.scalars is not None
         return change.scalars
     leases = {t: lease for t, lease in current.leases.items() if t not in change.removed_leases}
-    waiting = {s.start: s for s in current.waiting if s.start not in change.removed_waiting}
-    waiting.update(change.set_waiting)
+    waiting_by_offset = {s.start: s for s in current.waiting if s.start not in change.removed_waiting}
+    waiting_by_offset.update(change.set_waiting)
     scalars = change.scalars or current
     return replace(
         scalars,
         leases={**leases, **change.set_leases},
-        waiting=tuple(waiting[k] for k in sorted(waiting)),
+        waiting=tuple(waiting_by_offset[k] for k in sorted(waiting_by_offset)),
     )

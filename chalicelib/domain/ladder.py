@@ -62,7 +62,7 @@ def overridden(retry: Retry, ladder: tuple[int, ...] | None, jitter: float | Non
 
 def waits(retry: Retry) -> tuple[int, ...]:
     """All waits up to the last attempt: one fewer than attempts."""
-    return tuple(wait_seconds(retry, failed) for failed in range(1, retry.max_attempts))
+    return tuple(wait_seconds(retry, attempt) for attempt in range(1, retry.max_attempts))
 
 
 def wait_seconds(retry: Retry, failed_attempt: int) -> int:

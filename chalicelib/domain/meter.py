@@ -118,8 +118,10 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bu
         if end_ms < known_ms:
             continue
         groups = {
-            name: GroupBucket(settled.rate(start_ms, end_ms), retried.rate(start_ms, end_ms), lag.at(end_ms))
-            for name, (settled, retried, lag) in curves.items()
+            name: GroupBucket(
+                settlements.rate(start_ms, end_ms), retries.rate(start_ms, end_ms), lag.at(end_ms)
+            )
+            for name, (settlements, retries, lag) in curves.items()
         }
         rows.append(Bucket(start_ms, end_ms, accepted_curve.rate(start_ms, end_ms), groups))
     return rows

@@ -58,15 +58,15 @@ def room(round: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     return max(0, min(available, max(fair - mine, available - reserved_count)))
 
 
-def after(round: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
-    """The round after a claim that took `granted` messages and left `left` of those it saw."""
+def after(round: Round | None, seat: Seat, message_count: int, messages_left: int, now_ms: int) -> Round:
+    """The round after a claim that took `message_count` messages and left `messages_left` of those it saw."""
     current = _current(round, seat, now_ms)
-    own = Part(_taken(current, seat, now_ms) + granted, now_ms, seat.asked)
+    own = Part(_taken(current, seat, now_ms) + message_count, now_ms, seat.asked)
     newest = sorted(current.parts.items(), key=lambda each: -each[1].last_ms)
     parts = dict([(seat.rank, own), *(each for each in newest if each[0] != seat.rank)][:_MOST_PARTS])
     if own.taken > _MOST_TAKEN:
         parts = {rank: replace(part, taken=part.taken // 2) for rank, part in parts.items()}
-    return replace(current, left=left, parts=dict(sorted(parts.items())))
+    return replace(current, left=messages_left, parts=dict(sorted(parts.items())))
 
 
 def _current(round: Round | None, seat: Seat, now_ms: int) -> Round:

@@ -54,7 +54,7 @@ def in_flight_of(
 ) -> InFlight:
     """What these cursors have in flight. Pull consumers are not limited and do not count."""
     pulling = {"", *(c.uid for c in consumers if not c.is_called)}
-    leased: dict[str, int] = {}
+    leased_by_key: dict[str, int] = {}
     by_consumer: Counter[str] = Counter()
     for key, cursor in cursors.items():
         counts = [
@@ -62,11 +62,11 @@ def in_flight_of(
             for lease in expire(cursor, now_ms).leases.values()
             if lease.owner not in pulling
         ]
-        leased[key] = sum(count for _, count in counts)
+        leased_by_key[key] = sum(count for _, count in counts)
         for owner, count in counts:
             by_consumer[owner] += count
     return InFlight(
-        leased=leased,
+        leased=leased_by_key,
         cursors=topic.shards + 1,
         guaranteed=guaranteed_of(topic, group),
         most=group.max_in_flight,

@@ -25,22 +25,22 @@ class Queue:
         now_ms: int,
     ) -> Selection:
         """Returned messages first, then those never claimed, in order."""
-        granted: list[Span] = []
-        settled: list[Range] = []
+        grants: list[Span] = []
+        settled_ranges: list[Range] = []
         following = cursor.next
-        for candidate in _until_full(returned, unclaimed, granted, most):
+        for candidate in _until_full(returned, unclaimed, grants, most):
             if candidate.verdict is ClaimVerdict.SETTLE:
-                settled.append((candidate.offset, candidate.offset + candidate.count))
+                settled_ranges.append((candidate.offset, candidate.offset + candidate.count))
             else:
-                granted.append(Span(candidate.offset, 1, candidate.attempt))
+                grants.append(Span(candidate.offset, 1, candidate.attempt))
             following = max(following, candidate.offset + candidate.count)
-        return Selection(tuple(granted), (), ranges.normalise(settled), following)
+        return Selection(tuple(grants), (), ranges.normalise(settled_ranges), following)
 
 
 def _until_full(
-    returned: Sequence[Candidate], unclaimed: Sequence[Candidate], granted: list[Span], most: int
+    returned: Sequence[Candidate], unclaimed: Sequence[Candidate], grants: list[Span], most: int
 ) -> Iterable[Candidate]:
     for candidate in (*returned, *unclaimed):
-        if len(granted) >= most:
+        if len(grants) >= most:
             return
         yield candidate

@@ -31,27 +31,29 @@ class Serial:
     ) -> Selection:
         """Grant the first unsettled message of each free unit, lowest offset first."""
         busy = _leased_units(cursor)
-        granted: list[Span] = []
-        settled: list[Range] = []
-        due = {candidate.offset: candidate for candidate in returned}
+        grants: list[Span] = []
+        settled_ranges: list[Range] = []
+        due_candidates = {candidate.offset: candidate for candidate in returned}
         for span in cursor.waiting:  # a unit's first waiting message decides whether the unit may go on
             for offset in span.offsets():
                 if span.unit in busy:
                     break
-                candidate = due.get(offset)
+                candidate = due_candidates.get(offset)
                 if candidate and candidate.verdict is ClaimVerdict.SETTLE:
-                    settled.append((offset, offset + 1))
+                    settled_ranges.append((offset, offset + 1))
                     continue
                 busy.add(span.unit)
-                if candidate and len(granted) < most:
-                    granted.append(Span(offset, 1, candidate.attempt, span.unit))
-        passed = _take_unclaimed(unclaimed, busy, granted, settled, most, MAX_PASSED_OVER - _waiting(cursor))
-        following = max([cursor.next, *(s.end for s in granted), *(end for _, end in settled)])
+                if candidate and len(grants) < most:
+                    grants.append(Span(offset, 1, candidate.attempt, span.unit))
+        passed_over = _take_unclaimed(
+            unclaimed, busy, grants, settled_ranges, most, MAX_PASSED_OVER - _waiting(cursor)
+        )
+        following = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
         # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
         return Selection(
-            tuple(granted),
-            tuple(s for s in passed if s.end <= following),
-            ranges.normalise(settled),
+            tuple(grants),
+            tuple(s for s in passed_over if s.end <= following),
+            ranges.normalise(settled_ranges),
             following,
         )
 
@@ -67,23 +69,23 @@ def _waiting(cursor: Cursor) -> int:
 def _take_unclaimed(
     unclaimed: Sequence[Candidate],
     busy: set[str],
-    granted: list[Span],
-    settled: list[Range],
+    grants: list[Span],
+    settled_ranges: list[Range],
     most: int,
     room: int,
 ) -> list[Span]:
     """Add grants from `unclaimed` to the list; returns the spans passed over."""
-    passed: list[Span] = []
+    passed_over: list[Span] = []
     for candidate in unclaimed:
-        if len(granted) >= most:
+        if len(grants) >= most:
             break
         if candidate.verdict is ClaimVerdict.SETTLE:
-            settled.append((candidate.offset, candidate.offset + candidate.count))
+            settled_ranges.append((candidate.offset, candidate.offset + candidate.count))
         elif candidate.unit not in busy:
             busy.add(candidate.unit)
-            granted.append(Span(candidate.offset, 1, candidate.attempt, candidate.unit))
-        elif len(passed) < room:
-            passed.append(Span(candidate.offset, 1, 1, candidate.unit))
+            grants.append(Span(candidate.offset, 1, candidate.attempt, candidate.unit))
+        elif len(passed_over) < room:
+            passed_over.append(Span(candidate.offset, 1, 1, candidate.unit))
         else:
             break
-    return passed
+    return passed_over

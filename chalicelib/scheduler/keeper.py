@@ -50,8 +50,10 @@ class RetentionGuard:
                 if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
                     return count, False
                 rows = self._log.read(shard, first, _ROWS)
-                near = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
-                count += sum(row.count for row in near if self._log.keep(shard, row.first, now_s + _MORE_S))
+                ending_rows = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
+                count += sum(
+                    row.count for row in ending_rows if self._log.keep(shard, row.first, now_s + _MORE_S)
+                )
                 # What is younger than the shortest life is far from its end, and so is all behind it.
                 if not rows or rows[-1].accepted_ms > now_ms - _YOUNG_MS:
                     break

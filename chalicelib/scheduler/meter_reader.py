@@ -172,15 +172,15 @@ class MeterReader:
         if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
             self._marks.rests(name)  # last: what was not kept is read again
 
-    def _is_at_rest(self, topic: Topic, known: _Known, at_ms: int, *, is_same: bool) -> bool:
+    def _is_at_rest(self, topic: Topic, last_known: _Known, at_ms: int, *, is_same: bool) -> bool:
         """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""
-        if not is_same and at_ms - known.looked_ms < _LOOK_EVERY_MS:
+        if not is_same and at_ms - last_known.looked_ms < _LOOK_EVERY_MS:
             return False
         state = self._see(topic)
-        known.looked_ms = at_ms
+        last_known.looked_ms = at_ms
         self._note(topic.name, state.trouble)
         is_clear = bool(state.trouble) or not state.has_backlog
-        return is_same and (is_clear or at_ms - known.moved_ms >= _LOOK_EVERY_MS)
+        return is_same and (is_clear or at_ms - last_known.moved_ms >= _LOOK_EVERY_MS)
 
     def _stored(self, uid: str) -> _Known:
         """What another process knew of a topic."""

@@ -258,13 +258,13 @@ class _Run:
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, or until it is enough. The fragments go together, so that what belongs to one shard
         is one segment. What cannot be moved now hides nobody: behind it, more is looked at."""
-        marks, stuck = dict.fromkeys(self._held, ""), set[_Load]()
+        marks, stuck_loads = dict.fromkeys(self._held, ""), set[_Load]()
         while marks:
             now_ms = self._clock.now_ms()
             looks = self._visit(marks, now_ms)
-            due = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
+            due_timers = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
             self._held |= {f: _next_of(look, now_ms) for f, look in looks.items()}
-            self._held |= self._move(sorted(due, key=attrgetter("due_ms")), stuck)
+            self._held |= self._move(sorted(due_timers, key=attrgetter("due_ms")), stuck_loads)
             if is_enough():
                 return
             marks = {
@@ -348,24 +348,24 @@ class _Run:
         if ours:
             self._ways.hand_over(ours)
 
-    def _move(self, due: Sequence[Timer], stuck: set[_Load]) -> dict[int, int]:
+    def _move(self, due_timers: Sequence[Timer], stuck_loads: set[_Load]) -> dict[int, int]:
         """Take timers, the earliest first, to where they belong, but none of what is stuck. For each fragment in which
         something stays: when to come again."""
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
-        for timer in due:
+        for timer in due_timers:
             loads[_load_of(timer)].append(timer)
-        if due:
-            self.report.late_ms = max(self.report.late_ms, self._clock.now_ms() - due[0].due_ms)
+        if due_timers:
+            self.report.late_ms = max(self.report.late_ms, self._clock.now_ms() - due_timers[0].due_ms)
         newer = [load for load in loads if load.kind is TimerKind.NEWER]
         if newer and self._clock.now_ms() - self._began_ms > _OUTLIVED_MS:
             # Whoever is started now is of the release that is deployed now, which may be able to read it.
             self._outgrown.update(timer.fragment for load in newer for timer in loads[load])
-            stuck.update(newer)
-        works = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck}
+            stuck_loads.update(newer)
+        works = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck_loads}
         before = set(self._moves.under_way)
         finished_loads, refused_loads = self._harvest(self._moves.do(works))
         waiting_loads = loads.keys() - (finished_loads - before)
-        stuck |= waiting_loads
+        stuck_loads |= waiting_loads
         now_ms = self._clock.now_ms()
         again_ms = {
             load: now_ms + (_RETRY_MS if load in refused_loads else _STILL_MS) for load in waiting_loads

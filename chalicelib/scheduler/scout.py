@@ -100,9 +100,9 @@ class _Tails:
         return self._ends[shard] > cursor.next
 
 
-def _owners(group: Group, called: Sequence[Consumer]) -> Sequence[str]:
+def _owners(group: Group, push_consumers: Sequence[Consumer]) -> Sequence[str]:
     if group.paused:
         return []
     if POLICIES[group.mode].per_consumer:
-        return [c.uid for c in called]
-    return [""] if called else []
+        return [c.uid for c in push_consumers]
+    return [""] if push_consumers else []

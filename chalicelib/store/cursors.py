@@ -241,14 +241,14 @@ def parse_span(text: str, start: int | None = None) -> Span:
     match = _SPAN.match(text)
     if not match:
         raise ValueError(f"not a span: {text!r}")
-    first, count, bits, attempt, unit, due = match.groups()
+    first, count, bits, attempt, unit, due_ms = match.groups()
     mask = _parse_mask(bits) if bits else 0
     return Span(
         int(first) if start is None else start,
         mask.bit_count() or int(count or 1),
         int(attempt or 1),
         unit or "",
-        int(due or 0),
+        int(due_ms or 0),
         mask,
     )
 
@@ -299,10 +299,10 @@ def _readable(item: Item) -> Cursor | None:
 
 
 def _cursor(item: Item) -> Cursor:
-    waiting = (parse_span(v["S"], int(k)) for k, v in item["w"]["M"].items())
+    waiting_spans = (parse_span(v["S"], int(k)) for k, v in item["w"]["M"].items())
     return Cursor(
         leases={t: parse_lease(t, v["S"]) for t, v in item["l"]["M"].items()},
-        waiting=tuple(sorted(waiting, key=lambda s: s.start)),
+        waiting=tuple(sorted(waiting_spans, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
         **{field: int(item.get(name, _ABSENT.get(name, {}))["N"]) for name, field in _SCALARS.items()},
@@ -334,11 +334,11 @@ def _round_text(round: Round) -> str:
 def _parse_round(text: str | None) -> Round | None:
     if text is None:
         return None
-    epoch, began, rest, parts = text.split(";")
-    rows = [[int(number) for number in part.split(".")] for part in parts.split(",") if part]
+    epoch, began, left, part_texts = text.split(";")
+    rows = [[int(number) for number in part.split(".")] for part in part_texts.split(",") if part]
     began_ms = int(began)
-    taken = {rank: Part(taken, began_ms + last, asked) for rank, taken, last, asked in rows}
-    return Round(int(epoch), began_ms, int(rest), taken)
+    parts = {rank: Part(count, began_ms + last, demand) for rank, count, last, demand in rows}
+    return Round(int(epoch), began_ms, int(left), parts)
 
 
 def _leases(cursor: Cursor) -> dict[str, Any]:

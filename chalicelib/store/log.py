@@ -171,8 +171,8 @@ class DynamoLog:
         return tombstone
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
-        bound = {":o": number(max(first, 0))}
-        items = self._query(shard, "s = :s AND o >= :o", bound, rows, forward=True, consistent=consistent)
+        values = {":o": number(max(first, 0))}
+        items = self._query(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
         return [segment_of(item) for item in items]
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:

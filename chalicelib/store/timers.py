@@ -301,8 +301,8 @@ def due_ms_of(item: Item) -> int:
 
 
 def _timer(item: Item) -> Timer:
-    due, _, timer_id = item["t"]["S"].partition("#")
-    return _timer_of(item, int(due), timer_id)
+    due_ms, _, timer_id = item["t"]["S"].partition("#")
+    return _timer_of(item, int(due_ms), timer_id)
 
 
 def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:

@@ -47,10 +47,10 @@ class DynamoTransactions:
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         tables = self._dynamo.tables
-        put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
+        transaction_put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
         ids = [dedup_put(tables.dedup, entry) for entry in dedup]
         try:
-            actions = [*ids, put, timer_put(tables.timers, check_timer(transaction))]
+            actions = [*ids, transaction_put, timer_put(tables.timers, check_timer(transaction))]
             self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as cancelled:
             return tuple(

@@ -128,7 +128,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a unit that its dead message never lets go": (
-        Bug(Serial, "select", "settled.append((offset, offset + 1))\n", "busy.add(span.unit)\n"),
+        Bug(Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "busy.add(span.unit)\n"),
         "claim in order what has no attempts left",
         None,
         Kind.LOST,
@@ -143,8 +143,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             LeaseSettlement,
             "settle",
-            "unsettled = [receipt for receipt in unsettled if receipt.leased not in settled]",
-            "settled.update(receipt.leased for receipt in unsettled); unsettled = []",
+            "open_receipts = [r for r in open_receipts if r.leased not in settled_offsets]",
+            "settled_offsets.update(r.leased for r in open_receipts); open_receipts = []",
         ),
         "nack more dead letters than one write holds",
         None,

@@ -73,7 +73,7 @@ BUGS: dict[str, Bug] = {
         transitions, "due_spans", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
     ),
     "a unit that its dead message never lets go": Bug(
-        Serial, "select", "settled.append((offset, offset + 1))\n", "busy.add(span.unit)\n"
+        Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "busy.add(span.unit)\n"
     ),
     "an expired lease that nobody takes back": Bug(
         transitions, "expire", "lease.deadline_ms <= now_ms]", "lease.deadline_ms <= 0]"
@@ -94,10 +94,10 @@ BUGS: dict[str, Bug] = {
     "a mover that appends, and then deletes": Bug(
         Due,
         "append",
-        "placed = [place for place in self._producer.move(home, members) if place]",
+        "messages = [message for message in self._producer.move(home, members) if message]",
         "drafts = [replace(draft, due_ms=None, dedup_id=None) for _, draft in members]\n"
-        "    placed = self._producer.produce(home, drafts)\n"
-        "    if any(not hasattr(place, 'shard') for place in placed):\n"
+        "    messages = self._producer.produce(home, drafts)\n"
+        "    if any(not hasattr(message, 'shard') for message in messages):\n"
         "        return 0\n"
         "    self._timers.drop(timers)",
     ),
@@ -172,7 +172,7 @@ BUGS: dict[str, Bug] = {
         "skipped=ranges.total(selection.settled)",
     ),
     "what waits in its cursor, left out of the count": Bug(
-        lookup, "account", "retrying=waiting[False] + retrying", "retrying=retrying"
+        lookup, "account", "retrying=waiting_counts[False] + retrying", "retrying=retrying"
     ),
     "a list that goes by the state over all groups": Bug(
         Lookup,

@@ -60,7 +60,7 @@ BUGS: dict[str, Bug] = {
         "staying[0].offset if staying",
     ),
     "what a burial passes over, forgotten": Bug(
-        ClaimPlanner, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
+        ClaimPlanner, "plan_burial", "passed_over=tuple(passed_over)", "passed_over=()"
     ),
     "a lane's entry that outlives the row it points to": Bug(
         retry_lane, "resolve", "min(message.ends_ms, entry.ends_ms)", "entry.ends_ms"
@@ -90,7 +90,10 @@ BUGS: dict[str, Bug] = {
         "for each in entries",
     ),
     "a dead letter that is counted as a success, too": Bug(
-        lookup, "account", "settled - retrying - dead - skipped", "settled - retrying - skipped"
+        lookup,
+        "account",
+        "settled_count - retrying - dead - skipped_count",
+        "settled_count - retrying - skipped_count",
     ),
 }
 

@@ -154,7 +154,7 @@ BUGS: Planted = {
         lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a receipt that settles twice in one call": (
-        Bug(Settler, "_settle", "settled.discard(receipt.leased)", "pass"),
+        Bug(Settler, "_settle", "settled_offsets.discard(receipt.leased)", "pass"),
         lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(memory_stage()),
     ),
     "a burial that drops the message": (

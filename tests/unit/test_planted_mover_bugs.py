@@ -73,7 +73,7 @@ BUGS: Planted = {
         troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
     ),
     "a later one that goes past what was refused": (
-        Bug(_Run, "_move", "if load not in stuck}", "if load}"),
+        Bug(_Run, "_move", "if load not in stuck_loads}", "if load}"),
         troubles.test_nothing_of_a_shard_goes_past_what_was_refused,
     ),
     "a mover that hands on what it never held": (

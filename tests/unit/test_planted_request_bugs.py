@@ -69,15 +69,15 @@ BUGS: Planted = {
         lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(memory_stage()),
     ),
     "equal messages of a batch taken for one": (
-        Bug(producer, "stored_before", "standing[like].popleft()", "standing[like][0]"),
+        Bug(producer, "stored_before", "by_likeness[like].popleft()", "by_likeness[like][0]"),
         lambda: resending.test_equal_messages_of_one_batch_are_each_stored_once(memory_stage()),
     ),
     "an edited message that is stored again": (
         Bug(
             producer,
             "stored_before",
-            "changed if was_changed else standing",
-            "deque() if was_changed else standing",
+            "edits if was_changed else by_likeness",
+            "deque() if was_changed else by_likeness",
         ),
         lambda: resending.test_what_was_edited_meanwhile_is_still_the_message(memory_stage()),
     ),

@@ -77,19 +77,21 @@ def view(topic: Topic) -> TopicView:
     return body
 
 
-def detail(topic: Topic, counted: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicDetail:
+def detail(topic: Topic, topic_stats: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicDetail:
     """A topic's settings, and what is in it."""
-    return {**view(topic), "stats": stats(counted, may_use_group)}
+    return {**view(topic), "stats": stats(topic_stats, may_use_group)}
 
 
-def stats(counted: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicStatsView:
+def stats(topic_stats: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicStatsView:
     """What is in a topic, with the groups that the caller may use."""
-    before = {"delayed": counted.delayed, "prepared": counted.prepared}
+    before = {"delayed": topic_stats.delayed, "prepared": topic_stats.prepared}
     body: TopicStatsView = {
-        "accepted": counted.accepted,
-        "delayed": counted.delayed.number,
-        "prepared": counted.prepared.number,
-        "groups": {name: counts(status) for name, status in counted.groups.items() if may_use_group(name)},
+        "accepted": topic_stats.accepted,
+        "delayed": topic_stats.delayed.number,
+        "prepared": topic_stats.prepared.number,
+        "groups": {
+            name: counts(status) for name, status in topic_stats.groups.items() if may_use_group(name)
+        },
     }
     if at_least := [name for name, number in before.items() if not number.whole]:
         body["at_least"] = at_least

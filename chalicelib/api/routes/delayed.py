@@ -72,8 +72,8 @@ def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waitin
     after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
     timers = context.deps.adapters.timers
     rows, position = soonest_first(timers, topic, filters, key, parse.limit(query), after)
-    unseen = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
-    return unseen, [position, began_ms] if position else None
+    rows_to_show = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
+    return rows_to_show, [position, began_ms] if position else None
 
 
 def _postponed_since(row: Waiting, began_ms: int) -> bool:
@@ -99,18 +99,18 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
 
 def _changed(context: Context, topic: Topic, row: Waiting) -> RescheduledMessage:
     """What became of one; or would, where nothing is to be done yet."""
-    body, id, delayed = context.body, row.timer.id, context.deps.delayed
+    body, id, service = context.body, row.timer.id, context.deps.delayed
     try:
         due_ms = None if body.cancel else _due_ms(context, row)
-        changed = not row.cancelled if due_ms is None else due_ms != row.timer.due_ms
-        if changed and not body.dry_run:
+        is_change = not row.cancelled if due_ms is None else due_ms != row.timer.due_ms
+        if is_change and not body.dry_run:
             if due_ms is None:
-                delayed.cancel(topic, row, context.by)
+                service.cancel(topic, row, context.by)
             else:
-                delayed.amend(topic, row, {"due_ms": due_ms}, context.by)
+                service.amend(topic, row, {"due_ms": due_ms}, context.by)
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
-    return {"id": id, "changed": changed, "deliver_at": None if due_ms is None else at(due_ms)}
+    return {"id": id, "changed": is_change, "deliver_at": None if due_ms is None else at(due_ms)}
 
 
 def _due_ms(context: Context, row: Waiting) -> int:

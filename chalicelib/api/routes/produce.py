@@ -59,9 +59,9 @@ def _status_lookup(context: Context, topic: Topic) -> Callable[[], Callable[[str
     return cache(lambda: context.deps.lookup.standing(topic))
 
 
-def _view(topic: Topic, message: Placed, standing: Callable[[], Callable[[str], str]]) -> Produced:
+def _view(topic: Topic, message: Placed, status_lookup: Callable[[], Callable[[str], str]]) -> Produced:
     """The answer for one message; of a duplicate, with what has become of the first."""
-    return produced.view(topic.name, message, standing()(message.id) if message.duplicate else None)
+    return produced.view(topic.name, message, status_lookup()(message.id) if message.duplicate else None)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
@@ -83,14 +83,14 @@ def produce_batch(context: Context) -> Response[BatchView]:
     now_ms = context.deps.adapters.clock.now_ms()
     texts = msgspec.json.decode(context.raw, type=_JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
-    checked = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
-    drafts = [c for c in checked if isinstance(c, Draft)]
+    drafts_and_errors = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
+    drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     outcomes = iter(_store(context, topic, drafts))
-    standing = _status_lookup(context, topic)
+    status_lookup = _status_lookup(context, topic)
     results = []
-    for i, each in enumerate(checked):
+    for i, each in enumerate(drafts_and_errors):
         outcome = next(outcomes) if isinstance(each, Draft) else each
-        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, standing)
+        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, status_lookup)
         results.append(produced.item(i, result, context.request_id))
     return Response({"results": results})
 

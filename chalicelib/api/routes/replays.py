@@ -107,12 +107,12 @@ def tell_progress(context: Context) -> Response[ReplayView]:
 def send_archived(context: Context) -> Response[BatchView]:
     """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
     replay = _find(context)
-    checked = [_checked(item, i) for i, item in enumerate(context.body.messages)]
-    good = [each for each in checked if not isinstance(each, HeadraceError)]
+    messages_and_errors = [_checked(item, i) for i, item in enumerate(context.body.messages)]
+    good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
     outcomes = iter(context.deps.replays.send(replay, good))
     results = [
         _result(context, replay, i, each if isinstance(each, HeadraceError) else next(outcomes))
-        for i, each in enumerate(checked)
+        for i, each in enumerate(messages_and_errors)
     ]
     return Response({"results": results})
 

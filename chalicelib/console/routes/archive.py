@@ -75,8 +75,8 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
     return {
         "fields": fields,
         "deed": deed,
-        "days": [(day, _messages(archived, topic), archived) for day, archived in days],
-        "at_most": sum(_messages(archived, topic) for _, archived in days),
+        "days": [(day, _messages(day_counts, topic), day_counts) for day, day_counts in days],
+        "at_most": sum(_messages(day_counts, topic) for _, day_counts in days),
         "is_cut": (last - first).days + 1 > _DAYS,
     }, None
 

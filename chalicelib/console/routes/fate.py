@@ -20,7 +20,7 @@ def message_fate(visit: Visit) -> Shown:
     topic = visit.topic()
     id = visit.params["id"]
     entry = deps.lookup.find(topic, id)
-    owed, skipped, rest = {}, [], 0
+    fate_by_group, group_names_not_owed, rest = {}, [], 0
     if isinstance(entry, Message):
         for group in (
             group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
@@ -28,10 +28,10 @@ def message_fate(visit: Visit) -> Shown:
             if not visit.has_units(_ENOUGH):
                 rest += 1
             elif fate := deps.fates.of_group(topic, group, entry, _MOST_ROWS):
-                owed[group.name] = fate
+                fate_by_group[group.name] = fate
             else:
-                skipped.append(group.name)
-    fates = Fates(owed, tuple(skipped))
+                group_names_not_owed.append(group.name)
+    fates = Fates(fate_by_group, tuple(group_names_not_owed))
     model = {
         "topic": topic,
         "id": id,

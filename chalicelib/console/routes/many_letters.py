@@ -87,15 +87,15 @@ def canary(visit: Visit) -> Shown:
 
     check_may_read(visit)
     topic, group = visit.group()
-    sent = visit.query.get("ids", "").split()[:_SOME]
+    ids_sent = visit.query.get("ids", "").split()[:_SOME]
     outcomes: dict[str, Since] = {}
-    for id in sent:
+    for id in ids_sent:
         if not visit.has_units(8):
             outcomes[id] = Since.PENDING
         else:
             outcomes[id] = visit.deps.redriver.since_redrive(topic, group, id)
     may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
-    step = min(len(sent), 2)
+    step = min(len(ids_sent), 2)
     most = _PAGE if step == 2 else _SOME
     letters, following, _ = read_letters(visit, topic, group, most) if may_go_on else ([], None, 0)
     model = {
@@ -106,7 +106,7 @@ def canary(visit: Visit) -> Shown:
         "failed": Since.FAILED in outcomes.values(),
         "may_go_on": may_go_on,
         "step": step,
-        "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if sent else 1]),
+        "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if ids_sent else 1]),
         "rest": len(letters),
         "more": following is not None,
         "poll_seconds": 2,

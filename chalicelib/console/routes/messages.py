@@ -78,8 +78,8 @@ def _of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], st
     from ...domain.message import Message as InLog
     from ...services.inspect.lookup import Filters
 
-    seen, _ = visit.deps.key_lookup.newest_first(topic, key[:256], Filters(), 8, None)
-    return [each if isinstance(each, InLog) else each.message for each in seen], None
+    results, _ = visit.deps.key_lookup.newest_first(topic, key[:256], Filters(), 8, None)
+    return [each if isinstance(each, InLog) else each.message for each in results], None
 
 
 def _at(visit: Visit, topic: Topic, places: Sequence[tuple[int, int]]) -> list[Message]:
@@ -165,9 +165,9 @@ def message(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    seen = deps.lookup.find(topic, id)
-    held = seen if isinstance(seen, Message) else seen.message
-    whole = with_body(deps.adapters.blobs, held)
+    result = deps.lookup.find(topic, id)
+    stored_message = result if isinstance(result, Message) else result.message
+    whole = with_body(deps.adapters.blobs, stored_message)
     form = visit.query.get("as", "pretty")
     form = form if form in view.FORMS else "pretty"
     model: dict[str, Any] = {
@@ -177,12 +177,12 @@ def message(visit: Visit) -> Shown:
         "body": view.body_as(whole.draft, form),
         "is_cut": view.is_cut(whole.draft, form),
         "id": id,
-        **_standing(visit, topic, seen),
+        **_standing(visit, topic, result),
     }
     return Page("message.html", model)
 
 
-def _standing(visit: Visit, topic: Topic, seen: Any) -> dict[str, Any]:
+def _standing(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
     """Where a message stands, and how it came there."""
     from ...domain.message import Message, overall
     from ...domain.transaction import Transaction
@@ -190,14 +190,14 @@ def _standing(visit: Visit, topic: Topic, seen: Any) -> dict[str, Any]:
     from ..views import message as view
 
     deps = visit.deps
-    if not isinstance(seen, Message):
-        events = deps.tracer.before_log(seen)
-        due_ms = None if isinstance(seen, Transaction) else seen.timer.due_ms
+    if not isinstance(result, Message):
+        events = deps.tracer.before_log(result)
+        due_ms = None if isinstance(result, Transaction) else result.timer.due_ms
         line = view.time_line(events, {}, {"": [due_ms]} if due_ms else {}, visit.now_ms)
         return _told(visit, events, {}, line) | {
-            "status": before_log(seen),
+            "status": before_log(result),
             "due_ms": due_ms,
-            "kind": type(seen).__name__,
+            "kind": type(result).__name__,
         }
     look = deps.statuses.look(topic)
     only = visit.query.get("group") or None
@@ -212,22 +212,22 @@ def _standing(visit: Visit, topic: Topic, seen: Any) -> dict[str, Any]:
         if looked_at and not visit.has_units(8):
             break
         looked_at.append(group)
-        if status := look.delivery(group, seen):
+        if status := look.delivery(group, result):
             statuses[group.name] = status
-    events = deps.tracer.path(topic, seen, looked_at)
+    events = deps.tracer.path(topic, result, looked_at)
     steps = {
-        group.name: view.coming(topic, group, seen, statuses[group.name])
+        group.name: view.coming(topic, group, result, statuses[group.name])
         for group in looked_at
         if group.name in statuses
     }
     line = view.time_line(events, statuses, steps, visit.now_ms)
-    word = overall(seen.draft, [status.status for status in statuses.values()])
-    left = [group.name for group in groups[len(looked_at) :]]
+    word = overall(result.draft, [status.status for status in statuses.values()])
+    groups_left = [group.name for group in groups[len(looked_at) :]]
     return _told(visit, events, statuses, line) | {
         "status": word,
         "due_ms": None,
         "kind": "Message",
-        "groups_left": left,
+        "groups_left": groups_left,
     }
 
 
@@ -284,10 +284,10 @@ def message_lines(visit: Visit) -> Shown:
     from ...domain.message import holds_json
     from ..http import File
 
-    shown = messages(visit)
-    assert isinstance(shown, Page)
+    result = messages(visit)
+    assert isinstance(result, Page)
     rows = []
-    for line in shown.model["lines"]:
+    for line in result.model["lines"]:
         draft = line.draft
         body: Any = msgspec.Raw(draft.body) if draft.is_whole and holds_json(draft) else None
         rows.append(

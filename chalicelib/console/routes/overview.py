@@ -37,10 +37,10 @@ def overview(visit: Visit) -> Shown:
         if survey.topic.uid not in here and visit.caller.may_use(survey.topic.name) and not is_all
     ]
     history = {topic.uid: board.points(topic) for topic in [*topics, *(other.topic for other in others)]}
-    shown = view(topics, surveys, history, visit.now_ms, others)
-    names = {line.topic.name for line in shown.lines if line.survey}
+    model_view = view(topics, surveys, history, visit.now_ms, others)
+    names = {line.topic.name for line in model_view.lines if line.survey}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
-    model = {"overview": shown, "following": following, "uncounted": other_troubles}
+    model = {"overview": model_view, "following": following, "uncounted": other_troubles}
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
 
 

@@ -102,11 +102,11 @@ def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool
         if place.shard is None or place.shard not in targets:
             continue
         cursor, target = place.cursor, targets[place.shard]
-        settled = [(cursor.begin, cursor.floor), *cursor.settled]
-        again += sum(max(0, high - max(low, target)) for low, high in settled)
-        unsettled = max(0, target - cursor.floor) - sum(
+        settled_ranges = [(cursor.begin, cursor.floor), *cursor.settled]
+        again += sum(max(0, high - max(low, target)) for low, high in settled_ranges)
+        unsettled_count = max(0, target - cursor.floor) - sum(
             max(0, min(high, target) - low) for low, high in cursor.settled
         )
-        passed_over += max(0, unsettled)
+        passed_over += max(0, unsettled_count)
         running += len(cursor.leases)
     return SeekPreview(again, passed_over, running, whole)

@@ -41,8 +41,8 @@ def heat_map(hours: Sequence[DueHour], now_ms: int) -> HeatMap:
     counts: dict[int, tuple[int, int]] = {}
     for hour in hours:
         at_ms = max(hour.at_ms, this_hour_ms)
-        delayed, retries = counts.get(at_ms, (0, 0))
-        counts[at_ms] = delayed + hour.delayed, retries + hour.retries
+        delayed_count, retries = counts.get(at_ms, (0, 0))
+        counts[at_ms] = delayed_count + hour.delayed, retries + hour.retries
     end_ms = first_ms + _MOST_DAYS * _DAY_MS
     last_ms = max((at_ms for at_ms in counts if at_ms < end_ms), default=first_ms)
     most = max((sum(each) for at_ms, each in counts.items() if at_ms < end_ms), default=0)
@@ -54,5 +54,5 @@ def heat_map(hours: Sequence[DueHour], now_ms: int) -> HeatMap:
 
 
 def _cell(at_ms: int, counts: dict[int, tuple[int, int]], most: int) -> Cell:
-    delayed, retries = counts.get(at_ms, (0, 0))
-    return Cell(at_ms, delayed, retries, -(-_SHADES * (delayed + retries) // most) if most else 0)
+    delayed_count, retries = counts.get(at_ms, (0, 0))
+    return Cell(at_ms, delayed_count, retries, -(-_SHADES * (delayed_count + retries) // most) if most else 0)

@@ -151,7 +151,7 @@ class Claimer:
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
-            if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, granted=0):
+            if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, message_count=0):
                 return count  # the cursor is full: the next run continues
             dead = self._dead(claimant, shard, plan, now_ms)
             if self._states.write(key, state, _change(state, after), dead) is not None:

@@ -85,28 +85,28 @@ class ClaimPlanner:
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
         spans = transitions.due_spans(current, self._now_ms) if most else ()
-        due = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
-        due = due if self._policy.reads_units else due[:most]
+        dues = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
+        dues = dues if self._policy.reads_units else dues[:most]
         trust = self._trust(cursor)
-        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
+        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in dues), trust)
         slots = self._resolved(rows.values(), trust)
         by_offset = {slot.offset: slot for slot in slots if not slot.newer}
-        back = [self._candidate(by_offset[offset], span) for offset, span in due if offset in by_offset]
+        back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
         want = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
-            want = max(0, want - len(due))
+            want = max(0, want - len(dues))
         while True:
             ahead = self._ahead(current, want, trust) if want else []
-            unclaimed = [self._candidate(slot, None) for slot in ahead]
-            returned, unclaimed, dead = _within_bounds(back, unclaimed, most_bytes)
-            selection = self._policy.select(current, returned, unclaimed, most, self._now_ms)
+            new_candidates = [self._candidate(slot, None) for slot in ahead]
+            waiting_candidates, new_candidates, dead = _within_bounds(back, new_candidates, most_bytes)
+            selection = self._policy.select(current, waiting_candidates, new_candidates, most, self._now_ms)
             granted_count = sum(s.count for s in selection.granted)
             if granted_count >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
         if granted_count and self._claimant.claimants > 1:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
-            selection = self._policy.select(current, returned, unclaimed, part, self._now_ms)
+            selection = self._policy.select(current, waiting_candidates, new_candidates, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead, granted_count)
 
@@ -114,23 +114,23 @@ class ClaimPlanner:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
         grant nothing. Older messages with a longer retention, from an earlier setting, are passed over."""
         current = transitions.expire(cursor, self._now_ms)
-        waiting = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
+        waits = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(cursor)
-        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
+        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waits), trust)
         slots = {slot.offset: slot for slot in self._resolved(rows.values(), trust)}
-        back = [self._candidate(slots[offset], span) for offset, span in waiting if not slots[offset].newer]
+        back = [self._candidate(slots[offset], span) for offset, span in waits if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
-        unclaimed = [self._candidate(slot, None) for slot in ahead]
-        staying = [c for c in unclaimed if not _is_settled(c)][: MAX_PASSED_OVER + 1]
+        new_candidates = [self._candidate(slot, None) for slot in ahead]
+        staying = [c for c in new_candidates if not _is_settled(c)][: MAX_PASSED_OVER + 1]
         end = staying[-1].offset if len(staying) > MAX_PASSED_OVER else _AFTER_ALL
-        returned, fallen, dead = _within_bounds(
+        waiting_dead, new_dead, dead = _within_bounds(
             [c for c in back if _is_settled(c)],
-            [c for c in unclaimed if _is_settled(c) and c.offset < end],
+            [c for c in new_candidates if _is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
-        selection = self._policy.select(current, returned, fallen, 1, self._now_ms)
-        passed = [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
-        selection = replace(selection, passed_over=tuple(passed))
+        selection = self._policy.select(current, waiting_dead, new_dead, 1, self._now_ms)
+        passed_over = [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
+        selection = replace(selection, passed_over=tuple(passed_over))
         messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead)
 
@@ -255,20 +255,20 @@ def attempts_before(draft: Draft) -> int:
 
 
 def _within_bounds(
-    back: Sequence[Candidate], unclaimed: Sequence[Candidate], most_bytes: int
+    back: Sequence[Candidate], new_candidates: Sequence[Candidate], most_bytes: int
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
     """Cut the candidates so that one answer holds their bodies, and one transaction their dead letters."""
-    chosen: list[Candidate] = []
+    candidates: list[Candidate] = []
     dead: list[Candidate] = []
-    size = buried = 0
-    for candidate in (*back, *unclaimed):
+    size = dead_size = 0
+    for candidate in (*back, *new_candidates):
         size += candidate.size
-        if size > most_bytes and (chosen or most_bytes < MAX_ANSWER_BYTES):
+        if size > most_bytes and (candidates or most_bytes < MAX_ANSWER_BYTES):
             break
         if candidate.dead:
-            buried += candidate.size
-            if len(dead) == DEAD_PER_WRITE or (dead and buried > _DEAD_BYTES_PER_WRITE):
+            dead_size += candidate.size
+            if len(dead) == DEAD_PER_WRITE or (dead and dead_size > _DEAD_BYTES_PER_WRITE):
                 break
             dead.append(candidate)
-        chosen.append(candidate)
-    return chosen[: len(back)], chosen[len(back) :], dead
+        candidates.append(candidate)
+    return candidates[: len(back)], candidates[len(back) :], dead

@@ -71,13 +71,13 @@ class LeaseSettlement:
         """Settle in as few writes as possible. Returns the settled offsets, and the error that stopped the others."""
         states = self._context.states
         state, is_consistent = states.last(self._key), False
-        settled: set[int] = set()
-        unsettled = list({receipt.leased: receipt for receipt in receipts}.values())
-        while unsettled:
+        settled_offsets: set[int] = set()
+        open_receipts = list({receipt.leased: receipt for receipt in receipts}.values())
+        while open_receipts:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
-            live_receipts = [receipt for receipt in unsettled if receipt.leased in attempts]
-            if len(live_receipts) < len(unsettled) and not is_consistent:
+            live_receipts = [receipt for receipt in open_receipts if receipt.leased in attempts]
+            if len(live_receipts) < len(open_receipts) and not is_consistent:
                 state, is_consistent = states.read(self._key), True
                 continue
             if not live_receipts or lease is None:
@@ -92,18 +92,18 @@ class LeaseSettlement:
                     steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
                 new_state = self._write(state, steps)
             except HeadraceError as error:
-                return settled, error
+                return settled_offsets, error
             if new_state:
-                settled.update(step.result.offset for step in steps)
+                settled_offsets.update(step.result.offset for step in steps)
                 self._count(steps)
-                unsettled = [receipt for receipt in unsettled if receipt.leased not in settled]
+                open_receipts = [r for r in open_receipts if r.leased not in settled_offsets]
                 who, started_ms = (lease.owner, self._key.consumer_uid), live_receipts[0].claimed_ms
                 tried_attempts = [(step.shard, step.tried) for step in steps if step.tried]
                 self._context.attempt_log.note(
                     self._topic, self._group, who, self._token, started_ms, tried_attempts
                 )
             state = new_state or states.last(self._key)
-        return settled, None
+        return settled_offsets, None
 
     def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
         """`Already`, if this lease settled the delivery before with the same result as `rule` gives now; else

@@ -55,11 +55,11 @@ class LostEntries:
     def _orphans(self, claimant: Claimant, lane: Cursor, now_ms: int) -> Iterator[Record]:
         """Records of deliveries with neither a timer nor an entry. A fired timer leaves an entry, so the timer is
         searched for first."""
-        waiting = [
+        retry_records = [
             record for record in self._overdue(claimant, now_ms) if not self._has_timer(claimant, record)
         ]
-        entries = set(self._entries(claimant.key(None).shard, lane)) if waiting else set()
-        yield from (record for record in waiting if (record.shard, record.offset) not in entries)
+        entries = set(self._entries(claimant.key(None).shard, lane)) if retry_records else set()
+        yield from (record for record in retry_records if (record.shard, record.offset) not in entries)
 
     def _overdue(self, claimant: Claimant, now_ms: int) -> Iterator[Record]:
         for each in self._records.unfinished(claimant.topic.uid, claimant.group.uid):

@@ -110,8 +110,8 @@ class Settler:
     ) -> list[SettleAnswer]:
         answers, valid_receipts = self._open(group, texts)
         owners: set[str] = set()
-        settled = self._settle(topic, group, [receipt for _, receipt in valid_receipts], rule, owners)
-        for (i, _), answer in zip(valid_receipts, settled, strict=True):
+        results = self._settle(topic, group, [receipt for _, receipt in valid_receipts], rule, owners)
+        for (i, _), answer in zip(valid_receipts, results, strict=True):
             answers[i] = answer
         self._note_signs(topic, group, owners)
         stale = [(i, receipt) for i, receipt in valid_receipts if isinstance(answers[i], Conflict)]
@@ -134,11 +134,11 @@ class Settler:
         answers: list[SettleAnswer] = [None] * len(receipts)
         for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
             lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
-            settled, error = lease.settle([receipt for _, receipt in members], rule)
+            settled_offsets, error = lease.settle([receipt for _, receipt in members], rule)
             owners.add(lease.owner)
             for i, receipt in members:
-                answers[i] = None if receipt.leased in settled else error or stale()
-                settled.discard(receipt.leased)  # the same receipt twice in one call: the second is stale
+                answers[i] = None if receipt.leased in settled_offsets else error or stale()
+                settled_offsets.discard(receipt.leased)  # the same receipt again in this call is stale
         return answers
 
     def _note_signs(self, topic: Topic, group: Group, owners: set[str]) -> None:

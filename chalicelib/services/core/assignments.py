@@ -79,9 +79,9 @@ class Assignments:
         if assignment.strategy == EVERYONE:
             return Team(list(active), pushed_to)
         by_uid = {c.uid: c for c in consumers}
-        waiting = [c.uid for c in pushed_to]
+        uids = [c.uid for c in pushed_to]
         owners = [
-            by_uid.get(uid) for uid in assignment.owners or deal(assignment.strategy, waiting, topic.shards)
+            by_uid.get(uid) for uid in assignment.owners or deal(assignment.strategy, uids, topic.shards)
         ]
         return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
 

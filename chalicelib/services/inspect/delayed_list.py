@@ -41,11 +41,11 @@ def soonest_first(
             if filters.to_ms is not None and timer.due_ms > filters.to_ms:
                 return items, None
             if _passes(timer, topic, filters, key):
-                waiting = Waiting(timer)
-                weight += waiting.message.draft.weight
+                item = Waiting(timer)
+                weight += item.message.draft.weight
                 if items and weight > MAX_ANSWER_BYTES:
                     return items, position
-                items.append(waiting)
+                items.append(item)
             position = timer.sort_key
             if len(items) == limit:
                 return items, position

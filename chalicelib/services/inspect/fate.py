@@ -85,8 +85,8 @@ class FateReader:
     def of(self, topic: Topic, message: Message) -> Fates:
         """The fate of a message in the log, for every group."""
         fates = {group.name: self.of_group(topic, group, message) for group in self._catalog.groups(topic)}
-        owed = {name: fate for name, fate in fates.items() if fate}
-        return Fates(owed, tuple(name for name in fates if name not in owed))
+        fate_by_group = {name: fate for name, fate in fates.items() if fate}
+        return Fates(fate_by_group, tuple(name for name in fates if name not in fate_by_group))
 
     def of_group(
         self, topic: Topic, group: Group, message: Message, most_rows: int = _MOST_ROWS

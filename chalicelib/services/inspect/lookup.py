@@ -264,12 +264,12 @@ class Lookup:
         """Counts for each topic; if that takes too long, for the first topics only. Timers are counted once for all
         of them."""
         until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
-        delayed, whole = self._delayed_by_topic() if topics else ({}, True)
+        delayed_counts, whole = self._delayed_by_topic() if topics else ({}, True)
         result: list[TopicStats] = []
         for topic in topics:
             if result and self._clock.now_ms() > until_ms:
                 break
-            result.append(self._stats(topic, Counted(delayed.get(topic.uid, 0), whole)))
+            result.append(self._stats(topic, Counted(delayed_counts.get(topic.uid, 0), whole)))
         return result
 
     def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
@@ -306,20 +306,22 @@ class Lookup:
             for key in self.statuses.keys(topic, group, shard)
         ]
         now_ms = self._clock.now_ms()
-        ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
-        unfinished = self._records.unfinished(topic.uid, group.uid)
+        ages = [
+            now_ms - accepted_ms for s in shards if s.backlog and (accepted_ms := self._accepted(topic, s))
+        ]
+        unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
         lanes = self._lanes(topic, group)
         in_lanes = sum(cursor.in_flight for cursor in lanes.values())
-        waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
+        waiting_count = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
         here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
         entries = (
-            each for each in unfinished if each.timed or each.status == Status.DEAD
+            each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD
         )  # else the cursor tells
         apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
             in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
-            retrying=waiting + sum(each.status == Status.RETRYING for each in apart),
+            retrying=waiting_count + sum(each.status == Status.RETRYING for each in apart),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
             account=_account(shards, apart, in_lanes - self._older_in_lanes(lanes, shards, apart)),
@@ -341,8 +343,8 @@ class Lookup:
             return 0
         count = 0
         for key, cursor in lanes.items():
-            leased = [offset for lease in cursor.leases.values() for offset in lease.attempts()]
-            for slot in self._reader.fetch(key.shard, leased).values():
+            leased_offsets = [offset for lease in cursor.leases.values() for offset in lease.attempts()]
+            for slot in self._reader.fetch(key.shard, leased_offsets).values():
                 origin = slot.message.draft.origin if slot.message else None
                 if origin and not _has_left(cursors, origin.shard, key.consumer_uid, origin.offset):
                     count += 1
@@ -385,10 +387,12 @@ def _has_left(cursors: Mapping[tuple[int, str], Cursor], shard: int, consumer_ui
     return cursor is None or position(cursor, offset)[0] is Position.SETTLED
 
 
-def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in_lanes: int) -> Account:
+def _account(
+    shards: Sequence[ShardStatus], unfinished_deliveries: Iterable[Unfinished], in_lanes: int
+) -> Account:
     """Where all deliveries of a group are."""
     elsewhere: defaultdict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
-    for each in unfinished:
+    for each in unfinished_deliveries:
         elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
     parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
     return under_way(sum(parts, Account()), in_lanes)

@@ -48,9 +48,9 @@ class Due:
             return 0
         number = None if shard.shard == ANY else shard.shard
         members = [(t, replace(self._named(entered(t), t), shard=number)) for t in timers if t.draft]
-        placed = [place for place in self._producer.move(home, members) if place]
-        self._waker.appended(home, {place.shard for place in placed if place.shard is not None})
-        return len(placed)
+        messages = [message for message in self._producer.move(home, members) if message]
+        self._waker.appended(home, {message.shard for message in messages if message.shard is not None})
+        return len(messages)
 
     def _named(self, draft: Draft, timer: Timer) -> Draft:
         """The draft; what is left of a damaged retry's knows its message's place, and from now on its id."""

@@ -160,19 +160,19 @@ class Producer:
         timers: Sequence[Timer],
         outcomes: list[Placed | HeadraceError | None],
     ) -> None:
-        waiting = list(zip(run, timers, strict=True))
-        while waiting:
-            entries = [entry_of(topic, d, t.id, t.stored_ms) for (_, d), t in waiting if d.dedup_id]
-            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in waiting])
-            duplicates = {e.dedup_id: e for e in self._timers.store([t for _, t in waiting], entries)}
-            for (i, draft), timer in waiting:
+        items_left = list(zip(run, timers, strict=True))
+        while items_left:
+            entries = [entry_of(topic, d, t.id, t.stored_ms) for (_, d), t in items_left if d.dedup_id]
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in items_left])
+            duplicates = {e.dedup_id: e for e in self._timers.store([t for _, t in items_left], entries)}
+            for (i, draft), timer in items_left:
                 if draft.dedup_id in duplicates:
                     outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
                 elif not duplicates:
                     outcomes[i] = Placed(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
             if not duplicates:
-                self._on_timers_stored([timer for _, timer in waiting])
-            waiting = [each for each in waiting if outcomes[each[0][0]] is None]
+                self._on_timers_stored([timer for _, timer in items_left])
+            items_left = [each for each in items_left if outcomes[each[0][0]] is None]
 
     def timer(self, topic: Topic, draft: Draft) -> Timer:
         """The timer of a delayed draft, under the draft's own id."""
@@ -203,9 +203,9 @@ class Producer:
         otherwise a repeated draft would come after them."""
         try:
             for run in _runs(members):
-                waiting = [(i, draft, self.offload(topic, draft)) for i, draft in run]
-                while waiting:
-                    waiting = self._append(topic, shard, waiting, outcomes, by, resend_lookup)
+                items_left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
+                while items_left:
+                    items_left = self._append(topic, shard, items_left, outcomes, by, resend_lookup)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -296,14 +296,14 @@ def _unit_of(topic: Topic, draft: Draft) -> str | None:
     return order_unit(draft.ordering_key, _shard_of(topic, draft))
 
 
-def _that_can_move(moved: Sequence[Promotable]) -> int:
+def _that_can_move(promotables: Sequence[Promotable]) -> int:
     """How many of them one transaction can hold."""
     actions = 0
-    for n, each in enumerate(moved):
+    for n, each in enumerate(promotables):
         actions += 1 if isinstance(each, Timer) else 2
         if actions > _MOVED_PER_SEGMENT:
             return n
-    return len(moved)
+    return len(promotables)
 
 
 def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:

@@ -94,15 +94,15 @@ class ResendLookup:
 def stored_before(resend_lookup: RowsFound, drafts: Sequence[Draft]) -> list[Message | None]:
     """What each draft has become in the rows; None for those that were not stored. Equal ones are interchangeable; one
     that was changed since stands for whichever is left."""
-    standing: defaultdict[str, deque[Message]] = defaultdict(deque)
-    changed: deque[Message] = deque()
+    by_likeness: defaultdict[str, deque[Message]] = defaultdict(deque)
+    edits: deque[Message] = deque()
     for row in resend_lookup.rows:
         for offset in range(row.first, row.end):
             if message := row.message(resend_lookup.shard, offset):
                 was_changed = message.draft.changed_ms is not None
-                (changed if was_changed else standing[_likeness(message.draft)]).append(message)
-    matched = [standing[like].popleft() if standing[like] else None for like in map(_likeness, drafts)]
-    return [message or (changed.popleft() if changed else None) for message in matched]
+                (edits if was_changed else by_likeness[_likeness(message.draft)]).append(message)
+    matches = [by_likeness[like].popleft() if by_likeness[like] else None for like in map(_likeness, drafts)]
+    return [message or (edits.popleft() if edits else None) for message in matches]
 
 
 def _likeness(draft: Draft) -> str:

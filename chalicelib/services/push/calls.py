@@ -88,13 +88,13 @@ class Calls:
         """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
         new messages."""
         calls: list[EndedCall] = []
-        waiting = self._capacity.under_way
+        calls_under_way = self._capacity.under_way
         try:
-            while waiting > 0 and (
+            while calls_under_way > 0 and (
                 event := self._events.get(timeout=_GATHER_SECONDS if calls else LOOK_SECONDS)
             ):
                 calls.append(event)
-                waiting -= len(event.deliveries)
+                calls_under_way -= len(event.deliveries)
         except queue.Empty:
             pass
         for call in calls:

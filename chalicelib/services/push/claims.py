@@ -80,20 +80,20 @@ class Claims:
             rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
             if not rooms:
                 return
-            waiting = [c for c in rooms if c.uid not in served_uids]
-            if not waiting:
-                served_uids, waiting = set(), list(rooms)
+            next_consumers = [c for c in rooms if c.uid not in served_uids]
+            if not next_consumers:
+                served_uids, next_consumers = set(), list(rooms)
             self._capacity.is_limited |= self._capacity.free(sources) <= 0
-            claimant = self._claimant(sources, shard, waiting[0], len(waiting))
-            messages = self._claimer.claim(claimant, shard, rooms[waiting[0]])
+            claimant = self._claimant(sources, shard, next_consumers[0], len(next_consumers))
+            messages = self._claimer.claim(claimant, shard, rooms[next_consumers[0]])
             if messages is None:
                 losses += 1
                 continue
             if not messages:
                 return
-            served_uids.add(waiting[0].uid)
+            served_uids.add(next_consumers[0].uid)
             sendable = self._within_bounds(sources, claimant, shard, messages)
-            yield waiting[0], sendable
+            yield next_consumers[0], sendable
             if len(sendable) < len(messages):
                 return
 

@@ -133,8 +133,8 @@ class DispatchRun:
             for shard in sources.in_turn(self._claims.looks, sources.most)
         )
         seconds = self._time.longest_lease_seconds(sources)
-        waiting = (due_ms for key in keys for due_ms in self._context.claimer.dues_ms(key, seconds))
-        later = (due_ms for due_ms in (*self._capacity.circuits_ms, *waiting) if due_ms > self._looked_ms)
+        dues_ms = (due_ms for key in keys for due_ms in self._context.claimer.dues_ms(key, seconds))
+        later = (due_ms for due_ms in (*self._capacity.circuits_ms, *dues_ms) if due_ms > self._looked_ms)
         return min(later, default=None)
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:

@@ -65,9 +65,9 @@ class Sources:
         """How many messages of one source may be under way."""
         consumers = max(1, len(self.consumers_of(shard)))
         most = self.most if shard is not None else lane_share(self.most)
-        guaranteed = min(self._guaranteed, most)
+        guarantee = min(self._guaranteed, most)
         part = max(-(-self.most // consumers), self.group.batch_size)
-        return SourceLimits(most, guaranteed, part, -(-guaranteed // consumers))
+        return SourceLimits(most, guarantee, part, -(-guarantee // consumers))
 
     def keys(self) -> set[str]:
         """The log's partition keys of all sources."""
