@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.core.positions import keys
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 
 from .figures import Figure, at_most, told
@@ -112,7 +112,7 @@ def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counte
         for i in range(count // _PRODUCED_AT_ONCE):
             drafts = [Draft(body, shard=i % topic.shards)] * _PRODUCED_AT_ONCE
             for placed in deps.producer.produce(topic, drafts):
-                if not isinstance(placed, Placed):
+                if not isinstance(placed, ProduceResult):
                     raise placed
                 assert placed.shard is not None
                 assert placed.offset is not None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Allocation, Segment
 from chalicelib.domain.topic import Topic
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 
 from .figures import Figure, at_most, told
 from .meter import Cost, Meter
@@ -64,7 +64,7 @@ def _write(made: Stage, topic: Topic, each: int, number: int, ready: Callable[[]
     began = time.monotonic()
     for i in range(each):
         (placed,) = producer.produce(topic, [Draft(_body(number, i))])
-        if not isinstance(placed, Placed):
+        if not isinstance(placed, ProduceResult):
             raise placed
         assert placed.shard is not None
         assert placed.offset is not None

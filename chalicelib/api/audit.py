@@ -69,7 +69,7 @@ def _object(entry: Call, context: Context, created_id: str) -> str:
     kind = next(reversed(params), "") if params else ""
     if not kind or kind == "id":
         parts = entry.path.split("/")
-        place = parts[parts.index("{id}") - 1] if kind else parts[-1]
-        kind = place.removesuffix("s").replace("-", " ")
+        segment = parts[parts.index("{id}") - 1] if kind else parts[-1]
+        kind = segment.removesuffix("s").replace("-", " ")
     values = [value for value in (*params.values(), created_id) if value and not value.startswith("hr_")]
     return f"{kind} {'/'.join(values)}"[:_OBJECT_CHARS].strip()

@@ -167,8 +167,8 @@ def tell(deps: Deps) -> None:
     """What happened to messages, as metrics and log lines."""
     if counts := deps.counters.take():
         observe.metrics(deps.adapters.stage, counts)
-    for event, place in deps.counters.events():
-        observe.event(event, **place)
+    for event, location in deps.counters.events():
+        observe.event(event, **location)
 
 
 def _request_id(request: Request) -> str:

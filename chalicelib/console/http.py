@@ -239,8 +239,8 @@ def _shown_at(headers: Mapping[str, str], prefix: str) -> str | None:
     """The path of the page that shows a fragment, where that says so: its links begin there."""
     if headers.get("hx-request") != "true":
         return None
-    _, _, place = headers.get("hx-current-url", "").partition("//")
-    path = f"/{place.partition('/')[2]}".partition("?")[0].partition("#")[0].removeprefix(prefix)
+    _, _, current_path = headers.get("hx-current-url", "").partition("//")
+    path = f"/{current_path.partition('/')[2]}".partition("?")[0].partition("#")[0].removeprefix(prefix)
     return path if path.startswith(f"/{ROOT}/") or path == f"/{ROOT}" else None
 
 

@@ -44,7 +44,7 @@ def post(parcel: Parcel) -> Post:
     first = parcel.attempts[0]
     if parcel.payload == "batch" or len(parcel.attempts) > 1:
         return _batch(parcel)
-    headers = _forwarded(first.message.draft) | _places(parcel, first)
+    headers = _forwarded(first.message.draft) | _headers(parcel, first)
     if parcel.payload == Payload.STRUCTURED:
         event = _event(parcel, first)
         return Post(
@@ -68,7 +68,7 @@ def _batch(parcel: Parcel) -> Post:
     """A batch bears what differs by message as extensions; headers of its messages are not forwarded."""
     ids = "\n".join(attempt.message.id for attempt in parcel.attempts)
     events = [
-        {"headrace" + name: value for name, value in _place(attempt).items()}
+        {"headrace" + name: value for name, value in _extensions(attempt).items()}
         | _trace(attempt)
         | _event(parcel, attempt)
         for attempt in parcel.attempts
@@ -117,15 +117,15 @@ def _event(parcel: Parcel, attempt: Attempt) -> dict[str, Any]:
     return event | {"data_base64": base64.b64encode(draft.body).decode()}
 
 
-def _place(attempt: Attempt) -> dict[str, str]:
+def _extensions(attempt: Attempt) -> dict[str, str]:
     message = attempt.message
-    place = {"shard": str(message.shard), "offset": str(message.offset), "attempt": str(attempt.number)}
-    return place | ({"tag": message.draft.tag} if message.draft.tag else {})
+    location = {"shard": str(message.shard), "offset": str(message.offset), "attempt": str(attempt.number)}
+    return location | ({"tag": message.draft.tag} if message.draft.tag else {})
 
 
-def _places(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
-    place = {"topic": parcel.topic, "group": parcel.group, **_place(attempt)}
-    return {f"Headrace-{name.capitalize()}": _encoded(value, _PRINTABLE) for name, value in place.items()}
+def _headers(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
+    location = {"topic": parcel.topic, "group": parcel.group, **_extensions(attempt)}
+    return {f"Headrace-{name.capitalize()}": _encoded(value, _PRINTABLE) for name, value in location.items()}
 
 
 def _forwarded(draft: Draft) -> dict[str, str]:

@@ -35,5 +35,5 @@ def event(consumer: Consumer, now_ms: int) -> bytes:
 
 
 def _body(consumer: Consumer, at: str) -> dict[str, Any]:
-    place = {"topic": consumer.topic, "group": consumer.group, "consumer": consumer.name}
-    return {"test": True, **place, "sent_at": at}
+    names = {"topic": consumer.topic, "group": consumer.group, "consumer": consumer.name}
+    return {"test": True, **names, "sent_at": at}

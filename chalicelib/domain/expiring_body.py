@@ -41,8 +41,8 @@ class ExpiringBody:
     def name(self) -> str:
         """The name of the object that notes it."""
         shard = self.shard
-        place = (shard.topic, shard.topic_uid, str(shard.shard), str(self.offset), self.body_id)
-        return f"{FOLDER}{self.day}/{'!'.join(place)}"
+        parts = (shard.topic, shard.topic_uid, str(shard.shard), str(self.offset), self.body_id)
+        return f"{FOLDER}{self.day}/{'!'.join(parts)}"
 
 
 def day_of(at_s: int) -> str:
@@ -69,8 +69,8 @@ def expiring_body(shard: ShardKey, segment: Segment, offset: int, draft: Draft) 
 
 def parse(name: str) -> ExpiringBody | None:
     """The note in an object's name; None for any other object."""
-    day, _, place = name.removeprefix(FOLDER).partition("/")
-    parts = place.split("!")
+    day, _, parts_text = name.removeprefix(FOLDER).partition("/")
+    parts = parts_text.split("!")
     if len(parts) != 5 or not (parts[2].isdigit() and parts[3].isdigit()):
         return None
     topic, topic_uid, shard, offset, body_id = parts

@@ -49,8 +49,8 @@ class Receipt:
 
 def sign_receipt(key: bytes, r: Receipt) -> str:
     """The receipt as the consumer gets it."""
-    place = "" if ids.parse_message_id(r.id) else f"@{r.shard}@{r.offset}"
-    text = f"{r.group_uid}|{r.consumer_uid}|{r.id}{place}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
+    location = "" if ids.parse_message_id(r.id) else f"@{r.shard}@{r.offset}"
+    text = f"{r.group_uid}|{r.consumer_uid}|{r.id}{location}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
     return sign(
         key,
         "receipt",

@@ -92,7 +92,7 @@ def _folder(table: str, at_ms: int) -> str:
 
 def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
     for offset in range(segment.first, segment.end):
-        place = {
+        location = {
             "v": VERSION,
             "topic": shard.topic,
             "topic_uid": shard.topic_uid,
@@ -103,9 +103,9 @@ def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
         }
         message = segment.message(shard.shard, offset)
         yield (
-            {**place, "id": message.id, **_content(message.draft)}
+            {**location, "id": message.id, **_content(message.draft)}
             if message
-            else {**place, "void": TOMBSTONE}
+            else {**location, "void": TOMBSTONE}
         )
 
 

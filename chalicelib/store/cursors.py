@@ -280,14 +280,14 @@ def parse_lease(token: str, text: str) -> Lease:
 def cursor_of(item: Item) -> Cursor:
     """The cursor an item holds. Raises Unreadable where it is damaged, and Unavailable where it is of a later release:
     whoever took it for none would begin again at the log's start."""
-    place = text_of(item, "s") or "a shard"
+    shard_text = text_of(item, "s") or "a shard"
     if is_newer(item):
-        raise unavailable(f"The group's cursor on {place} cannot be read: it is of a later release.")
+        raise unavailable(f"The group's cursor on {shard_text} cannot be read: it is of a later release.")
     if cursor := _readable(item):
         return cursor
     raise Unreadable(
         "UNAVAILABLE",
-        f"The group's cursor on {place} cannot be read: it is damaged. A seek of the group mends it.",
+        f"The group's cursor on {shard_text} cannot be read: it is damaged. A seek of the group mends it.",
     )
 
 

@@ -368,10 +368,10 @@ def place_of(shard: ShardKey, offset: int) -> str:
 
 
 def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
-    place = place_of(key.shard, offset)
+    sort_key = place_of(key.shard, offset)
     return {
         "g": text(f"{key.group_uid}#dead" if dead else key.group_uid),
-        "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),
+        "k": text(f"{sort_key}/{key.consumer_uid}" if key.consumer_uid else sort_key),
     }
 
 

@@ -86,7 +86,7 @@ class DynamoLog:
         }
         beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
         moves = [self._move(each, shard, segment, n) for n, each in enumerate(moved)]
-        places = [place for place, actions in enumerate(moves) for _ in actions]
+        indexes = [index for index, actions in enumerate(moves) for _ in actions]
         try:
             if dedup or moved:
                 actions = [{"Put": request}, *beside, *chain.from_iterable(moves)]
@@ -96,7 +96,7 @@ class DynamoLog:
         except ConditionFailed as failed:
             return _stored_or_taken(segment, failed.item)
         except Cancelled as cancelled:
-            return _refused(segment, dedup, places, cancelled.items)
+            return _refused(segment, dedup, indexes, cancelled.items)
         return Stored()
 
     def _move(
@@ -107,8 +107,10 @@ class DynamoLog:
         if isinstance(promotable, Timer):
             return [timer_delete(tables.timers, promotable)]
         if isinstance(promotable, Transaction):
-            place = {"shard": shard.shard, "offset": segment.first + n}
-            return transaction_writes(tables, promotable, committed(promotable, segment.accepted_ms, **place))
+            location = {"shard": shard.shard, "offset": segment.first + n}
+            return transaction_writes(
+                tables, promotable, committed(promotable, segment.accepted_ms, **location)
+            )
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
     def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
@@ -368,7 +370,7 @@ def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
 
 
 def _refused(
-    segment: Segment, dedup: Sequence[DedupEntry], places: Sequence[int], items: Sequence[Item | None]
+    segment: Segment, dedup: Sequence[DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
 ) -> PutResult:
     """What a cancelled transaction means, by the items that stood in the way of its actions."""
     first, used_items, lacking = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
@@ -379,6 +381,8 @@ def _refused(
             if item
         ):
             return DedupHit(duplicates)
-        if missing_places := {place for place, item in zip(places, lacking, strict=True) if item is not None}:
+        if missing_places := {
+            index for index, item in zip(indexes, lacking, strict=True) if item is not None
+        }:
             return AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

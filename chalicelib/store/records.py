@@ -189,11 +189,11 @@ def record_writes(table: str, key: CursorKey, records: Sequence[Record]) -> list
     """The transaction's actions that store these records, and the dead letters among them."""
     actions: list[dict[str, Any]] = []
     for record in records:
-        place = record.of or key
-        item = {**record_key(place, record.offset), **_item(record)}
+        delivery_key = record.of or key
+        item = {**record_key(delivery_key, record.offset), **_item(record)}
         actions.append({"Put": {"TableName": table, "Item": item}})
         if record.status == Status.DEAD:
-            actions.append(_bury(table, place, record))
+            actions.append(_bury(table, delivery_key, record))
     return actions
 
 

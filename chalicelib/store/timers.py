@@ -353,5 +353,5 @@ def _draft(item: Item, kind: TimerKind, timer_id: str) -> Draft | None:
         return draft
     if kind is TimerKind.DELIVER:
         return replace(draft, id=timer_id)
-    place = retry_of(timer_id)
-    return replace(draft, origin=replace(place, whole=True)) if place else draft
+    origin = retry_of(timer_id)
+    return replace(draft, origin=replace(origin, whole=True)) if origin else draft

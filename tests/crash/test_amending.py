@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.topic import Topic
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
@@ -39,7 +39,7 @@ def tried(
         healthy.admin.put_group(topic, name, {"begin": "earliest"})
     drafts = [make.draft(name) for name in ("first", "old", "last")]
     _, placed, _ = healthy.producer.produce(topic, drafts)
-    assert isinstance(placed, Placed)
+    assert isinstance(placed, ProduceResult)
     reader = process(stage)
     found = reader.catalog.group(topic, "begun")
     assert len(reader.receiver.receive(topic, found, None, 1, 0, 30)) == 1

@@ -33,7 +33,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit",
-            "(place,) = self._producer.move(topic, [(transaction, draft)])",
+            "(message,) = self._producer.move(topic, [(transaction, draft)])",
             "(place,) = self._producer.produce(topic, [replace(draft, dedup_id=None)])\n"
             "    new = committed(transaction, now_ms, shard=place.shard, offset=place.offset)\n"
             "    self._transactions.change(transaction, new, drop=[check_timer(transaction)])",

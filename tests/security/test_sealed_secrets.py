@@ -17,7 +17,7 @@ from chalicelib.delivery.webhooks import parse_secret
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.services.core.secret_cipher import SIGNING_KEY, place_of
+from chalicelib.services.core.secret_cipher import SIGNING_KEY, encryption_context_of
 from chalicelib.store import control_rows
 from chalicelib.store.layout import definitions, text
 from infra import names
@@ -141,7 +141,7 @@ def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
     for function in set(names.FUNCTIONS) - {"deliver"}:
         with at_work(function), pytest.raises(Unavailable):
             world.deps.secret_cipher.decrypted(
-                stored_as_operator(world, group), place_of(*stored_ids(world, group), "c")
+                stored_as_operator(world, group), encryption_context_of(*stored_ids(world, group), "c")
             )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from chalicelib.domain.message import Draft
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.counting import onlooker
 from tests.simulation.deferring import delayer, liner, trader
@@ -115,7 +115,11 @@ def _send(world: World, drafts: Sequence[Draft]) -> None:
     """What has a dedup id is sent again until there is an answer, and sometimes even then."""
     while drafts:
         answers = world.ask(SimClient.produce, *drafts)
-        known = [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, Placed)] if answers else []
+        known = (
+            [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, ProduceResult)]
+            if answers
+            else []
+        )
         again = world.random.random() < 0.1
         drafts = [d for d in drafts if d.dedup_id and (again or d not in known)]
         world.pause(world.random.uniform(0, 2))

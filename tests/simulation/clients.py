@@ -15,7 +15,7 @@ from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import PULLS, Contact
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from tests.simulation.processes import Process
@@ -44,10 +44,10 @@ class SimClient(Client):
         """Consumers have deliveries of their own in broadcasts only."""
         return str(self.world.reader_of(group, consumer))
 
-    def produce(self, *drafts: Draft, named: Request | None = None) -> list[Placed | HeadraceError]:
+    def produce(self, *drafts: Draft, named: Request | None = None) -> list[ProduceResult | HeadraceError]:
         outcomes = super().produce(*drafts, named=named)
         self.deps.waker.appended(
-            self.topic, {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
+            self.topic, {o.shard for o in outcomes if isinstance(o, ProduceResult) and o.shard is not None}
         )
         return outcomes
 

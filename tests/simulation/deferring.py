@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.transaction import DECIDED, Transaction, TransactionState
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
 from tests.simulation.clients import SimClient
 from tests.simulation.promises import Deal, Delay
@@ -49,7 +49,7 @@ def liner(world: World, name: str) -> None:
         delays = [Delay({(each.due_ms or 0, each.body)}) for each in drafts]
         world.promises.delays |= {f"{name}-{n}-{i}": delay for i, delay in enumerate(delays)}
         for delay, answer in zip(delays, world.ask(SimClient.produce, *drafts) or (), strict=False):
-            if isinstance(answer, Placed):
+            if isinstance(answer, ProduceResult):
                 delay.message_id = answer.id
 
 
@@ -69,7 +69,7 @@ def _send(world: World, given: Draft, delay: Delay) -> None:
     """What has a dedup id is sent again until there is an answer."""
     while not delay.message_id:
         for answer in world.ask(SimClient.produce, given) or ():
-            if isinstance(answer, Placed):
+            if isinstance(answer, ProduceResult):
                 delay.message_id = answer.id
         if not given.dedup_id:
             return

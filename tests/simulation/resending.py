@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.clients import SimClient
 from tests.simulation.world import World
 from tests.support.flows import draft
@@ -35,7 +35,11 @@ def _send(world: World, name: str, drafts: Sequence[Draft]) -> None:
     request = Request(name)
     while drafts:
         answers = world.ask(SimClient.produce, *drafts, named=request)
-        known = [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, Placed)] if answers else []
+        known = (
+            [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, ProduceResult)]
+            if answers
+            else []
+        )
         if rng.random() < 0.7:
             drafts = [d for d in drafts if d not in known]
         world.pause(rng.uniform(0, 2))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from chalicelib.domain.ladder import Retry
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.actors import crashes
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.operators import contact
@@ -128,7 +128,7 @@ def _produces(world: World, case: Case, fresh: set[str]) -> None:
             for _ in range(rng.choice((1, 1, 1, 4, 24)))
         ]
         placed = world.ask(SimClient.produce, *drafts) or ()
-        fresh.update(each.id for each in placed if isinstance(each, Placed) and healthy)
+        fresh.update(each.id for each in placed if isinstance(each, ProduceResult) and healthy)
         world.pause(rng.uniform(0.1, 2))
 
 

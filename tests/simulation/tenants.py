@@ -19,7 +19,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import Contact
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as timer_rows
 from chalicelib.wiring import Deps
@@ -143,7 +143,7 @@ def _sends(world: World, due: Due, rng: random.Random) -> None:
         label = f"{'failing once' if fails else 'good'} {world.stamp()}"
         made = draft(label, due_ms=due_ms, tag="good", ordering_key=rng.choice(("a", "b", None)))
         for placed in world.ask(_produce, GOOD, [made]) or ():
-            assert isinstance(placed, Placed)
+            assert isinstance(placed, ProduceResult)
             came_ms = (due_ms or world.scheduler.now) + _STREAM_MS
             due.times[placed.id, 1] = (came_ms, "a timer" if due_ms else "a push")
             if fails:
@@ -157,7 +157,7 @@ def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
     while world.seconds < _UNTIL_S:
         world.pause(rng.uniform(2, 6))
         for placed in deps.producer.produce(topic, [draft(f"quiet {world.stamp()}", tag="quiet")]):
-            assert isinstance(placed, Placed)
+            assert isinstance(placed, ProduceResult)
             due.times[placed.id, 1] = (world.scheduler.now + _SWEEP_MS, "a sweep")
 
 
@@ -165,7 +165,7 @@ def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
     found = client.deps.catalog.topic(topic)
     placed = client.deps.producer.produce(found, drafts)
     client.deps.waker.appended(
-        found, {p.shard for p in placed if isinstance(p, Placed) and p.shard is not None}
+        found, {p.shard for p in placed if isinstance(p, ProduceResult) and p.shard is not None}
     )
     return placed
 
@@ -200,7 +200,7 @@ def _damages_rows(world: World) -> None:
         bodies = [
             draft(f"bad {world.stamp()}", tag="bad", due_ms=now_ms + rng.randrange(9_000)) for _ in range(8)
         ]
-        later = {p.id for p in deps.producer.produce(topic, bodies) if isinstance(p, Placed)}
+        later = {p.id for p in deps.producer.produce(topic, bodies) if isinstance(p, ProduceResult)}
         for place, timer in list(tables.timers.items()):
             if timer.id in later:
                 changed = timer_rows._timer(rng.choice(DAMAGES)(timer_rows._item(timer)))

@@ -17,21 +17,21 @@ from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.log import Log
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.manage.amend import Amender
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from tests.support.desk import Desk
 
 NEW = b'"new"'
 
 
-def message_of(desk: Desk, placed: Placed) -> Message:
+def message_of(desk: Desk, placed: ProduceResult) -> Message:
     return desk.deps.lookup.message(desk.topic, placed.id)
 
 
-def edit(desk: Desk, placed: Placed, body: bytes = NEW, **changes: Any) -> Message:
+def edit(desk: Desk, placed: ProduceResult, body: bytes = NEW, **changes: Any) -> Message:
     return desk.deps.amender.amend(desk.topic, message_of(desk, placed), {"body": body, **changes})
 
 
-def cancel(desk: Desk, placed: Placed) -> None:
+def cancel(desk: Desk, placed: ProduceResult) -> None:
     desk.deps.amender.cancel(desk.topic, message_of(desk, placed))
 
 

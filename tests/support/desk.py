@@ -17,7 +17,7 @@ from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
 from chalicelib.wiring import Deps
 
@@ -49,7 +49,7 @@ class Desk:
     def consumer(self, group: Group, name: str) -> Consumer:
         return self.deps.registry.register(self.topic, group, name)[0].consumer
 
-    def produce(self, *drafts: Draft) -> list[Placed]:
+    def produce(self, *drafts: Draft) -> list[ProduceResult]:
         return placed(self.deps.producer.produce(self.topic, drafts))
 
     def receive(
@@ -124,10 +124,10 @@ def overtaken(log: Log, happens: Callable[[ShardKey], object], times: int = 1) -
     return cast(Log, Overtaken(log, happens, times))
 
 
-def placed(outcomes: Sequence[Placed | HeadraceError]) -> list[Placed]:
+def placed(outcomes: Sequence[ProduceResult | HeadraceError]) -> list[ProduceResult]:
     """The places of drafts that must all have been stored."""
-    assert all(isinstance(o, Placed) for o in outcomes), outcomes
-    return [o for o in outcomes if isinstance(o, Placed)]
+    assert all(isinstance(o, ProduceResult) for o in outcomes), outcomes
+    return [o for o in outcomes if isinstance(o, ProduceResult)]
 
 
 def codes(answers: Iterable[SettleAnswer]) -> list[str | None]:

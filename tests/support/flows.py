@@ -24,7 +24,7 @@ from chalicelib.services.consume.lease_settlement import Already
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.manage.replays import Archived
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions
@@ -177,7 +177,7 @@ class Client:
             self.deps.registry.unregister(topic, found, gone)
             asking.note_all(Told.OK)
 
-    def produce(self, *drafts: Draft, named: Request | None = None) -> list[Placed | HeadraceError]:
+    def produce(self, *drafts: Draft, named: Request | None = None) -> list[ProduceResult | HeadraceError]:
         """`named`: the request has a name, for when it is sent again. Each draft has another content."""
         asked = [
             self._event(
@@ -193,7 +193,7 @@ class Client:
         ]
         return self._place(asked, lambda: self.deps.producer.produce(self.topic, drafts, request=named))
 
-    def replay(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
+    def replay(self, replay: Replay, messages: Sequence[Archived]) -> list[ProduceResult | HeadraceError]:
         """Send archived messages under a replay of the topic."""
         asked = [
             self._event(Op.PRODUCE, label=label_of(m.draft.body), unit="-", dedup_id=f"{replay.id}-{m.id}")
@@ -202,12 +202,12 @@ class Client:
         return self._place(asked, lambda: self.deps.replays.send(replay, messages))
 
     def _place(
-        self, asked: Sequence[Event], place: Callable[[], list[Placed | HeadraceError]]
-    ) -> list[Placed | HeadraceError]:
+        self, asked: Sequence[Event], place: Callable[[], list[ProduceResult | HeadraceError]]
+    ) -> list[ProduceResult | HeadraceError]:
         with self._asking(*asked) as asking:
             outcomes = place()
             asking.note(
-                replace(e, told=told(o), message_id=o.id if isinstance(o, Placed) else "")
+                replace(e, told=told(o), message_id=o.id if isinstance(o, ProduceResult) else "")
                 for e, o in zip(asked, outcomes, strict=True)
             )
         return outcomes

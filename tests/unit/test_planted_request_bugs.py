@@ -141,7 +141,7 @@ BUGS: Planted = {
         Bug(
             statuses,
             "_shown",
-            "if place is Position.RUNNING:",
+            "if state is Position.RUNNING:",
             "if place is Position.RUNNING and record is None:",
         ),
         lambda: standing.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(

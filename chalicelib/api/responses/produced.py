@@ -7,7 +7,7 @@ from ..problems import Problem, problem
 from .common import Count, MessageStatus, Time, at, either
 
 if TYPE_CHECKING:
-    from ...services.produce.appender import Placed
+    from ...services.produce.appender import ProduceResult
 
 
 class Produced(TypedDict):
@@ -45,7 +45,7 @@ class BatchView(TypedDict):
     results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
 
 
-def view(topic: str, message: "Placed", standing: str | None = None) -> Produced:
+def view(topic: str, message: "ProduceResult", standing: str | None = None) -> Produced:
     """Where a message was stored; `standing` is what has become of one that was stored before."""
     body: Produced = {
         "id": message.id,

@@ -19,7 +19,7 @@ from ..responses import produced
 from ..responses.produced import BatchView, Produced
 
 if TYPE_CHECKING:
-    from ...services.produce.appender import Placed
+    from ...services.produce.appender import ProduceResult
 
 
 RESENDING = (parse.REQUEST, parse.RESEND)
@@ -59,12 +59,14 @@ def _status_lookup(context: Context, topic: Topic) -> Callable[[], Callable[[str
     return cache(lambda: context.deps.lookup.standing(topic))
 
 
-def _view(topic: Topic, message: Placed, status_lookup: Callable[[], Callable[[str], str]]) -> Produced:
+def _view(
+    topic: Topic, message: ProduceResult, status_lookup: Callable[[], Callable[[str], str]]
+) -> Produced:
     """The answer for one message; of a duplicate, with what has become of the first."""
     return produced.view(topic.name, message, status_lookup()(message.id) if message.duplicate else None)
 
 
-def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
+def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[ProduceResult | HeadraceError]:
     drafts_with_trace = [tracing.joined(draft, context.headers) for draft in drafts]
     outcomes = context.deps.rate_limited_producer.produce(
         topic, drafts_with_trace, context.by, parse.request(context)

@@ -17,7 +17,7 @@ from ..responses.replays import CreatedReplay, ReplayView
 
 if TYPE_CHECKING:
     from ...services.manage.replays import Archived
-    from ...services.produce.appender import Placed
+    from ...services.produce.appender import ProduceResult
 
 _REPLAY = "/v1/replays/{id}"
 _ROLES = (Scope.ADMIN,)
@@ -124,7 +124,9 @@ def _checked(item: Any, index: int) -> Archived | HeadraceError:
         return parse.item_error(error, f"messages[{index}]")
 
 
-def _result(context: Context, replay: Replay, index: int, outcome: Placed | HeadraceError) -> BatchItem:
+def _result(
+    context: Context, replay: Replay, index: int, outcome: ProduceResult | HeadraceError
+) -> BatchItem:
     result = outcome if isinstance(outcome, HeadraceError) else produced.view(replay.into, outcome)
     return produced.item(index, result, context.request_id)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LINES = 20
 _STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
-_SOME = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows the places
+_SOME = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows shard and offset
 _ROLES = {"consume", "admin"}
 
 
@@ -69,8 +69,8 @@ def _listed(
     if key := query.get("key"):
         return _of_key(visit, topic, key)
     if group and status in _SOME:
-        places = [place for place in group.places_of(status) if shard in (None, place[0])]
-        return _at(visit, topic, places[:_LINES]), None
+        locations = [(s, offset) for s, offset in group.locations_of(status) if shard in (None, s)]
+        return _at(visit, topic, locations[:_LINES]), None
     return _newest(visit, topic, survey, group, shard)
 
 
@@ -82,10 +82,10 @@ def _of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], st
     return [each if isinstance(each, InLog) else each.message for each in results], None
 
 
-def _at(visit: Visit, topic: Topic, places: Sequence[tuple[int, int]]) -> list[Message]:
-    """The messages at these places, as far as they are kept."""
+def _at(visit: Visit, topic: Topic, locations: Sequence[tuple[int, int]]) -> list[Message]:
+    """The messages at these shards and offsets, as far as they are kept."""
     reader, messages = visit.deps.reader, []
-    for shard, offset in places:
+    for shard, offset in locations:
         if not visit.has_units(1):
             break
         slot = reader.fetch(topic.shard_key(shard), [offset], reader.recent())[offset]

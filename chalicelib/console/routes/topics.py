@@ -57,7 +57,7 @@ def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
     return {
         consumer.uid: consumer.name
         for group in survey.groups
-        if any(each.key.consumer_uid for each in group.places)
+        if any(each.key.consumer_uid for each in group.shards)
         for consumer in visit.deps.catalog.consumers(topic, group.group)
     }
 

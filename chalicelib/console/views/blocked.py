@@ -31,12 +31,12 @@ def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
     if not POLICIES[survey.group.mode].holds_back:
         return []
     findings: list[Blocked] = []
-    for place in survey.places:
-        shard = place.shard or 0
+    for progress in survey.shards:
+        shard = progress.shard or 0
         passed_counts: Counter[str] = Counter()
-        for span in place.cursor.waiting:
+        for span in progress.cursor.waiting:
             passed_counts[span.unit] += span.count if span.attempt == 1 else 0
-        for lease in place.cursor.leases.values():
+        for lease in progress.cursor.leases.values():
             owner, until_ms = names.get(lease.owner), lease.deadline_ms
             findings += [
                 Blocked(
@@ -60,7 +60,7 @@ def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
                 until_ms=span.due_ms,
                 behind=passed_counts[span.unit],
             )
-            for span in place.cursor.waiting
+            for span in progress.cursor.waiting
             if span.attempt > 1
         ]
     return sorted((each for each in findings if each.behind), key=lambda each: -each.behind)[:_MOST]

@@ -62,15 +62,15 @@ def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[LeaseLine]:
     """The leases that run, the one that ends first first."""
     lines = [
         LeaseLine(
-            shard=place.shard,
+            shard=progress.shard,
             offsets=[(low, high - 1) for span in lease.spans for low, high in span.ranges()][:8],
             number=sum(span.count for span in lease.spans),
             attempt=max(span.attempt for span in lease.spans),
             consumer=names.get(lease.owner),
             deadline_ms=lease.deadline_ms,
         )
-        for place in (*survey.places, *survey.lanes)
-        for lease in place.cursor.leases.values()
+        for progress in (*survey.shards, *survey.lanes)
+        for lease in progress.cursor.leases.values()
         if lease.spans
     ]
     return sorted(lines, key=lambda line: line.deadline_ms)[:_MOST_LEASES]
@@ -98,10 +98,10 @@ def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> M
 def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool) -> SeekPreview:
     """What becomes of a group that is sent to these offsets, by shard."""
     again = passed_over = running = 0
-    for place in survey.places:
-        if place.shard is None or place.shard not in targets:
+    for progress in survey.shards:
+        if progress.shard is None or progress.shard not in targets:
             continue
-        cursor, target = place.cursor, targets[place.shard]
+        cursor, target = progress.cursor, targets[progress.shard]
         settled_ranges = [(cursor.begin, cursor.floor), *cursor.settled]
         again += sum(max(0, high - max(low, target)) for low, high in settled_ranges)
         unsettled_count = max(0, target - cursor.floor) - sum(

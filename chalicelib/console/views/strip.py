@@ -76,13 +76,13 @@ def strips(survey: TopicSurvey, names: Mapping[str, str]) -> list[ShardStrip]:
 
 
 def _strip(extent: Extent, groups: Sequence[GroupSurvey], names: Mapping[str, str]) -> ShardStrip:
-    places = [(group, each) for group in groups for each in group.places if each.shard == extent.shard]
-    low = _low(extent, [each.cursor.floor for _, each in places])
+    progresses = [(group, each) for group in groups for each in group.shards if each.shard == extent.shard]
+    low = _low(extent, [each.cursor.floor for _, each in progresses])
     scale = _Scale(low, max(extent.tail + 1, low + 1))
     lanes: list[Lane] = []
     more = 0
     for group in groups:
-        own = [each for of, each in places if of is group]
+        own = [each for of, each in progresses if of is group]
         lanes += [_lane(group, each, scale, names) for each in own[:_MOST_LANES]]
         more += max(0, len(own) - _MOST_LANES)
     return ShardStrip(extent=extent, low=low, older=max(0, low - extent.first), lanes=lanes, more_lanes=more)
@@ -98,20 +98,20 @@ def _low(extent: Extent, floors: Iterable[int]) -> int:
     return max(extent.first, lowest - max(_LEAST_OFFSETS, under_way // 4))
 
 
-def _lane(group: GroupSurvey, place: Progress, scale: _Scale, names: Mapping[str, str]) -> Lane:
-    cursor = place.cursor
-    uid = place.key.consumer_uid
+def _lane(group: GroupSurvey, progress: Progress, scale: _Scale, names: Mapping[str, str]) -> Lane:
+    cursor = progress.cursor
+    uid = progress.key.consumer_uid
     failures = {
         offset: _FAILURES[Status(word)]
         for (shard, offset, owner), word in group.failures.items()
-        if (shard, owner) == (place.shard, uid) and word in _FAILURES
+        if (shard, owner) == (progress.shard, uid) and word in _FAILURES
     }
     return Lane(
         group=group.group.name,
         consumer=names.get(uid, uid) if uid else None,
         floor=cursor.floor,
         next=cursor.next,
-        backlog=place.backlog,
+        backlog=progress.backlog,
         bars=(*_bars(cursor, scale), *_failed_bars(failures, scale)),
         next_x=scale.x(cursor.next),
     )

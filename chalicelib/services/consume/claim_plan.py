@@ -227,7 +227,7 @@ class ClaimPlanner:
 
     def _record(self, candidate: Candidate, message: Message) -> Record:
         origin = message.draft.origin
-        place = cursor_key(
+        delivery_key = cursor_key(
             self._claimant.topic, self._claimant.group, message.shard, self._claimant.consumer_uid
         )
         return Record(
@@ -240,7 +240,7 @@ class ClaimPlanner:
             reason=message.draft.dead
             or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
-            of=place if origin else None,
+            of=delivery_key if origin else None,
             message=retry_lane.content(message),
         )
 

@@ -119,14 +119,14 @@ class LeaseSettlement:
     def _traced(self, receipt: Receipt) -> Tried | None:
         """The attempt at this delivery, if a trace of this lease has it. Deliveries settled in one write have one trace
         row."""
-        place = receipt.shard, receipt.offset
-        if place not in self._known and self._misses < _MISSES:
+        location = receipt.shard, receipt.offset
+        if location not in self._known and self._misses < _MISSES:
             row = self._context.attempt_log.tried(
                 self._steps.place(receipt.shard), receipt.offset, self._token
             )
             self._known |= {(receipt.shard, attempt.offset): attempt for attempt in row}
             self._misses += not row
-        return self._known.get(place)
+        return self._known.get(location)
 
     def _can_wait(self, state: CursorSnapshot, steps: Sequence[Step]) -> bool:
         """Has the cursor space for the returned messages? In an ordered mode it always has."""

@@ -65,8 +65,8 @@ class LostEntries:
         for each in self._records.unfinished(claimant.topic.uid, claimant.group.uid):
             if each.status != Status.RETRYING or each.consumer_uid != claimant.consumer_uid:
                 continue
-            place = cursor_key(claimant.topic, claimant.group, each.shard, each.consumer_uid)
-            record = self._records.get(place, each.offset)
+            delivery_key = cursor_key(claimant.topic, claimant.group, each.shard, each.consumer_uid)
+            record = self._records.get(delivery_key, each.offset)
             is_retrying = record is not None and record.status == Status.RETRYING
             if record and is_retrying and record.next_ms is not None and record.next_ms <= now_ms:
                 yield record

@@ -45,8 +45,8 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
 
 
 def _whole(entry: Message, origin: Origin) -> Message:
-    place = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
-    return Message(*place, replace(entry.draft, origin=origin), ends_ms=entry.ends_ms)
+    fields = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
+    return Message(*fields, replace(entry.draft, origin=origin), ends_ms=entry.ends_ms)
 
 
 def content(message: Message) -> Message:

@@ -81,8 +81,8 @@ class CursorStore:
     def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:
         self._counters.add(UNREADABLE, len(records))
         for record in records:
-            place = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
-            self._counters.note("undecodable", **place, group_uid=key.group_uid)
+            location = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
+            self._counters.note("undecodable", **location, group_uid=key.group_uid)
 
     def update(
         self, key: CursorKey, attempt: Callable[[CursorSnapshot], Change | None]

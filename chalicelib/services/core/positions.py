@@ -149,8 +149,8 @@ class Positions:
     def _waiting(self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]) -> Span | None:
         """The entry as a waiting span; None if its delivery is finished, or waits for a timer again."""
         offset, origin = entry
-        place = cursor_key(topic, group, origin.shard, lane.consumer_uid)
-        record = self._records.get(place, origin.offset)
+        delivery_key = cursor_key(topic, group, origin.shard, lane.consumer_uid)
+        record = self._records.get(delivery_key, origin.offset)
         if record is None or record.status != Status.RETRYING:
             return None
         attempts = record.attempts - origin.attempts

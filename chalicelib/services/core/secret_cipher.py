@@ -16,14 +16,14 @@ from .expiring_cache import TtlCache
 _KEPT_MS = 15 * 60_000  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32
 
-Place = Mapping[str, str]
-"""The purpose of a secret and its row. The ciphertext cannot be decrypted for another place."""
+EncryptionContext = Mapping[str, str]
+"""What KMS binds a ciphertext to: the purpose of a secret and its row. It cannot be decrypted under another context."""
 
-SIGNING_KEY: Place = {"secret": "signing-key", "row": "stage/signing-key"}
+SIGNING_KEY: EncryptionContext = {"secret": "signing-key", "row": "stage/signing-key"}
 
 
-def place_of(topic: Topic, group: Group, consumer: str) -> Place:
-    """The place of a subscriber's secrets."""
+def encryption_context_of(topic: Topic, group: Group, consumer: str) -> EncryptionContext:
+    """The encryption context of a subscriber's secrets."""
     return {"secret": "subscriber", "row": f"{topic.uid}/{group.uid}/{consumer}"}
 
 
@@ -35,46 +35,46 @@ class SecretCipher:
         self._cipher = cipher
         self._decrypted: TtlCache[tuple[str, str], bytes] = TtlCache(clock, _KEPT_MS)
 
-    def encrypted(self, secret: bytes, place: Place) -> Secret:
+    def encrypted(self, secret: bytes, context: EncryptionContext) -> Secret:
         """A secret as it may be stored. Raises Unavailable."""
         if self._cipher is None:
             return Secret(secret.hex())
-        ciphertext = base64.b64encode(self._cipher.encrypt(secret, place)).decode()
-        return Secret(ciphertext=ciphertext, fingerprint=_fingerprint(secret, place))
+        ciphertext = base64.b64encode(self._cipher.encrypt(secret, context)).decode()
+        return Secret(ciphertext=ciphertext, fingerprint=_fingerprint(secret, context))
 
     def is_encrypted(self, secret: Secret) -> bool:
         """Is a stored secret as it should be stored here?"""
         return self._cipher is None or bool(secret.ciphertext)
 
-    def upgraded(self, secret: Secret, place: Place) -> Secret:
+    def upgraded(self, secret: Secret, context: EncryptionContext) -> Secret:
         """A stored secret; encrypted, if an earlier release stored it as it is. Raises Unavailable."""
         if self.is_encrypted(secret):
             return secret
-        return replace(self.encrypted(bytes.fromhex(secret.hex), place), until_ms=secret.until_ms)
+        return replace(self.encrypted(bytes.fromhex(secret.hex), context), until_ms=secret.until_ms)
 
-    def decrypted(self, secret: Secret, place: Place) -> bytes:
-        """A stored secret, decrypted. Raises Unavailable, also if it belongs to another place."""
+    def decrypted(self, secret: Secret, context: EncryptionContext) -> bytes:
+        """A stored secret, decrypted. Raises Unavailable, also if it was encrypted under another context."""
         if not secret.ciphertext:
             return bytes.fromhex(secret.hex)
-        plaintext = self._decrypted.get((secret.ciphertext, place["row"]))
+        plaintext = self._decrypted.get((secret.ciphertext, context["row"]))
         if plaintext is not None:
             return plaintext
         if self._cipher is None:
             raise unavailable("What is stored is encrypted, and this process has no key for it.")
-        plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), place)
-        return self._decrypted.put((secret.ciphertext, place["row"]), plain)
+        plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), context)
+        return self._decrypted.put((secret.ciphertext, context["row"]), plain)
 
-    def is_of(self, row: Secret, secret: bytes, place: Place) -> bool:
+    def is_of(self, row: Secret, secret: bytes, context: EncryptionContext) -> bool:
         """Is `secret` the stored one? Nothing is decrypted."""
-        return row.fingerprint == _fingerprint(secret, place) if row.ciphertext else row.hex == secret.hex()
+        return row.fingerprint == _fingerprint(secret, context) if row.ciphertext else row.hex == secret.hex()
 
     def with_plain_secrets(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
         """The consumer with its valid secrets decrypted, as signing needs them. Raises Unavailable."""
-        place = place_of(topic, group, consumer.name)
+        context = encryption_context_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
-        secrets = (Secret(self.decrypted(secret, place).hex(), secret.until_ms) for secret in live)
+        secrets = (Secret(self.decrypted(secret, context).hex(), secret.until_ms) for secret in live)
         return replace(consumer, secrets=tuple(secrets))
 
 
-def _fingerprint(secret: bytes, place: Place) -> str:
-    return hashlib.sha256(f"{place['row']}\0".encode() + secret).hexdigest()[:_MARK_CHARS]
+def _fingerprint(secret: bytes, context: EncryptionContext) -> str:
+    return hashlib.sha256(f"{context['row']}\0".encode() + secret).hexdigest()[:_MARK_CHARS]

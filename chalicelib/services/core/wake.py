@@ -170,8 +170,8 @@ class Waker:
                 yield DispatchTask(topic.name, group.name, worker, uid)
 
     def _tasks(self, partition: str) -> Iterator[DispatchTask]:
-        name, _, place = partition.partition(":")
-        uid, _, number = place.partition("/")
+        name, _, uid_and_number = partition.partition(":")
+        uid, _, number = uid_and_number.partition("/")
         name, _, group_name = name.partition("~")
         try:
             topic = self._catalog.topic(name)

@@ -124,12 +124,12 @@ class FateReader:
     def _where(
         self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int, most_rows: int
     ) -> Whereabouts:
-        place, span = position(cursor, offset)
+        state, span = position(cursor, offset)
         record = self._records.get(key, offset)
-        if place is Position.SETTLED:
+        if state is Position.SETTLED:
             return Whereabouts(self._left(topic, group, key, record, most_rows))
         older = self._older(key, record) if record else None
-        if place is Position.RUNNING:
+        if state is Position.RUNNING:
             return Whereabouts(Place.LEASE, older)
         return Whereabouts(Place.CURSOR if span else Place.LOG, older)
 
@@ -168,9 +168,9 @@ class FateReader:
                     entry = row.message(0, number)
                     origin = entry.draft.origin if entry else None
                     if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                        place, _ = position(cursor, number)
-                        if place is not Position.SETTLED:
-                            return Place.LEASE if place is Position.RUNNING else Place.LANE
+                        state, _ = position(cursor, number)
+                        if state is not Position.SETTLED:
+                            return Place.LEASE if state is Position.RUNNING else Place.LANE
             if len(rows) < page:
                 return None
             at = rows[-1].end

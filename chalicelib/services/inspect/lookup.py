@@ -159,10 +159,11 @@ class Lookup:
 
     def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
         """The message whose id tells its shard and offset. Raises Conflict where only a later release can read it."""
-        place = ids.parse_message_id(message_id)
-        if place is None or place[1] >= topic.shards:
+        location = ids.parse_message_id(message_id)
+        if location is None or location[1] >= topic.shards:
             return None
-        slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], self._reader.recent())[place[2]]
+        _, shard, offset = location
+        slot = self._reader.fetch(topic.shard_key(shard), [offset], self._reader.recent())[offset]
         if slot.newer:
             raise newer_format()
         return slot.message if slot.message and slot.message.id == message_id else None

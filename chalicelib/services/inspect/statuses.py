@@ -155,12 +155,12 @@ class Statuses:
     def _status(
         self, topic: Topic, group: Group, key: CursorKey, look: Seen, message: Message
     ) -> DeliveryStatus | None:
-        place, span = position(look.cursors[key], message.offset)
-        if place is Position.NOT_OWED:
+        state, span = position(look.cursors[key], message.offset)
+        if state is Position.NOT_OWED:
             return None
-        record = None if place is Position.NEW else look.records.get(key, message.offset)
-        status = _shown(place, span, record)
-        if place is Position.SETTLED and record and status.status == Status.RETRYING:
+        record = None if state is Position.NEW else look.records.get(key, message.offset)
+        status = _shown(state, span, record)
+        if state is Position.SETTLED and record and status.status == Status.RETRYING:
             status = self._retrying(topic, group, key, record, status)
         if status.status in OVER:
             return status
@@ -211,11 +211,11 @@ class Statuses:
         """The leases that the message is under now: one, or in a broadcast one for each consumer."""
         for key in self.keys(topic, group, message.shard):
             cursor = self.cursor(key)
-            place, span = position(cursor, message.offset)
-            if place is Position.RUNNING and span:
+            state, span = position(cursor, message.offset)
+            if state is Position.RUNNING and span:
                 lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
                 yield _held(lease, key, span.attempt)
-            elif place is Position.SETTLED and (
+            elif state is Position.SETTLED and (
                 in_lane := self.held_in_lane(topic, group, key, message.offset)
             ):
                 yield in_lane
@@ -230,14 +230,14 @@ def _held(lease: Lease, key: CursorKey, attempt: int) -> Held:
     return Held(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
 
 
-def _shown(place: Position, span: Span | None, record: Record | None) -> DeliveryStatus:
+def _shown(state: Position, span: Span | None, record: Record | None) -> DeliveryStatus:
     """What cursor and record say together: the cursor about the present, the record about the past."""
     error = record.last_error if record else None
-    if place is Position.RUNNING:
+    if state is Position.RUNNING:
         return DeliveryStatus(Status.RUNNING, span.attempt if span else 1, None, error)
-    if place is Position.NEW:
+    if state is Position.NEW:
         return DeliveryStatus(Status.NEW, 0)
-    if place is Position.RETRYING and span:
+    if state is Position.RETRYING and span:
         return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.due_ms or None, error)
     if record is None or record.waited_in_cursor:
         return DeliveryStatus(Status.SUCCESS, 1)

@@ -70,7 +70,7 @@ class GroupSurvey:
     """How far a group is. `dead` and `retrying` are "at least" where there may be more of them."""
 
     group: Group
-    places: tuple[Progress, ...]
+    shards: tuple[Progress, ...]
     lanes: tuple[Progress, ...]
     dead: int
     retrying: int
@@ -82,7 +82,7 @@ class GroupSurvey:
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
         whether it failed was not read."""
-        statuses = [self._status(place, offset) for place in self.places if place.shard == shard]
+        statuses = [self._status(progress, offset) for progress in self.shards if progress.shard == shard]
         open_statuses = [status for status in statuses if status]
         return (
             words.combined([words.Status(each) for each in open_statuses])
@@ -92,47 +92,47 @@ class GroupSurvey:
             else None
         )
 
-    def _status(self, place: Progress, offset: int) -> str | None:
-        where, span = position(place.cursor, offset)
+    def _status(self, progress: Progress, offset: int) -> str | None:
+        where, span = position(progress.cursor, offset)
         if where is Position.NOT_OWED:
             return None
         if where is Position.RETRYING and span and span.attempt == 1:
             return words.Status.NEW  # passed over for now: nobody has tried it
         if where is not Position.SETTLED:
             return str(where)
-        record = self.failures.get((place.shard or 0, offset, place.key.consumer_uid))
+        record = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
         return record or (SETTLED if self.more_retrying else words.Status.SUCCESS)
 
-    def places_of(self, status: str) -> list[tuple[int, int]]:
+    def locations_of(self, status: str) -> list[tuple[int, int]]:
         """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""
-        places = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
-        for place in self.places:
+        locations = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
+        for progress in self.shards:
             if status == words.Status.RUNNING:
-                spans = [span for lease in place.cursor.leases.values() for span in lease.spans]
+                spans = [span for lease in progress.cursor.leases.values() for span in lease.spans]
             elif status == words.Status.RETRYING:
-                spans = [span for span in place.cursor.waiting if span.attempt > 1]
+                spans = [span for span in progress.cursor.waiting if span.attempt > 1]
             else:
                 spans = []
-            places |= {(place.shard or 0, offset) for span in spans for offset in span.offsets()}
-        return sorted(places, key=lambda each: -each[1])
+            locations |= {(progress.shard or 0, offset) for span in spans for offset in span.offsets()}
+        return sorted(locations, key=lambda each: -each[1])
 
     @property
     def backlog(self) -> int:
-        return sum(each.backlog for each in self.places)
+        return sum(each.backlog for each in self.shards)
 
     @property
     def in_flight(self) -> int:
-        return sum(each.cursor.in_flight for each in (*self.places, *self.lanes))
+        return sum(each.cursor.in_flight for each in (*self.shards, *self.lanes))
 
     @property
     def settled(self) -> int:
         """How many offsets are behind the group, whatever became of them."""
-        return sum(each.settled for each in self.places)
+        return sum(each.settled for each in self.shards)
 
     @property
     def oldest_ms(self) -> int | None:
         """When the oldest message that is not settled came into the log."""
-        return min((each.oldest_ms for each in self.places if each.oldest_ms), default=None)
+        return min((each.oldest_ms for each in self.shards if each.oldest_ms), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +234,14 @@ class Surveyor:
         return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), groups)
 
     def _meter(self, topic: Topic, group: Group, extents: Sequence[Extent]) -> GroupReading:
-        places, lanes = self._places(topic, group, extents, None)
+        shards, lanes = self._cursors_of(topic, group, extents, None)
         return GroupReading(
-            sum(place.settled for place in places),
-            sum(place.backlog for place in places),
+            sum(shard.settled for shard in shards),
+            sum(shard.backlog for shard in shards),
             sum(lane.cursor.next for lane in lanes),
         )
 
-    def _places(
+    def _cursors_of(
         self,
         topic: Topic,
         group: Group,
@@ -249,18 +249,18 @@ class Surveyor:
         oldest: dict[tuple[int, int], int | None] | None,
     ) -> tuple[list[Progress], list[Progress]]:
         """A group's cursors on these shards, and on its retry lanes."""
-        places: list[Progress] = []
+        shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
             cursors = self._cursors.of_owner(group.uid, uid)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
-                places.append(self._progress(topic, key, cursors, extent, oldest))
+                shards.append(self._progress(topic, key, cursors, extent, oldest))
             lane = cursor_key(topic, group, None, uid)
             lanes.append(
                 Progress(key=lane, shard=None, cursor=self._now(cursors.get(str(lane.shard))), backlog=0)
             )
-        return places, lanes
+        return shards, lanes
 
     def _group(
         self,
@@ -269,12 +269,12 @@ class Surveyor:
         extents: Sequence[Extent],
         oldest: dict[tuple[int, int], int | None] | None,
     ) -> GroupSurvey:
-        places, lanes = self._places(topic, group, extents, oldest)
+        shards, lanes = self._cursors_of(topic, group, extents, oldest)
         failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
             group,
-            tuple(places),
+            tuple(shards),
             tuple(lanes),
             dead,
             sum(each.status == words.Status.RETRYING for each in failures),
@@ -296,10 +296,10 @@ class Surveyor:
         backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
         oldest_ms = None
         if backlog and oldest is not None:
-            place = extent.shard, cursor.floor
-            if place not in oldest:
-                oldest[place] = self._accepted_ms(topic, *place)
-            oldest_ms = oldest[place]
+            location = extent.shard, cursor.floor
+            if location not in oldest:
+                oldest[location] = self._accepted_ms(topic, *location)
+            oldest_ms = oldest[location]
         return Progress(key=key, shard=extent.shard, cursor=cursor, backlog=backlog, oldest_ms=oldest_ms)
 
     def _now(self, row: Cursor | None) -> Cursor:

@@ -158,11 +158,11 @@ class Amender:
                 return rows[0], candidate
         raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has this message no more; it has expired.")
 
-    def _packed(self, topic: Topic, row: Segment, place: int, draft: Draft) -> tuple[Segment, Pack]:
+    def _packed(self, topic: Topic, row: Segment, index: int, draft: Draft) -> tuple[Segment, Pack]:
         """The row's next edition. A body for which it has no room goes to the blob store, whatever its size."""
         for above in (BLOB_THRESHOLD_BYTES, 0):
             stored_draft = self._producer.offload(topic, draft, above)
-            drafts = (*row.drafts[:place], stored_draft, *row.drafts[place + 1 :])
+            drafts = (*row.drafts[:index], stored_draft, *row.drafts[index + 1 :])
             pack = self._log.pack(drafts, whole=True)
             if pack.size <= MAX_AMENDED_BYTES:
                 return replace(row, drafts=drafts, edition=row.edition + 1), pack

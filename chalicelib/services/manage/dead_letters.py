@@ -112,16 +112,16 @@ class Redriver:
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The same, or nothing."""
-        places = list(self._places(topic, group, message_id))
-        if not places:
-            return self._without_place(topic, group, [message_id])
+        locations = list(self._locations(topic, group, message_id))
+        if not locations:
+            return self._without_location(topic, group, [message_id])
         return [
             letter
-            for key, offset in places
+            for key, offset in locations
             if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
         ]
 
-    def _without_place(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
+    def _without_location(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """Those of messages that were delayed and whose rows have gone since: only the letters themselves tell the ids
         then. They are looked for among the group's first thousand."""
         delayed_ids = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
@@ -138,9 +138,9 @@ class Redriver:
     def chosen(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of these messages, in their order; neighbours are read together. Letters of messages whose
         rows have expired come last."""
-        places = {id: list(self._places(topic, group, id)) for id in message_ids}
+        locations = {id: list(self._locations(topic, group, id)) for id in message_ids}
         by_key: dict[CursorKey, list[int]] = {}
-        for key, offset in chain.from_iterable(places.values()):
+        for key, offset in chain.from_iterable(locations.values()):
             by_key.setdefault(key, []).append(offset)
         letters = {
             (key, offset): letter
@@ -148,18 +148,18 @@ class Redriver:
             for start, end in ranges.normalise((offset, offset + 1) for offset in offsets)
             for offset, letter in self._records.letters_between(key, start, end - 1).items()
         }
-        candidates = ((id, letters.get(place)) for id, there in places.items() for place in there)
+        candidates = ((id, letters.get(location)) for id, there in locations.items() for location in there)
         there = [letter for id, letter in candidates if letter and letter.message.id == id]
-        return there + self._without_place(topic, group, (id for id in places if not places[id]))
+        return there + self._without_location(topic, group, (id for id in locations if not locations[id]))
 
-    def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        place = self._place_of(topic, message_id)
-        if place and place[0] < topic.shards:
-            shard, offset = place
+    def _locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
+        location = self._location_of(topic, message_id)
+        if location and location[0] < topic.shards:
+            shard, offset = location
             for uid in self._catalog.cursor_owners(topic, group):
                 yield cursor_key(topic, group, shard, uid), offset
 
-    def _place_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
+    def _location_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
         """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
         parts = ids.parse_message_id(message_id)
         if parts:
@@ -219,7 +219,7 @@ class Redriver:
             moves = [(x, _entry_of(x)) for x in members]
             messages = self._producer.move(lane_of(topic, group, uid), moves)
             self._filled(cursor_key(topic, group, None, uid))
-            moved_letters = [x for x, place in zip(members, messages, strict=True) if place]
+            moved_letters = [x for x, message in zip(members, messages, strict=True) if message]
             attempts = [
                 (x.key.shard.shard, Tried(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
                 for x in moved_letters
@@ -241,8 +241,8 @@ class Redriver:
     def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
         """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
         if it will be tried again."""
-        places = self._places(topic, group, message_id)
-        outcomes = {_since(self._records.get(key, offset)) for key, offset in places}
+        locations = self._locations(topic, group, message_id)
+        outcomes = {_since(self._records.get(key, offset)) for key, offset in locations}
         worst = (each for each in (Since.FAILED, Since.PENDING) if each in outcomes)
         return next(worst, Since.SUCCEEDED if outcomes else Since.PENDING)
 
@@ -250,15 +250,15 @@ class Redriver:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict if there is nothing to try."""
         attempts = [
             self._try_now(topic, group, key, offset, message_id, by)
-            for key, offset in self._places(topic, group, message_id)
+            for key, offset in self._locations(topic, group, message_id)
         ]
         if not any(attempts):
             raise self._nothing_to_try(topic, group, message_id)
         self._waker.wake_group(topic, group)
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
-        places = self._places(topic, group, message_id)
-        records = [self._records.get(key, offset) for key, offset in places]
+        locations = self._locations(topic, group, message_id)
+        records = [self._records.get(key, offset) for key, offset in locations]
         if any(record and record.status == Status.DEAD for record in records):
             return Conflict(
                 "DEAD_LETTER_GONE",

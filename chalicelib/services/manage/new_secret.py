@@ -10,7 +10,7 @@ from ...domain.errors import Refused
 from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
 from ...domain.secret import Secret, rotated
 from ...domain.topic import Consumer
-from ..core.secret_cipher import Place, SecretCipher
+from ..core.secret_cipher import EncryptionContext, SecretCipher
 
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
@@ -23,13 +23,13 @@ class NewSecret:
         self,
         *,
         secret_cipher: SecretCipher,
-        place: Place,
+        context: EncryptionContext,
         secret: bytes,
         now_ms: int,
         overlap_ms: int = OVERLAP_MS,
     ) -> None:
         self._secret_cipher = secret_cipher
-        self._place = place
+        self._context = context
         self._secret = secret
         self._now_ms = now_ms
         self._until_ms = now_ms + overlap_ms
@@ -50,8 +50,8 @@ class NewSecret:
         return any(self._is_it(present) for present in consumer.secrets[:1])
 
     def _is_it(self, row: Secret) -> bool:
-        return self._secret_cipher.is_of(row, self._secret, self._place)
+        return self._secret_cipher.is_of(row, self._secret, self._context)
 
     @cached_property
     def _encrypted(self) -> Secret:
-        return self._secret_cipher.encrypted(self._secret, self._place)
+        return self._secret_cipher.encrypted(self._secret, self._context)

@@ -20,7 +20,7 @@ from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import LATEST, Positions, all_keys, keys
-from ..core.secret_cipher import SecretCipher, place_of
+from ..core.secret_cipher import SecretCipher, encryption_context_of
 from .new_secret import OVERLAP_MS, NewSecret
 
 _UID_CHARS = 8
@@ -99,7 +99,7 @@ class Registry:
         secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
         signing = NewSecret(
             secret_cipher=self._secret_cipher,
-            place=place_of(topic, group, name),
+            context=encryption_context_of(topic, group, name),
             secret=secret,
             now_ms=now_ms,
         )
@@ -182,11 +182,11 @@ class Registry:
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
-        secret, place = self._random.secret(), place_of(topic, group, consumer.name)
+        secret, context = self._random.secret(), encryption_context_of(topic, group, consumer.name)
         overlap_ms = overlap_seconds * 1000
         new = NewSecret(
             secret_cipher=self._secret_cipher,
-            place=place,
+            context=context,
             secret=secret,
             now_ms=self._clock.now_ms(),
             overlap_ms=overlap_ms,
@@ -295,9 +295,9 @@ class Registry:
         return consumer
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
-        place = place_of(topic, group, new.name)
+        context = encryption_context_of(topic, group, new.name)
         new = replace(
-            new, secrets=tuple(self._secret_cipher.upgraded(secret, place) for secret in new.secrets)
+            new, secrets=tuple(self._secret_cipher.upgraded(secret, context) for secret in new.secrets)
         )
         is_stored = self._control.put_consumer(topic, group, new, old)
         self._catalog.forget(topic, group)

@@ -22,7 +22,7 @@ from ...ports.world import Clock, Jobs, Random
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.wake import Waker
-from ..produce.appender import Placed
+from ..produce.appender import ProduceResult
 from ..produce.producer import Producer
 
 _RANDOM_CHARS = 6  # of an id, which has the time as well
@@ -122,7 +122,7 @@ class Replays:
             if replay is None or replace(replay, version=new.version) != new:
                 raise unavailable("Somebody else changed this replay just now; look again.")
 
-    def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
+    def send(self, replay: Replay, messages: Sequence[Archived]) -> list[ProduceResult | HeadraceError]:
         """Produce archived messages to the replay's topic. Returns for each where it was stored, or the error; one
         that was sent before is a duplicate, at its old place. Raises Conflict if the replay is over."""
         topic = self._catalog.topic(replay.into)
@@ -131,7 +131,7 @@ class Replays:
         patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
         drafts = [_marked(replay, topic, each) for each in messages]
         outcomes = self._producer.produce(patient, drafts)
-        new_messages = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+        new_messages = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
         self._counters.add(ACCEPTED, sum(not each.duplicate for each in new_messages))
         self._waker.appended(topic, {each.shard for each in new_messages if each.shard is not None})
         return outcomes

@@ -1,1 +1,1 @@
-"""From a draft to its place in the log: at once, later, or with a transaction."""
+"""Produce: a draft is appended to a shard's log at once, stored as a timer for later, or prepared in a transaction."""

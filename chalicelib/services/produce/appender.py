@@ -38,8 +38,9 @@ _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, wh
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a draft came to stand. One that waits until `due_ms` has no offset yet."""
+class ProduceResult:
+    """What became of a draft: the message's id, and where the log has it. A message that waits until `due_ms` has no
+    offset yet."""
 
     id: str
     shard: int | None
@@ -83,7 +84,7 @@ class Appender:
         moved: Sequence[Promotable] = (),
         by: str = "",
         resend_lookup: ResendLookup | None = None,
-    ) -> list[Placed] | DedupHit | AlreadyMoved | RowsFound:
+    ) -> list[ProduceResult] | DedupHit | AlreadyMoved | RowsFound:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the id of the
         producer's token; `resend_lookup` finds what a named request wrote before."""
         losses = 0
@@ -218,8 +219,8 @@ def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draf
     return entry_of(topic, draft, id, segment.accepted_ms)
 
 
-def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
+def _placed(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
     offset = segment.first + index
-    return Placed(
+    return ProduceResult(
         ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
     )

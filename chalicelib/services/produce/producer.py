@@ -22,7 +22,7 @@ from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Random
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
-from .appender import Appender, Placed
+from .appender import Appender, ProduceResult
 from .dedup import content_hash, entry_of, mismatch
 from .key_index import entries_of
 from .resend import ResendLookup, RowsFound, stored_before
@@ -63,14 +63,14 @@ class Producer:
 
     def produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
-    ) -> list[Placed | HeadraceError]:
+    ) -> list[ProduceResult | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
         the error. `by` is the id of the producer's token; `request` names a request that may be sent again; it
         applies only to messages without a delay.
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: list[Placed | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         later: list[int] = []
@@ -94,36 +94,36 @@ class Producer:
                 outcomes[i] = _repeated(drafts[first], draft, outcomes[first])
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[Placed | None]:
+    def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[ProduceResult | None]:
         """Put drafts into the log, each in the transaction that takes its timer or dead letter away. What belongs to
         one shard becomes one segment. Safe to repeat: each is moved at most once. None means another process moved it.
 
         Raises Unavailable where an answer was lost.
         """
-        outcomes: list[Placed | None] = [None] * len(members)
+        outcomes: list[ProduceResult | None] = [None] * len(members)
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         for i, (_, draft) in enumerate(members):
             by_shard[_shard_of(topic, draft)].append(i)
-        for shard, places in by_shard.items():
-            while places:
-                now = _that_can_move([members[i][0] for i in places])
-                pack = self._log.pack([members[i][1] for i in places[:now]])
-                chunk = places[: len(pack.drafts)]
+        for shard, indexes in by_shard.items():
+            while indexes:
+                now = _that_can_move([members[i][0] for i in indexes])
+                pack = self._log.pack([members[i][1] for i in indexes[:now]])
+                chunk = indexes[: len(pack.drafts)]
                 answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
                 if isinstance(answer, AlreadyMoved):
-                    places = [i for n, i in enumerate(places) if n not in answer.indexes]
+                    indexes = [i for n, i in enumerate(indexes) if n not in answer.indexes]
                     continue
                 assert not isinstance(answer, DedupHit | RowsFound)
-                for i, place in zip(chunk, answer, strict=True):
-                    outcomes[i] = place
-                places = places[len(chunk) :]
+                for i, result in zip(chunk, answer, strict=True):
+                    outcomes[i] = result
+                indexes = indexes[len(chunk) :]
         return outcomes
 
     def _store_later(
         self,
         topic: Topic,
         members: Sequence[tuple[int, Draft]],
-        outcomes: list[Placed | HeadraceError | None],
+        outcomes: list[ProduceResult | HeadraceError | None],
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
@@ -158,7 +158,7 @@ class Producer:
         topic: Topic,
         run: Sequence[tuple[int, Draft]],
         timers: Sequence[Timer],
-        outcomes: list[Placed | HeadraceError | None],
+        outcomes: list[ProduceResult | HeadraceError | None],
     ) -> None:
         items_left = list(zip(run, timers, strict=True))
         while items_left:
@@ -169,7 +169,7 @@ class Producer:
                 if draft.dedup_id in duplicates:
                     outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
                 elif not duplicates:
-                    outcomes[i] = Placed(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
+                    outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
             if not duplicates:
                 self._on_timers_stored([timer for _, timer in items_left])
             items_left = [each for each in items_left if outcomes[each[0][0]] is None]
@@ -179,12 +179,12 @@ class Producer:
         assert draft.due_ms is not None
         assert draft.id is not None
         shard = _shard_of(topic, draft)
-        place = topic.shard_key(ANY if shard is None else shard)
+        shard_key = topic.shard_key(ANY if shard is None else shard)
         return Timer(
             due_ms=draft.due_ms,
             id=draft.id,
             kind=TimerKind.DELIVER,
-            shard=place,
+            shard=shard_key,
             draft=replace(draft, due_ms=None),  # the timer says when
             keep_days=topic.retention_days,
             stored_ms=self._clock.now_ms(),
@@ -195,7 +195,7 @@ class Producer:
         topic: Topic,
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
-        outcomes: list[Placed | HeadraceError | None],
+        outcomes: list[ProduceResult | HeadraceError | None],
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> None:
@@ -223,7 +223,7 @@ class Producer:
         topic: Topic,
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
-        outcomes: list[Placed | HeadraceError | None],
+        outcomes: list[ProduceResult | HeadraceError | None],
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
@@ -238,7 +238,7 @@ class Producer:
             for (i, *_), message in zip(members, stored_before(answer, [m[1] for m in members]), strict=True):
                 if message:
                     at = (message.id, message.shard, message.offset, message.accepted_ms)
-                    outcomes[i] = Placed(*at, duplicate=True)
+                    outcomes[i] = ProduceResult(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, DedupHit):
             entries = {entry.dedup_id: entry for entry in answer.entries}
@@ -246,8 +246,8 @@ class Producer:
                 if original.dedup_id in entries:
                     outcomes[i] = _duplicate(original, entries[original.dedup_id])
             return [m for m in now if outcomes[m[0]] is None] + list(later)
-        for (i, *_), place in zip(now, answer, strict=True):
-            outcomes[i] = place
+        for (i, *_), result in zip(now, answer, strict=True):
+            outcomes[i] = result
         return list(later)
 
     def note_keys(
@@ -339,19 +339,19 @@ def _timer_batches(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tu
         yield run
 
 
-def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
+def _duplicate(draft: Draft, entry: DedupEntry) -> ProduceResult | HeadraceError:
     if entry.content_hash != content_hash(draft):
         return mismatch()
     _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
     parts = ids.parse_timed_id(entry.message_id)
     due_ms = parts.due_ms if parts else None
-    return Placed(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
+    return ProduceResult(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
 
 
 def _repeated(
-    first: Draft, again: Draft, outcome: Placed | HeadraceError | None
-) -> Placed | HeadraceError | None:
+    first: Draft, again: Draft, outcome: ProduceResult | HeadraceError | None
+) -> ProduceResult | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""
     if content_hash(first) != content_hash(again):
         return mismatch()
-    return replace(outcome, duplicate=True) if isinstance(outcome, Placed) else outcome
+    return replace(outcome, duplicate=True) if isinstance(outcome, ProduceResult) else outcome

@@ -10,7 +10,7 @@ from ...domain.message import DeadReason, Draft
 from ...domain.request import Request
 from ...domain.topic import Topic
 from ..core.counters import ACCEPTED, Counters
-from .appender import Placed
+from .appender import ProduceResult
 from .producer import Producer, refusal
 from .rate_limiter import RateLimits
 
@@ -25,16 +25,16 @@ class RateLimitedProducer:
 
     def produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
-    ) -> list[Placed | HeadraceError]:
+    ) -> list[ProduceResult | HeadraceError]:
         """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
         as a dead letter for every group, where the topic wants that. What would be refused anyway does not count."""
         outcomes = self._produce(topic, drafts, by, request)
-        self._counters.add(ACCEPTED, sum(isinstance(o, Placed) and not o.duplicate for o in outcomes))
+        self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in outcomes))
         return outcomes
 
     def _produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str, request: Request | None
-    ) -> list[Placed | HeadraceError]:
+    ) -> list[ProduceResult | HeadraceError]:
         if topic.rate_limit is None:
             return self._producer.produce(topic, drafts, by, request)
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]

@@ -195,11 +195,11 @@ class Transactor:
             self._producer.note_keys(topic, [(draft, comes_ms)], transaction.prepared_ms)
         if draft.due_ms is not None:
             return self._commit_for_later(topic, transaction, draft, now_ms)
-        (place,) = self._producer.move(topic, [(transaction, draft)])
-        if place is None or place.shard is None:
+        (message,) = self._producer.move(topic, [(transaction, draft)])
+        if message is None or message.shard is None:
             return None
-        self._waker.appended(topic, {place.shard})
-        return committed(transaction, place.accepted_ms, shard=place.shard, offset=place.offset)
+        self._waker.appended(topic, {message.shard})
+        return committed(transaction, message.accepted_ms, shard=message.shard, offset=message.offset)
 
     def _commit_for_later(
         self, topic: Topic, transaction: Transaction, draft: Draft, now_ms: int

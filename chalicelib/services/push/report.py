@@ -52,6 +52,6 @@ class DispatchReport:
                 Verdict.NOT_ATTEMPTED,
             ):
                 message = delivery.message
-                place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
+                location = message.id, message.shard, message.offset, delivery.attempt, consumer.name
                 ending = result.verdict.value, result.detail, traceparent(message.draft)
-                self.troubles.append(FailedAttempt(*place, *ending))
+                self.troubles.append(FailedAttempt(*location, *ending))

@@ -59,7 +59,7 @@ class MemoryLog:
                 return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
             if duplicates := self._tables.known(dedup):
                 return DedupHit(duplicates)
-            if lacking := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
+            if lacking := tuple(index for index, each in enumerate(moved) if not self._tables.has(each)):
                 return AlreadyMoved(lacking)
             self._tables.remember(dedup)
             for n, each in enumerate(moved):

@@ -12,7 +12,7 @@ import pytest
 
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.topic import Group
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.amending import _attempt, message_of
@@ -27,7 +27,7 @@ class Race:
 
     desk: Desk
     group: Group
-    placed: list[Placed]
+    placed: list[ProduceResult]
     delivered: dict[int, bytes] = field(default_factory=dict)
     edited: defaultdict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))

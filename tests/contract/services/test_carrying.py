@@ -14,7 +14,7 @@ from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from tests.support.clock import DAY_MS, SECOND_MS, START_MS
@@ -66,7 +66,7 @@ class Way:
         self.group = self.desk.group(lease_seconds=30)
         self.clock, self.deps, self.topic = stage.clock, self.desk.deps, self.desk.topic
 
-    def produce(self, of: Draft) -> Placed:
+    def produce(self, of: Draft) -> ProduceResult:
         return placed(self.deps.producer.produce(self.topic, [of], BY))[0]
 
     def waiting(self, message_id: str) -> Waiting:
@@ -233,5 +233,5 @@ def test_a_repeat_is_told_where_the_first_one_is(stage: Stage, due_ms: int | Non
     first = way.produce(draft(dedup_id="d", due_ms=due_ms))
     stage.clock.advance(SECOND_MS)
     again = way.produce(draft(dedup_id="d", due_ms=due_ms))
-    assert again == Placed(first.id, first.shard, first.offset, first.accepted_ms, True, due_ms)
+    assert again == ProduceResult(first.id, first.shard, first.offset, first.accepted_ms, True, due_ms)
     assert (first.accepted_ms, first.due_ms) == (START_MS, due_ms)

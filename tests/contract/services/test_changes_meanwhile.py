@@ -14,7 +14,7 @@ from chalicelib.domain.errors import ChangedMeanwhile, Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.ports.timers import Timers
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -58,12 +58,12 @@ def places(others: int) -> Iterator[tuple[int, ...]]:
     return itertools.combinations_with_replacement(range(_MOST_CALLS), others)
 
 
-def waiting(desk: Desk, seconds: int = 600) -> Placed:
+def waiting(desk: Desk, seconds: int = 600) -> ProduceResult:
     due_ms = desk.stage.clock.now_ms() + seconds * SECOND_MS
     return desk.produce(make.draft("x", due_ms=due_ms))[0]
 
 
-def patch(desk: Desk, placed: Placed, by_seconds: int) -> Act:
+def patch(desk: Desk, placed: ProduceResult, by_seconds: int) -> Act:
     """Move the message's time, as seen from now."""
 
     def act(deps: Deps) -> object:
@@ -75,7 +75,7 @@ def patch(desk: Desk, placed: Placed, by_seconds: int) -> Act:
     return act
 
 
-def cancel(desk: Desk, placed: Placed) -> Act:
+def cancel(desk: Desk, placed: ProduceResult) -> Act:
     def act(deps: Deps) -> object:
         message = deps.lookup.find(desk.topic, placed.id)
         assert isinstance(message, Waiting)
@@ -85,14 +85,14 @@ def cancel(desk: Desk, placed: Placed) -> Act:
     return act
 
 
-def look(desk: Desk, placed: Placed) -> Act:
+def look(desk: Desk, placed: ProduceResult) -> Act:
     return lambda deps: deps.lookup.find(desk.topic, placed.id)
 
 
 @pytest.mark.many_calls
 @pytest.mark.parametrize("what", [look, cancel])
 def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
-    empty_stage: Stage, what: Callable[[Desk, Placed], Act]
+    empty_stage: Stage, what: Callable[[Desk, ProduceResult], Act]
 ) -> None:
     desk = Desk.at(empty_stage)
     other = empty_stage.process()
@@ -112,7 +112,7 @@ def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(e
     for before, within in itertools.product(range(2), range(2)):  # of the two calls that each has to make
         placed = waiting(desk)
 
-        def body(deps: Deps, placed: Placed = placed) -> None:
+        def body(deps: Deps, placed: ProduceResult = placed) -> None:
             message = deps.lookup.find(desk.topic, placed.id)
             assert isinstance(message, Waiting)
             deps.delayed.amend(desk.topic, message, {"body": b'"y"'})

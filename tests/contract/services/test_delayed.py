@@ -12,7 +12,7 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.store.memory.timers import MemoryTimers
 from tests.support import factories as make
@@ -188,9 +188,9 @@ def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
     draft = later(desk, 5, "job", dedup_id="job-1")
     others = [desk.stage.process() for _ in range(8)]
 
-    def produce(n: int) -> Placed:
+    def produce(n: int) -> ProduceResult:
         (placed,) = others[n % 8].producer.produce(desk.topic, [draft])
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, ProduceResult)
         return placed
 
     with ThreadPoolExecutor(16) as pool:
@@ -241,7 +241,7 @@ def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> Non
     assert other.mover.run_once().moved == 0
     empty_stage.clock.advance(7 * SECOND_MS)
     assert other.mover.run_once().moved == 1
-    assert isinstance(placed, Placed)
+    assert isinstance(placed, ProduceResult)
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:

@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import EXACT, PushDesk, fails
@@ -102,7 +102,7 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
 ) -> None:
     desk = PushDesk.at(stage, retry=EXACT, mode=mode)
     group = desk.group()
-    placed: list[Placed] = []
+    placed: list[ProduceResult] = []
     seen: list[object] = []
 
     def status(index: int) -> object:

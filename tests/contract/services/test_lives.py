@@ -24,7 +24,7 @@ from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.memory import MemoryLog
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -170,7 +170,7 @@ class Lives(RuleBasedStateMachine):
         except NotFound:
             assert self.topic is None or not certain
             return
-        assert isinstance(outcome, Placed)
+        assert isinstance(outcome, ProduceResult)
         assert self.topic is not None, "accepted for a topic that is not there"
         in_log_ms = at_ms + (DELAY_MS if delayed else 0)
         self.sent[label] = Sent(len(self.sent), self.lives, at_ms, in_log_ms, certain, delayed)

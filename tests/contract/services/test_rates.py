@@ -16,7 +16,7 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.rates import Rates
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.rate_limiter import RateLimits
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -82,7 +82,7 @@ def test_processes_share_a_topics_rate(stage: Stage) -> None:
     assert 950 <= sum(accepted[-3_333:]) <= 1_050
 
 
-def over(outcomes: list[Placed | HeadraceError]) -> list[int]:
+def over(outcomes: list[ProduceResult | HeadraceError]) -> list[int]:
     return [i for i, outcome in enumerate(outcomes) if isinstance(outcome, TooMany)]
 
 
@@ -101,7 +101,7 @@ def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=10, max_body_bytes=20)
     drafts = [*(make.draft("x" * 20) for _ in range(9)), *make.drafts(5)]
     outcomes = desk.deps.rate_limited_producer.produce(desk.topic, drafts)
-    assert [type(o) for o in outcomes] == [TooLarge] * 9 + [Placed] * 5
+    assert [type(o) for o in outcomes] == [TooLarge] * 9 + [ProduceResult] * 5
 
 
 def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
@@ -129,7 +129,7 @@ def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
     assert len(placed(deps.rate_limited_producer.produce(desk.topic, make.drafts(20)))) == 20
 
 
-def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[Placed]]:
+def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:
     """A topic that took these messages at once, though it takes but one or two."""
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter", **settings)
     return desk, placed(desk.deps.rate_limited_producer.produce(desk.topic, drafts))

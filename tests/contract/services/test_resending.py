@@ -14,7 +14,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.ports.log import Log, Stored
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -43,7 +43,7 @@ class Lossy:
         return answer
 
 
-def send(producer: Producer, desk: Desk, drafts: list[Draft], request: Request) -> list[Placed]:
+def send(producer: Producer, desk: Desk, drafts: list[Draft], request: Request) -> list[ProduceResult]:
     return placed(producer.produce(desk.topic, drafts, "", request))
 
 
@@ -160,7 +160,7 @@ def test_two_tries_at_once_store_one_whichever_is_first(stage: Stage, others: in
     desk = Desk.at(stage)
     desk.produce(*make.drafts(2))
     drafts = make.drafts(2)
-    repeated: list[Placed] = []
+    repeated: list[ProduceResult] = []
 
     def meanwhile(_: ShardKey) -> None:
         for n in range(others):
@@ -252,7 +252,7 @@ def test_where_offsets_are_reserved_a_try_under_way_is_headed_off(stage: Stage) 
     assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
     desk.produce(*make.drafts(1))
     drafts = [make.draft("a"), make.draft("b")]
-    repeated: list[Placed] = []
+    repeated: list[ProduceResult] = []
 
     def meanwhile(_: ShardKey) -> None:
         repeated.extend(send(desk.producer(), desk, drafts, AGAIN))

@@ -15,7 +15,7 @@ from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.lookup import Filters, before_log
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -28,7 +28,7 @@ from tests.support.stages import Stage
 BURY = Nack(dead_letter=True)
 
 
-def status(desk: Desk, placed: Placed) -> str:
+def status(desk: Desk, placed: ProduceResult) -> str:
     return desk.deps.lookup.standing(desk.topic)(placed.id)
 
 
@@ -173,7 +173,7 @@ def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
         shown = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
         assert len(shown) == len(page), "each once"
         return {
-            id: status(desk, Placed(id, None, None, 0)) if isinstance(m, Message) else before_log(m)
+            id: status(desk, ProduceResult(id, None, None, 0)) if isinstance(m, Message) else before_log(m)
             for id, m in shown.items()
         }
 
@@ -197,7 +197,7 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
     draft = make.draft("x", due_ms=due_ms)
     if how == "delay":
         (placed,) = deps.producer.produce(topic, [draft], "ann")
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, ProduceResult)
         message_id = placed.id
     else:
         transaction, _ = deps.transactor.prepare(topic, draft, Checks(), by="ann")
@@ -243,7 +243,7 @@ def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) ->
     desk = Desk.at(stage)
     outcomes = desk.deps.producer.produce(desk.topic, make.drafts(3), "ann")
     for placed in outcomes:
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, ProduceResult)
         assert desk.stage.process().lookup.message(desk.topic, placed.id).by == "ann"
     (row,) = desk.rows()
     assert all(not draft.by for draft in row.drafts), "not each of its messages"

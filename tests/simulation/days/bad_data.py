@@ -19,7 +19,7 @@ from chalicelib.domain.limits import (
     MAX_TAG_CHARS,
 )
 from chalicelib.domain.message import JSON, Draft
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.days.ledger import Accepted
 from tests.simulation.days.stage import Days
 from tests.simulation.days.traffic import receives, sends
@@ -60,7 +60,7 @@ def sends_extremes(days: Days) -> None:
         lambda deps: deps.producer.produce(deps.catalog.topic(name), [draft]),
     )
     for outcome in outcomes or ():
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, ProduceResult):
             due_ms = draft.due_ms or now_ms
             home.accepted[label] = Accepted(len(days.path), now_ms, due_ms, waited=bool(draft.due_ms))
             home.drafts[label] = draft

@@ -11,7 +11,7 @@ from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
-from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.simulation.days.judge import inspect
 from tests.simulation.days.ledger import Accepted, Home, Member
@@ -42,7 +42,7 @@ def sends(days: Days) -> None:
         lambda deps: deps.producer.produce(deps.catalog.topic(name), drafts),
     )
     for label, outcome in zip(labels, outcomes or (), strict=False):
-        if isinstance(outcome, Placed) and home is not None:
+        if isinstance(outcome, ProduceResult) and home is not None:
             home.accepted[label] = Accepted(len(days.path), now_ms, due_ms or now_ms, waited=bool(due_ms))
             home.ids[label] = outcome.id
 
