@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.manifest import Manifest
+from glue_jobs.common.failures import Unreadable
+from glue_jobs.common.manifest import Manifest, days
+from glue_jobs.common.manifest import load as load_manifest
 from glue_jobs.common.ranges import Ranges, merged, without
 
 NAME = "archive/proved.json"
@@ -38,8 +41,29 @@ class Proof:
 
 
 def load(bucket: Bucket) -> Proof:
-    document = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
-    return Proof(_ranges(document["ranges"]), _ranges(document["lost"]))
+    """What is proved so far. Raises Unreadable."""
+    try:
+        document = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
+        return Proof(_ranges(document["ranges"]), _ranges(document["lost"]))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Unreadable(
+            f"{NAME} can't be read: delete it, and run the archive again, which makes it anew of the manifests."
+        ) from error
+
+
+def ensure(bucket: Bucket) -> None:
+    """See that the proof can be read; where the file is gone, make it of what the manifests say. A day whose manifest
+    is damaged adds to it when it is archived again. Raises TooNew, Unreadable."""
+    if bucket.exists(NAME):
+        load(bucket)
+        return
+    proof = Proof({}, {})
+    for day in days(bucket):
+        with suppress(Unreadable):
+            if manifest := load_manifest(bucket, day):
+                proof = proof.with_day(manifest, was_asked=False)
+    if proof.ranges:
+        save(bucket, proof)
 
 
 def save(bucket: Bucket, proof: Proof) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from glue_jobs.archiving.engine import ENDLESS, Engine, Scan, Settings, Tried
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.failures import JobError
+from glue_jobs.common.failures import JobError, Unreadable
 from glue_jobs.common.manifest import Manifest, Part, Shard
 from glue_jobs.common.output import progress
 from glue_jobs.common.ranges import Ranges, merged, pieces, size, without
@@ -63,7 +64,7 @@ class _Work:
             self._engine.look_again()
             scan, gaps, begins, bodies_missing = self._look()
         self._refuse_less(scan)
-        deliveries, without_id = self._write_deliveries()
+        deliveries, without_id = self._write_deliveries(scan)
         parts = {MESSAGES: self._engine.messages(scan), DELIVERIES: deliveries}
         new = Manifest(
             day=self._window.name,
@@ -143,7 +144,7 @@ class _Work:
 
     # Deliveries
 
-    def _write_deliveries(self) -> tuple[dict[str, Part], int]:
+    def _write_deliveries(self, scan: Scan) -> tuple[dict[str, Part], int]:
         """The deliveries' partitions that lie aside, and how many attempts are without an id."""
         tried = self._engine.tried()
         if not tried:
@@ -153,7 +154,7 @@ class _Work:
             self._backfilled_traces = count
             self._engine.look_again()
             tried = self._engine.tried()
-        return self._engine.write_deliveries(tried, self._with_ids(tried))
+        return self._engine.write_deliveries(tried, self._with_ids(tried, scan))
 
     def _backfill_attempts(self, tried: Sequence[Tried]) -> int:
         """Fetch the traces that the table has of the window, and the journal has not, into the journal; how many."""
@@ -163,22 +164,33 @@ class _Work:
         end_ms = min(int(self._window.end.timestamp() * 1000), self._settings.now_ms)
         return self._engine.fetch_attempts(tried, begin_ms, end_ms)
 
-    def _with_ids(self, tried: Sequence[Tried]) -> list[Manifest]:
-        """The other days that tell the attempts' ids, as far back as needed."""
+    def _with_ids(self, tried: Sequence[Tried], scan: Scan) -> list[Manifest]:
+        """The other days that tell the attempts' ids, as far back as needed. Raises Unreadable: a day may tell some and
+        can't be read."""
         first: dict[str, int] = {}
         for each in tried:
             first[each.shard_key] = min(each.first, first.get(each.shard_key, each.first))
-        others = []
-        for other in reversed(manifest.load_all(self._bucket)):
-            if other.day == self._window.name:
+        others: list[Manifest] = []
+        damaged: Unreadable | None = None
+        for day in reversed(manifest.days(self._bucket)):
+            if not first:
+                break
+            if day == self._window.name:
+                continue
+            try:
+                other = manifest.load(self._bucket, day)
+            except Unreadable as error:
+                damaged = error
+                continue
+            if not other:
                 continue
             if any(shard.key in first and shard.ranges for shard in other.shards):
                 others.append(other)
             for shard in other.shards:
                 if shard.ranges and shard.ranges[0][0] <= first.get(shard.key, -1):
                     del first[shard.key]
-            if not first:
-                break
+        if damaged and any(offset < _first_of(scan, key) for key, offset in first.items()):
+            raise damaged
         return others
 
     def _publish(self, table: str, parts: Mapping[str, Part]) -> tuple[Part, ...]:
@@ -192,6 +204,11 @@ class _Work:
             publish.publish(self._bucket, table, self._window.name, part, old.get(topic))
             for topic, part in sorted(parts.items())
         )
+
+
+def _first_of(scan: Scan, key: str) -> float:
+    ranges = scan.ranges.get(key)
+    return ranges[0][0] if ranges else math.inf
 
 
 def _shards(scan: Scan, begins: Mapping[str, int], gaps: Mapping[str, Ranges]) -> tuple[Shard, ...]:

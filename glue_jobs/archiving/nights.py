@@ -132,6 +132,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         int(choices.now.timestamp() * 1000),
     )
     night = Night(start=start, bucket=bucket, settings=settings, engine=choices.engine)
+    completeness.ensure(bucket)
     night.look_at(windows(bucket, choices), again=bool(choices.window))
     problems = night.problems()
     if choices.compact_mb:
@@ -163,7 +164,11 @@ def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
         name for table in TABLES for name in bucket.folders(f"journal/{table}") if name.startswith("day=")
     }
     for name in sorted(names):
-        day = date.fromisoformat(name.removeprefix("day="))
+        try:
+            day = date.fromisoformat(name.removeprefix("day="))
+        except ValueError:
+            progress(f"journal/*/{name} is no day: it is passed over")
+            continue
         whole = Window(day)
         if day < oldest(choices):
             continue

@@ -18,7 +18,13 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
     parser = arguments.reader("archive", about)
     add = parser.add_argument
     add("--window", type=window, help="a day (2026-11-21) or, up to its end, an hour (2026-11-21T10), in UTC")
-    add("--open", type=arguments.yes_no, default=False, help="yes: also what today has so far")
+    add(
+        "--open",
+        type=arguments.yes_no,
+        default=False,
+        metavar="yes|no",
+        help="yes: also what today has so far",
+    )
     add("--look-back-days", type=arguments.positive, default=10, help="how old late data is noticed (10)")
     add(
         "--lateness-minutes",
@@ -37,6 +43,7 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
     add(
         "--backfill",
         type=arguments.yes_no,
+        metavar="yes|no",
         help="fetch what is missing from DynamoDB (yes, where one is known)",
     )
     choices = arguments.parse(parser, argv)

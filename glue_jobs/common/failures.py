@@ -8,13 +8,19 @@ from typing import NoReturn
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 _OURS = re.compile(r"^glue_jobs\.\S+: (.+)$", re.MULTILINE)
+_SILENT = re.compile(r'Could not connect to the endpoint URL: "([^"]+)"')
 _DISK = "The disk is full: free some space, and run the job again."
 _MEMORY = "Spark ran out of memory: run the job again with more of it (on AWS: more workers)."
 _KILLED = "Spark's process has ended: it was killed, or ran out of memory. Run the job again."
+_NO_TABLES = (
+    "DynamoDB has no tables of this prefix there: see --prefix and --region; --backfill no asks no table."
+)
 _NO_START = (
     "Spark did not start: see that Java 17 or newer is installed and memory is free, and run the job again."
 )
 _SIGNS = (
+    ("non-existent table", _NO_TABLES),  # DynamoDB Local
+    ("Requested resource not found", _NO_TABLES),
     ("JAVA_GATEWAY_EXITED", _NO_START),
     ("No space left on device", _DISK),
     ("Disk quota exceeded", _DISK),
@@ -29,6 +35,10 @@ _SIGNS = (
 
 class JobError(Exception):
     """What a job can't go on with. Its text is a sentence for people."""
+
+
+class Unreadable(JobError):
+    """A file that a job has written is damaged; the text says how to go on."""
 
 
 class Ended(JobError):
@@ -51,6 +61,8 @@ def sentence(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}"
     if ours := _OURS.findall(text):
         return str(ours[-1])
+    if silent := _SILENT.search(text):
+        return f"{silent[1]} does not answer: see that it runs and can be reached, and run the job again."
     if isinstance(error, Py4JNetworkError | ConnectionError) or type(error) is Py4JError:
         return _KILLED  # what Java itself raises is a Py4JJavaError
     for sign, meaning in _SIGNS:

@@ -21,6 +21,8 @@ from glue_jobs.common.failures import end_process, sentence
 from glue_jobs.common.output import summary
 from glue_jobs.common.session import Start
 
+_ENDS = (signal.SIGTERM, signal.SIGINT)
+
 
 def run(job: str, options: argparse.Namespace, work: Callable[[Start, Bucket], int]) -> int:
     """Do the work with the bucket, and with Spark where it asks for it; its exit code, or FAILED where it raises."""
@@ -33,8 +35,9 @@ def run(job: str, options: argparse.Namespace, work: Callable[[Start, Bucket], i
 
 
 def guarded(job: str, work: Callable[[], int]) -> int:
-    """The work's exit code. What it raises is told in a sentence and in the summary; HEADRACE_DEBUG=1 shows where."""
-    before = signal.signal(signal.SIGTERM, _end)
+    """The work's exit code. What it raises is told in a sentence and in the summary; HEADRACE_DEBUG=1 shows where.
+    SIGTERM and Ctrl-C end it in the same way."""
+    before = {each: signal.signal(each, _end) for each in _ENDS}
     is_debugging = bool(os.environ.get("HEADRACE_DEBUG"))
     if not is_debugging:
         logging.disable()  # py4j shows the stack of each broken connection
@@ -48,7 +51,8 @@ def guarded(job: str, work: Callable[[], int]) -> int:
         return FAILED
     finally:
         logging.disable(logging.NOTSET)
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextmanager
@@ -60,6 +64,7 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
     def start(is_small: bool = False) -> SparkSession:
         if not sessions:
             sessions.append(session.start(job, options.folder, options.bucket, is_small=is_small))
+            signal.signal(signal.SIGINT, _end)  # PySpark has put its own there
         return sessions[0]
 
     try:

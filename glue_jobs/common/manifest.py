@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.common import session
 from glue_jobs.common.bucket import Bucket, Entry
-from glue_jobs.common.failures import JobError
+from glue_jobs.common.failures import JobError, Unreadable
 from glue_jobs.common.ranges import Range
 from glue_jobs.common.schemas import with_day
 from glue_jobs.common.session import nothing
@@ -106,9 +106,15 @@ def name_of(day: str) -> str:
 
 
 def load(bucket: Bucket, day: str) -> Manifest | None:
-    """A day's manifest. Raises TooNew."""
-    text = bucket.read(name_of(day))
-    return manifest_of(text) if text else None
+    """A day's manifest. Raises TooNew, Unreadable."""
+    try:
+        text = bucket.read(name_of(day))
+        return manifest_of(text) if text else None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Unreadable(
+            f"{name_of(day)} can't be read: put its former version in its place, or, if the journal of that day is "
+            f"whole, delete it and run the archive with --window {day}."
+        ) from error
 
 
 def days(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[str]:
@@ -124,7 +130,7 @@ def days(bucket: Bucket, first: date | None = None, last: date | None = None) ->
 
 
 def load_all(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[Manifest]:
-    """The manifests of days from `first` to `last`, in order. Raises TooNew."""
+    """The manifests of days from `first` to `last`, in order. Raises TooNew, Unreadable."""
     return [each for day in days(bucket, first, last) if (each := load(bucket, day))]
 
 

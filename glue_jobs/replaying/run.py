@@ -85,12 +85,20 @@ def choose(messages: DataFrame, request: ReplayRequest) -> DataFrame:
     return rows.where(condition(request.predicate)) if request.predicate else rows
 
 
-def counts(messages: DataFrame) -> dict[date, dict[int, int]]:
-    """How many messages of each day and shard, days in order."""
-    by_day: dict[date, dict[int, int]] = {}
-    for row in messages.groupBy("day", "shard").count().orderBy("day", "shard").collect():
-        by_day.setdefault(row["day"], {})[row["shard"]] = row["count"]
-    return by_day
+Portion = tuple[date, str]
+"""A day and a topic_uid. A topic that was made again under its name begins at offset 0 again, so its messages are sent
+after those of the one before."""
+
+
+def counts(messages: DataFrame) -> dict[Portion, dict[int, int]]:
+    """How many messages of each portion and shard; portions by day and time."""
+    shards = messages.groupBy("day", "topic_uid", "shard").agg(
+        F.count("*").alias("count"), F.min("accepted_at").alias("first")
+    )
+    portions: dict[Portion, dict[int, int]] = {}
+    for row in shards.orderBy("day", "first").collect():
+        portions.setdefault((row["day"], row["topic_uid"]), {})[row["shard"]] = row["count"]
+    return portions
 
 
 def in_order(messages: DataFrame, senders: int) -> DataFrame:
@@ -139,12 +147,14 @@ class ReplayJob:
             self._spark, self._bucket, MESSAGES, load_all(self._bucket, *request.days), [request.topic]
         )
         rows = choose(archive, request)
-        days = counts(rows)
-        self.matched = sum(sum(shards.values()) for shards in days.values())
-        progress(f"replay {request.id}: {self.matched} messages match, on {len(days)} days")
-        for day, shards in days.items() if not request.dry_run else ():
+        portions = counts(rows)
+        self.matched = sum(sum(shards.values()) for shards in portions.values())
+        days = len({day for day, _ in portions})
+        progress(f"replay {request.id}: {self.matched} messages match, on {days} days")
+        for (day, topic_uid), shards in portions.items() if not request.dry_run else ():
             self._tell("RUNNING")
-            self.done += send(rows.where(F.col("day") == F.lit(day)), self._service, request, len(shards))
+            portion = rows.where((F.col("day") == F.lit(day)) & (F.col("topic_uid") == topic_uid))
+            self.done += send(portion, self._service, request, len(shards))
             progress(f"replay {request.id}: {day} is done, {self.done.sent} of {self.matched} sent")
 
     @contextmanager
@@ -202,6 +212,7 @@ def run(options: argparse.Namespace, service: Service) -> int:
         if error.status in RETRYABLE:
             raise
         print(error, file=sys.stderr)
+        summary("replay", error=str(error))
         return BAD_ARGUMENTS
     began = time.monotonic()
     if request.state == "DONE":

@@ -27,6 +27,7 @@ STATES = ("waiting", "in_flight", "retrying", "dead", "done", "passed_over")
 come so far. `passed_over`: others behind it were tried, and it never was: its filter does not want it, it expired, or
 the group began later."""
 
+_INSTANT = timedelta(microseconds=1)
 _SHARD = ("topic", "topic_uid", "shard")
 _ATTEMPT = ("group", *_SHARD, "offset")
 
@@ -124,7 +125,7 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
                 ("group", "state", "id", "accepted_at", "attempts", "consumer"),
             )
         )
-    lacking = gaps(manifests, Span(max(first, _first(manifests)), at.date()))
+    lacking = gaps(manifests, Span(max(first, _first(manifests)), (at - _INSTANT).date()))
     seconds = round(time.monotonic() - began, 1)
     moment = at.isoformat().replace("+00:00", "Z")
     summary("asof", topic=options.topic, at=moment, groups=groups, lacking=lacking, seconds=seconds)

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
+from botocore.exceptions import EndpointConnectionError
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from glue_jobs.archiving.publish import Mismatch
@@ -38,6 +39,9 @@ ROOT = Path(__file__).parents[2]
         (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "Spark did not start", True),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space\n\tat x"), "ran out of memory", True),
         (RuntimeError("x\nglue_jobs.common.service.Refused: NO: it says no\n at y"), "NO: it", False),
+        (EndpointConnectionError(endpoint_url="http://127.0.0.1:9/"), "http://127.0.0.1:9/ does not answer", False),
+        (RuntimeError("x\nResourceNotFoundException: Cannot do operations on a non-existent table"), "--prefix", False),
+        (RuntimeError("Requested resource not found: Table: hr-log not found"), "--prefix", False),
         (Mismatch("the files do not hold what the manifest says"), "the files do not", False),
         (ValueError("first line\nsecond line"), "ValueError: first line", False),
     ],
@@ -106,13 +110,14 @@ sys.exit(job.guarded("archive", work))
 """
 
 
-def test_a_job_that_is_ended_from_outside_says_so() -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_ended_from_outside_says_so(how: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == "at work\n"
-        process.terminate()
+        process.send_signal(how)
         out = process.stdout.read()
     assert process.returncode == FAILED
     assert told(out)["error"].startswith("The job was ended from outside")

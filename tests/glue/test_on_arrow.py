@@ -296,6 +296,18 @@ def test_attempts_have_the_ids_of_their_own_shard_and_topic(bucket: FolderBucket
     assert ids == {(uid, shard, f"{uid}-{shard}") for shard, uid in own}
 
 
+def test_ids_in_a_file_that_cannot_be_read_are_sparks(
+    bucket: FolderBucket, arrow: Any, tmp_path: Path
+) -> None:
+    put(bucket, "a", [delivery(0)])
+    job, file = arrow(), tmp_path / "0.parquet"
+    tried = job.tried()
+    file.write_bytes(b"no Parquet")
+    job._files["orders"] = [file]
+    with pytest.raises(Unusual):
+        job.write_deliveries(tried, [])
+
+
 def test_what_the_journal_knows_of_a_groups_attempts_is_not_brought_again(
     bucket: FolderBucket, arrow: Any
 ) -> None:

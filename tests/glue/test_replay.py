@@ -76,7 +76,10 @@ def test_messages_are_chosen_by_topic_time_tag_key_and_body(
 def test_counts_are_by_day_and_shard(spark: SparkSession) -> None:
     rows = [message(n, minutes=60 * 5 * n) for n in range(6)]
     found = counts(choose(frame(spark, MESSAGES, rows), asked()))
-    assert found == {BEGIN.date(): {0: 2, 1: 1, 2: 1, 3: 1}, (BEGIN + DAY).date(): {1: 1}}
+    assert found == {
+        (BEGIN.date(), "orders-uid"): {0: 2, 1: 1, 2: 1, 3: 1},
+        ((BEGIN + DAY).date(), "orders-uid"): {1: 1},
+    }
     assert asked(to="2030-01-02T00:00:00.000Z").days == (BEGIN.date(), BEGIN.date())
 
 
@@ -149,6 +152,28 @@ def test_messages_of_a_shard_are_sent_in_their_order(filled: Place, served: tupl
     for shard in range(4):
         numbers = [m["body"]["n"] for m in messages if m["shard"] == shard]
         assert numbers == list(range(shard, 100, 4))
+
+
+def test_a_topic_that_was_made_again_is_sent_after_the_one_before(
+    place: Place, served: tuple[Client, Service]
+) -> None:
+    lives = [(uid, n) for uid in ("second", "first") for n in range(4)]
+    rows = [
+        message(
+            4 * n,
+            minutes=n + 60 * (uid == "second"),
+            topic_uid=uid,
+            id=f"{uid}-{n}",
+            body=b'"%s %d"' % (uid.encode(), n),
+        )
+        for uid, n in lives
+    ]
+    fill(place, messages=rows)
+    api, service = served
+    topic = api.topic(shards=4)
+    job(place, service, make(topic)).run()
+    bodies = [m["body"] for m in topic.group("all").receive(1000)]
+    assert bodies == [f"{uid} {n}" for uid in ("first", "second") for n in range(4)]
 
 
 def test_a_dry_run_only_counts(filled: Place, served: tuple[Client, Service]) -> None:
@@ -280,7 +305,9 @@ def test_what_the_service_refuses_is_told_and_a_service_that_is_away_too(
     monkeypatch.delenv("HEADRACE_DATA", raising=False)
     times = ["--from", "2030-01-01", "--to", "2030-01-02"]
     assert replay.main(["--url", service.url, "--topic", "nobody", *times]) == 2
-    assert "TOPIC_NOT_FOUND" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "TOPIC_NOT_FOUND" in err
+    assert "TOPIC_NOT_FOUND" in json.loads(out)["error"]
     monkeypatch.setattr(Service, "ask", _away)
     assert replay.main(["--url", service.url, "--replay", "r"]) == 1
     assert "nobody is there" in capsys.readouterr().err

@@ -127,6 +127,7 @@ class OnArrow:
 
     # Deliveries
 
+    @lines.only_usual()
     def tried(self) -> Sequence[Tried]:
         self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES))
         tried: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
@@ -166,6 +167,7 @@ class OnArrow:
             topics[topic] = total
         return self._parts(DELIVERIES, topics), without_id
 
+    @lines.only_usual()
     def _ids_of(self, topic: str, topic_uid: str, shard: int) -> rows.Ids:
         """The ids of a shard's messages, of this window and of the other days."""
         which = [("topic_uid", "=", topic_uid), ("shard", "=", shard)]

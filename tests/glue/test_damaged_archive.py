@@ -1,0 +1,96 @@
+"""What is damaged of the archive's own files stops what needs it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+
+from glue_jobs.archiving import completeness
+from glue_jobs.archiving.engine import ARROW
+from glue_jobs.common import job, manifest
+from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.bucket import FolderBucket
+
+from .journals import DAY, NEXT, NOON_MS, Place, delivery, message
+
+NIGHT_MS = 86_400_000
+BEFORE = "2026-11-20"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A bucket that Arrow fills, without Spark."""
+    no_spark: Any = None
+    folder = tmp_path / "bucket"
+    return Place(no_spark, FolderBucket(folder, "headrace"), "headrace", folder, made_by=ARROW)
+
+
+def summary(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return last
+
+
+def test_a_damaged_manifest_stops_its_own_day_and_no_other(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("before", [message(0, "bills", accepted_ms=NOON_MS - NIGHT_MS)])
+    place.journal("a", [message(0)])
+    place.journal("b", [delivery(0)])
+    (place.folder / "archive/manifests").mkdir(parents=True)
+    damaged = place.folder / manifest.name_of(BEFORE)
+    damaged.write_text('{"v":2')
+    assert place.archive() == FAILED
+    failed = summary(capsys)["failed"]
+    assert list(failed) == [BEFORE]
+    assert f"delete it and run the archive with --window {BEFORE}" in failed[BEFORE]
+    assert place.manifest(DAY).complete
+    damaged.unlink()
+    assert place.archive("--window", BEFORE) == DONE
+
+
+def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    assert place.archive() == DONE
+    (place.folder / manifest.name_of(DAY)).write_bytes(b"\xff")
+    place.journal("b", [message(1, accepted_ms=NOON_MS + NIGHT_MS)])
+    place.journal("c", [delivery(0, started_ms=NOON_MS + NIGHT_MS)])
+    assert place.archive() == FAILED
+    failed = summary(capsys)["failed"]
+    assert sorted(failed) == [DAY, NEXT]
+    assert all(f"{DAY}.json can't be read" in why for why in failed.values())
+
+
+def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(n) for n in (0, 1, 2)])
+    place.journal("b", [message(3, accepted_ms=NOON_MS + NIGHT_MS)])
+    place.archive()
+    proved = completeness.load(place.bucket)
+    assert proved.ranges == {"orders:u1/0": ((0, 3),)}
+    file = place.folder / completeness.NAME
+    file.write_text("{")
+    capsys.readouterr()
+    assert job.guarded("archive", place.archive) == FAILED
+    assert "archive/proved.json can't be read: delete it" in summary(capsys)["error"]
+    file.unlink()
+    assert place.archive() == DONE
+    assert completeness.load(place.bucket) == proved
+
+
+def test_a_folder_of_the_journal_that_is_no_day_is_passed_over(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    place.journal("b", [message(1)], day=f"{DAY}.old")
+    assert place.archive() == DONE
+    out, err = capsys.readouterr()
+    assert json.loads(out)["messages"] == 1
+    assert f"journal/*/day={DAY}.old is no day" in err
