@@ -75,6 +75,7 @@ class LambdaFunctions:
         self._prefix = prefix
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
+        """As `Functions.call`."""
         refusal = self.refusal(name)
         if refusal:
             return FunctionFailed(f"the function {refusal}")
@@ -98,6 +99,7 @@ class LambdaFunctions:
         return FunctionFailed("the function failed", ran=True) if answer.get("FunctionError") else payload
 
     def refusal(self, name: str) -> str | None:
+        """Why the function may not be called, to follow its name in a sentence; None: it may."""
         match = _ARN.fullmatch(name)
         if not match:
             return "must be given by the ARN of a Lambda function"
@@ -119,6 +121,7 @@ class LocalFunctions:
         self._functions = {name: f for name, f in names.items() if inspect.isfunction(f)}
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
+        """As `Functions.call`."""
         function = self._functions.get(name)
         if function is None:
             return FunctionFailed("the function is not in the file")
@@ -132,6 +135,7 @@ class LocalFunctions:
         return call.answer
 
     def refusal(self, name: str) -> str | None:
+        """Why the function may not be called, to follow its name in a sentence; None: it may."""
         return None if name in self._functions else "is not in the file of local functions"
 
 
@@ -158,9 +162,11 @@ class LambdaInvoker:
         self._names = names
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        """As `Invoker.invoke`. Raises Unavailable if Lambda did not take the event."""
         self._call(function, event, "Event", _START_SECONDS)
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        """As `Invoker.ask`."""
         answer = self._call(function, event, "RequestResponse", seconds)
         try:
             payload = answer["Payload"].read()

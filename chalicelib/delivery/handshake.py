@@ -51,10 +51,12 @@ class Trusted:
         self._until: dict[str, float] = {}
 
     def has(self, url: str) -> bool:
+        """Has the URL's owner agreed within the last hour?"""
         with self._lock:
             return self._until.get(url, 0.0) > self._monotonic()
 
     def add(self, url: str) -> None:
+        """Remember for an hour that the URL's owner has agreed."""
         with self._lock:
             if len(self._until) >= _MAX_TRUSTED:
                 self._until.clear()

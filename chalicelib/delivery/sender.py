@@ -49,19 +49,23 @@ class Sender:
         self._trusted = handshake.Trusted(monotonic)
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+        """Send a parcel in one request that takes at most so many seconds. One result for each of its messages."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._call(consumer, parcel, seconds)
         return (self._post(consumer, parcel, seconds),) * len(parcel.attempts)
 
     def refusal(self, kind: str, target: str) -> str | None:
+        """Why a consumer of this kind may not have this target, to follow it in a sentence; None: it may."""
         return (
             self._functions.refusal(target) if kind == ConsumerKind.FUNCTION else self._egress.refusal(target)
         )
 
     def greet(self, url: str) -> CallResult:
+        """Ask a URL's owner for consent (the handshake of CloudEvents' webhooks)."""
         return handshake.greet(self._egress, url, self._origin, self._may_ask)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+        """Send a consumer a test event in one request, and show both sides of it."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
         post = ping.post(consumer, id, self._real_clock.now_ms())
@@ -89,6 +93,7 @@ class Sender:
         )
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
+        """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
         url, deadline = transaction.check_url or "", Deadline(self._monotonic, seconds)
         if not self._trusted.has(url):
             greeting = handshake.greet(self._egress, url, self._origin, self._may_ask, seconds)

@@ -27,6 +27,7 @@ class Account:
 
     @property
     def total(self) -> int:
+        """All deliveries, in any state."""
         return sum(astuple(self))
 
     def __add__(self, other: Account) -> Account:

@@ -80,6 +80,7 @@ class Cursor:
 
     @property
     def in_flight(self) -> int:
+        """How many messages its leases hold."""
         return sum(s.count for lease in self.leases.values() for s in lease.spans)
 
 

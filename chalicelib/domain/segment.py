@@ -61,6 +61,7 @@ class Segment:
 
     @property
     def end(self) -> int:
+        """The offset after its last message."""
         return self.first + self.count
 
     def message(self, shard: int, offset: int) -> Message | None:

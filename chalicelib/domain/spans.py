@@ -47,15 +47,18 @@ class Span:
         return self.start + (self.mask.bit_length() or self.count)
 
     def ranges(self) -> Ranges:
+        """Its offsets as half-open ranges, in rising order."""
         if not self.mask:
             return ((self.start, self.end),)
         runs = _ONES.finditer(f"{self.mask:b}"[::-1])
         return tuple((self.start + run.start(), self.start + run.end()) for run in runs)
 
     def offsets(self) -> Iterator[int]:
+        """Its offsets, in rising order."""
         return (offset for low, high in self.ranges() for offset in range(low, high))
 
     def holds(self, offset: int) -> bool:
+        """Is the offset one of its offsets?"""
         at = offset - self.start
         return bool(self.mask >> at & 1) if self.mask and at >= 0 else 0 <= at < self.count
 
@@ -141,4 +144,5 @@ def _less(span: Span, removed_ranges: Ranges) -> Span | None:
 
 
 def ranges_of(spans: Iterable[Span]) -> Ranges:
+    """The offsets of all spans as half-open ranges, joined and in rising order."""
     return ranges.normalise(span_range for span in spans for span_range in span.ranges())

@@ -65,6 +65,7 @@ class Timer:
 
     @property
     def fragment(self) -> int:
+        """The partition of the table `timers` that holds it."""
         return fragment_of(self.id)
 
     @property

@@ -107,6 +107,7 @@ class Topic:
 
     @property
     def retention_ms(self) -> int:
+        """How long its messages are kept, in ms."""
         return self.retention_days * _DAY_MS
 
     def keeps_until_ms(self, of: Segment | Message) -> int:
@@ -115,6 +116,7 @@ class Topic:
         return min(of.ends_ms, of.accepted_ms + self.retention_ms)
 
     def shard_key(self, shard: int) -> ShardKey:
+        """The partition key of one of its shards, in the log and in the cursors."""
         return ShardKey(self.name, self.uid, shard)
 
 
@@ -265,9 +267,11 @@ class Caller:
         return cls(f"{IAM}{who}"[:_ID_CHARS], frozenset(Scope), name=resource[:_ID_CHARS])
 
     def may_use(self, topic: str) -> bool:
+        """Do the token's patterns allow this topic?"""
         return _matches_any(topic, self.topics)
 
     def may_use_group(self, group: str) -> bool:
+        """Do the token's patterns allow this group?"""
         return _matches_any(group, self.groups)
 
     def excess(self, token: Token) -> str | None:

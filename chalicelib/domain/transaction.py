@@ -59,6 +59,7 @@ class Transaction:
 
     @property
     def message_id(self) -> str:
+        """The id of its message, which stays the same when it is committed."""
         return ids.half_id(self.id)
 
     @property

@@ -12,6 +12,8 @@ from .policy import Candidate, ClaimVerdict
 
 
 class Queue:
+    """The policy of groups in the mode QUEUE."""
+
     per_consumer = False
     reads_units = False
     holds_back = False

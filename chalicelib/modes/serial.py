@@ -17,6 +17,8 @@ from .policy import Candidate, ClaimVerdict
 
 
 class Serial:
+    """The policy of groups in the mode SERIAL."""
+
     per_consumer = False
     reads_units = True
     holds_back = True

@@ -58,7 +58,9 @@ class Marks(Protocol):
         """Have a topic watched, whose settings have this version."""
         ...
 
-    def unwatch(self, topic: str) -> None: ...
+    def unwatch(self, topic: str) -> None:
+        """Take a topic off the list of watched ones. Harmless if it is not there."""
+        ...
 
     def moves(self, topic: str) -> None:
         """Have a topic's meters read, for something came into it. Harmless to repeat."""

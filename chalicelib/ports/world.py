@@ -112,7 +112,9 @@ class Jobs(Protocol):
 class Blobs(Protocol):
     """Bodies too large for the log."""
 
-    def put(self, name: str, body: bytes) -> None: ...
+    def put(self, name: str, body: bytes) -> None:
+        """Store a body under a name; a body of that name is replaced."""
+        ...
 
     def get(self, name: str) -> bytes | None:
         """The body; None where it is not there. Unavailable where that cannot be told now."""

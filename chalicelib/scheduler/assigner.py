@@ -34,6 +34,7 @@ class AssignReport:
     stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return {
             "groups": self.groups,
             "assigned": self.assigned,

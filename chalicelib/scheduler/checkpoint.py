@@ -33,6 +33,7 @@ class CheckpointReport:
     stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return {"shards": self.shards, "checkpoints": self.checkpoints, **self.stretch.as_dict()}
 
 

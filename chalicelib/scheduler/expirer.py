@@ -35,6 +35,7 @@ class ExpireReport:
     stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return {"buried": self.buried, "kept": self.kept, **self.stretch.as_dict()}
 
 

@@ -77,6 +77,7 @@ class MoveReport:
         self.set_aside += other.set_aside
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return asdict(self)
 
 

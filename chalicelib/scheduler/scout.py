@@ -34,6 +34,7 @@ class Findings:
     unreadable: list[str] = field(default_factory=list)
 
     def again(self, at_ms: int) -> None:
+        """Note that the topic is to be looked at again by `at_ms`; the earliest time counts."""
         self.next_ms = min(at_ms, self.next_ms or at_ms)
 
 

@@ -35,6 +35,7 @@ class SweepReport:
     stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return {
             "looks": self.looks,
             "woken": self.woken,

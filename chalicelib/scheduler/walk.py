@@ -68,6 +68,7 @@ class Stretch:
             self.troubles.append(trouble)
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return {
             "topics": self.topics,
             "troubles": len(self.troubles),

@@ -37,6 +37,7 @@ class Backlog:
 
     @property
     def is_over(self) -> bool:
+        """Are there more messages than the topic's `alarm_backlog`?"""
         return self.messages > self.alarm
 
 

@@ -290,10 +290,12 @@ def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
 
 
 def text(value: str) -> dict[str, str]:
+    """A string as an attribute value."""
     return {"S": value}
 
 
 def number(value: int) -> dict[str, str]:
+    """A number as an attribute value."""
     return {"N": str(value)}
 
 
@@ -351,14 +353,17 @@ def shard_of(key: str) -> ShardKey:
 
 
 def segment_key(shard: ShardKey, first: int) -> Item:
+    """The key of a segment in the table `log`: the shard, and the segment's first offset."""
     return {"s": text(str(shard)), "o": number(first)}
 
 
 def cursor_item_key(key: CursorKey) -> Item:
+    """The key of a cursor in the table `cursors`: its owner and its shard."""
     return {"c": text(cursor_owner(key.group_uid, key.consumer_uid)), "s": text(str(key.shard))}
 
 
 def cursor_owner(group_uid: str, consumer_uid: str) -> str:
+    """The partition of cursors: the group, in a broadcast the group and the consumer."""
     return f"{group_uid}:{consumer_uid}" if consumer_uid else group_uid
 
 
@@ -368,6 +373,7 @@ def place_of(shard: ShardKey, offset: int) -> str:
 
 
 def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
+    """The key of a delivery's record. `dead`: of its dead letter, which has a row of its own."""
     sort_key = place_of(key.shard, offset)
     return {
         "g": text(f"{key.group_uid}#dead" if dead else key.group_uid),
@@ -376,14 +382,17 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
 
 
 def timer_key(due_ms: int, timer_id: str) -> Item:
+    """The key of a timer in the table `timers`: the fragment of its id, and its due time."""
     return {"f": text(str(fragment_of(timer_id))), "t": text(sort_key_of(due_ms, timer_id))}
 
 
 def forward_key(timer_id: str) -> Item:
+    """The key of the row that leads from a timer's first id to its present due time."""
     return {"f": text(str(fragment_of(timer_id))), "t": text(f"~{timer_id}")}
 
 
 def lease_key(fragment: int) -> Item:
+    """The key of the mover's lease on a fragment of timers."""
     return {"f": text(str(fragment)), "t": text("~lease")}
 
 
@@ -400,6 +409,7 @@ def trace_home(key: CursorKey) -> str:
 
 
 def dedup_key(topic_uid: str, dedup_id: str) -> Item:
+    """The key of a dedup id's entry in the table `dedup`."""
     return {"d": text(f"{topic_uid}#{dedup_id}")}
 
 

@@ -158,6 +158,7 @@ class LeaseSettlement:
 
 
 def stale() -> Conflict:
+    """The error for a receipt whose lease has ended or passed on (RECEIPT_STALE)."""
     return Conflict(
         "RECEIPT_STALE", "The lease has passed on or the message is settled; nothing was changed."
     )

@@ -54,6 +54,7 @@ class Step:
 
     @property
     def weight(self) -> int:
+        """The bytes that its dead letter adds to a transaction; 0 without one."""
         return self.record.message.draft.weight if self.record and self.record.message else 0
 
 
@@ -69,6 +70,8 @@ class StepMaker:
         self.amended: Ranges = ()  # the edited messages of the cursor's shard, as last read
 
     def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
+        """The step that carries out a decision about attempt number `attempt`. Reads the message from the log if the
+        ladder gives its delay, or if it becomes a dead letter; raises Unavailable if that fails."""
         decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
         tried_attempt = _tried(receipt, decision, attempt, self._now_ms)
         step = Result(receipt.leased, decision.disposition, decision.due_ms)
@@ -141,6 +144,7 @@ class StepMaker:
         )
 
     def place(self, shard: int) -> CursorKey:
+        """The key under which a message's own delivery is recorded, also while it is in the retry lane."""
         return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
 
     def _message(self, receipt: Receipt) -> Message | None:

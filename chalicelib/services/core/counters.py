@@ -38,6 +38,7 @@ class Counters:
         return events
 
     def add(self, name: str, count: int) -> None:
+        """Add `count` to a counter of this process; 0 adds no name."""
         if count:
             with self._lock:
                 self._counts[name] += count

@@ -28,6 +28,7 @@ class TtlCache(Generic[K, V]):
         self._held: OrderedDict[K, tuple[int, int, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
+        """The value under a key; None if there is none, or if it is too old."""
         entry = self._held.get(key)
         return entry[2] if entry and self._is_fresh(entry[0], entry[1]) else None
 
@@ -49,6 +50,7 @@ class TtlCache(Generic[K, V]):
         return min(ages) >= 0 and max(ages) <= self._max_age_ms
 
     def drop(self, key: K) -> None:
+        """Forget the value under a key. Harmless if there is none."""
         with self._lock:
             self._held.pop(key, None)
 

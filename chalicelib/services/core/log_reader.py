@@ -39,6 +39,7 @@ class Slot:
 
     @property
     def end(self) -> int:
+        """The offset after the last one."""
         return self.offset + self.count
 
 

@@ -39,6 +39,7 @@ class DispatchTask:
     consumer_uid: str = ""
 
     def event(self) -> dict[str, Any]:
+        """The task as JSON, for an event of the `deliver` function; `task_of` reads it."""
         return asdict(self)
 
 
@@ -66,6 +67,7 @@ class News:
     changed: bool = False
 
     def event(self) -> dict[str, Any]:
+        """The hints as JSON, for an event of the `deliver` function; `news_of` reads them."""
         return ({"last": dict(self.last)} if self.last else {}) | ({"changed": True} if self.changed else {})
 
 

@@ -19,6 +19,7 @@ class AuditFilter:
     token_id: str | None = None
 
     def fits(self, entry: AuditEntry) -> bool:
+        """Are the entry's topic and token those asked for? The times are not looked at: the query has limited them."""
         return self.topic in (None, entry.topic) and self.token_id in (None, entry.token_id)
 
 

@@ -118,10 +118,12 @@ class GroupSurvey:
 
     @property
     def backlog(self) -> int:
+        """How many messages of all shards the group has not settled."""
         return sum(each.backlog for each in self.shards)
 
     @property
     def in_flight(self) -> int:
+        """How many messages are leased, on the shards and in the retry lanes."""
         return sum(each.cursor.in_flight for each in (*self.shards, *self.lanes))
 
     @property
@@ -152,6 +154,7 @@ class TopicSurvey:
 
     @property
     def is_whole(self) -> bool:
+        """Were all shards and all groups looked at?"""
         return len(self.shards) == self.topic.shards and not self.groups_left
 
     @property

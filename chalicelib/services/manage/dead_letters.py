@@ -40,6 +40,7 @@ class Wanted:
     since_ms: int | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
+        """Does the dead letter have every property that is set?"""
         draft = letter.message.draft
         return (
             self.reason in (None, letter.reason)

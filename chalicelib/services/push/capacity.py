@@ -53,6 +53,7 @@ class Capacity:
         return self._by_consumer.total()
 
     def count(self, consumer: Consumer, parcel: Sequence[ClaimedMessage], sign: int) -> None:
+        """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result."""
         self._by_consumer[consumer.uid] += sign * len(parcel)
         self._from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
 
@@ -76,6 +77,7 @@ class Capacity:
         return leases.slots
 
     def is_stale(self) -> bool:
+        """Is the last reading of the group's cursors too old to be used?"""
         return self._clock.now_ms() - self._others_ms > _LOOK_MS
 
     def free(self, sources: Sources) -> int:
@@ -83,6 +85,8 @@ class Capacity:
         return sources.most - self._others - self.under_way
 
     def allowance(self, sources: Sources) -> int:
+        """The largest number of messages in flight that the health of any one consumer allows; 0 if all circuits are
+        open."""
         allowances = [self._health.allowance(c, sources.most) for c in sources.consumers_of(None)]
         return max(allowances, default=0)
 

@@ -39,6 +39,7 @@ class DispatchReport:
     troubles: list[FailedAttempt] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
         return {**self.verdicts, "stale": self.late, "finished": self.finished}
 
     def add(

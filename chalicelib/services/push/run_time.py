@@ -29,6 +29,7 @@ class RunTime:
         return not self.ran_out
 
     def allows_settlement(self) -> bool:
+        """Is there still time to write a settlement?"""
         return self.seconds_left() >= MARGIN_SECONDS
 
     def attempt_seconds(self, sources: Sources, consumer: Consumer) -> float:
