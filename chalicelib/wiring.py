@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .services.core.marker import Marker
     from .services.core.meter_notes import MeterNotes
     from .services.core.positions import Positions
+    from .services.core.rate_limiter import RateLimits
     from .services.core.readiness import Readiness
     from .services.core.secret_cipher import SecretCipher
     from .services.core.signing_keys import SigningKeys
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from .services.produce.due import Due
     from .services.produce.producer import Producer
     from .services.produce.rate_limited_producer import RateLimitedProducer
-    from .services.produce.rate_limiter import RateLimits
     from .services.produce.transactions import Transactor
     from .services.push.dispatcher import Dispatcher
     from .services.push.outbound import Outbound
@@ -166,7 +166,7 @@ class Deps:
 
     @cached_property
     def rate_limits(self) -> RateLimits:
-        from .services.produce.rate_limiter import RateLimits
+        from .services.core.rate_limiter import RateLimits
 
         return RateLimits(self.adapters.rates, self.adapters.clock)
 

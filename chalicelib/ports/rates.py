@@ -1,4 +1,4 @@
-"""Accounts of permits."""
+"""Token buckets that all processes share, called accounts of permits."""
 
 from __future__ import annotations
 

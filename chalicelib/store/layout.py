@@ -367,14 +367,14 @@ def cursor_owner(group_uid: str, consumer_uid: str) -> str:
     return f"{group_uid}:{consumer_uid}" if consumer_uid else group_uid
 
 
-def place_of(shard: ShardKey, offset: int) -> str:
-    """A message's place, as the keys of its records begin."""
+def record_prefix(shard: ShardKey, offset: int) -> str:
+    """How the sort keys of the records of a message's deliveries begin."""
     return f"{shard.topic_uid}/{shard.shard:04d}/{offset:016d}"
 
 
 def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
     """The key of a delivery's record. `dead`: of its dead letter, which has a row of its own."""
-    sort_key = place_of(key.shard, offset)
+    sort_key = record_prefix(key.shard, offset)
     return {
         "g": text(f"{key.group_uid}#dead" if dead else key.group_uid),
         "k": text(f"{sort_key}/{key.consumer_uid}" if key.consumer_uid else sort_key),

@@ -27,8 +27,8 @@ from .layout import (
     number,
     packed,
     payload_of,
-    place_of,
     record_key,
+    record_prefix,
     text,
     text_of,
 )
@@ -113,14 +113,14 @@ class DynamoRecords:
         return {letter.offset: letter for letter in letters}
 
     def _range(self, partition: str, shard: ShardKey, first: int, last: int) -> Iterator[Item]:
-        """The rows of all places from `first` to `last`, of all consumers."""
+        """The rows of the offsets from `first` to `last`, of all consumers."""
         return self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
             ExpressionAttributeValues={
                 ":g": text(partition),
-                ":first": text(place_of(shard, first)),
-                ":last": text(f"{place_of(shard, last)}/~"),  # behind all consumers of the last place
+                ":first": text(record_prefix(shard, first)),
+                ":last": text(f"{record_prefix(shard, last)}/~"),  # behind all consumers of the last offset
             },
             ConsistentRead=True,
         )
@@ -136,12 +136,12 @@ class DynamoRecords:
                 return False
 
     def _at(self, partition: str, shard: ShardKey, offset: int) -> list[Item]:
-        """The rows of one place, of all consumers."""
+        """The rows of one offset, of all consumers."""
         return list(
             self._dynamo.query(
                 TableName=self._table,
                 KeyConditionExpression="g = :g AND begins_with(k, :k)",
-                ExpressionAttributeValues={":g": text(partition), ":k": text(place_of(shard, offset))},
+                ExpressionAttributeValues={":g": text(partition), ":k": text(record_prefix(shard, offset))},
                 ConsistentRead=True,
             )
         )

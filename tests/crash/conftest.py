@@ -9,18 +9,18 @@ import pytest
 
 from tests.support.clock import ManualClock
 from tests.support.faults import without_backoff
-from tests.support.flows import Stage, chance
+from tests.support.flows import SharedTables, chance
 
 
 @pytest.fixture(scope="session")
-def stage(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def tables(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTables]:
     """Tables that nobody else uses."""
-    stage = Stage(f"crash-{uuid4().hex[:8]}", tmp_path_factory.mktemp("blobs"))
-    deps = stage.deps(ManualClock(), chance("tables"))
+    tables = SharedTables(f"crash-{uuid4().hex[:8]}", tmp_path_factory.mktemp("blobs"))
+    deps = tables.deps(ManualClock(), chance("tables"))
     deps.setup()
-    assert deps.signing_key  # made once for a stage, before any case counts its calls
-    yield stage
-    stage.remove()
+    assert deps.signing_key  # made once for the tables, before any case counts its calls
+    yield tables
+    tables.remove()
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Op, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
-from tests.support.flows import Client, History, Stage, chance, draft
+from tests.support.flows import Client, History, SharedTables, chance, draft
 from tests.support.flows_push import Audience, Runner
 from tests.support.history import check
 from tests.support.push import Inbox, Inline, Subscribers
@@ -55,7 +55,7 @@ class Home:
 class Scene:
     """What arrange, act and after of a flow share."""
 
-    stage: Stage
+    tables: SharedTables
     topic: str
     clock: ManualClock
     history: History
@@ -70,7 +70,7 @@ class Scene:
     def client(self, plan: FaultPlan | None = None) -> Runner:
         """A process that has just started."""
         audience, inbox = Audience(self.subscribers, self.history, self.broadcasts, plan), Inbox()
-        deps = self.stage.deps(
+        deps = self.tables.deps(
             self.clock,
             chance(self.topic, next(self.processes)),
             plan,
@@ -133,11 +133,11 @@ class Result:
         return self.error is not None or any(e.told is not Told.OK for e in self.answers)
 
 
-def begin(stage: Stage, flow: Flow, name: str = "") -> tuple[Scene, Runner]:
+def begin(tables: SharedTables, flow: Flow, name: str = "") -> tuple[Scene, Runner]:
     """A scene with its topic and group, and the healthy process that arranged it. Its ids come from its name."""
     clock = ManualClock()
     topic = re.sub(r"\W", "-", name or f"t{next(_numbers)}") + ".z"
-    scene = Scene(stage, topic, clock, History(clock), Subscribers(clock))
+    scene = Scene(tables, topic, clock, History(clock), Subscribers(clock))
     client = scene.client()
     client.deps.admin.put_topic(scene.topic, dict(flow.topic))
     if flow.group is not None:
@@ -146,10 +146,10 @@ def begin(stage: Stage, flow: Flow, name: str = "") -> tuple[Scene, Runner]:
     return scene, client
 
 
-def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0, name: str = "") -> Result:
+def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int = 0, name: str = "") -> Result:
     """Run a flow with a fault at its `at`-th call, start afresh, let an hour pass, judge. With a name, which serves
     once, all ids are the same in every run."""
-    scene, _ = begin(stage, flow, name)
+    scene, _ = begin(tables, flow, name)
     plan = FaultPlan(fault, at)
     before = len(scene.history.events)
     error: BaseException | None = None

@@ -13,14 +13,14 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
-from tests.support.flows import Stage, chance
+from tests.support.flows import SharedTables, chance
 
 OLD, NEW = b'"old"', b'"new"'
 _numbers = itertools.count()
 
 
-def process(stage: Stage, plan: FaultPlan | None = None) -> Deps:
-    return stage.deps(ManualClock(), chance("amending", next(_numbers)), plan)
+def process(tables: SharedTables, plan: FaultPlan | None = None) -> Deps:
+    return tables.deps(ManualClock(), chance("amending", next(_numbers)), plan)
 
 
 def received(deps: Deps, topic: Topic, group: str) -> list[bytes]:
@@ -29,22 +29,22 @@ def received(deps: Deps, topic: Topic, group: str) -> list[bytes]:
 
 
 def tried(
-    stage: Stage, what: str, fault: Fault | None, at: int
+    tables: SharedTables, what: str, fault: Fault | None, at: int
 ) -> tuple[FaultPlan, BaseException | None, list[list[bytes]]]:
     """Change the second of three messages with a fault at one call; how it ended, and what two groups then get, one
     in a process that had read all of them before, and one that had claimed nothing."""
-    healthy = process(stage)
+    healthy = process(tables)
     topic, _ = healthy.admin.put_topic(make.uid("t"), {"shards": 1})
     for name in ("begun", "fresh"):
         healthy.admin.put_group(topic, name, {"begin": "earliest"})
     drafts = [make.draft(name) for name in ("first", "old", "last")]
     _, placed, _ = healthy.producer.produce(topic, drafts)
     assert isinstance(placed, ProduceResult)
-    reader = process(stage)
+    reader = process(tables)
     found = reader.catalog.group(topic, "begun")
     assert len(reader.receiver.receive(topic, found, None, 1, 0, 30)) == 1
     plan, error = FaultPlan(fault, at), None
-    deps = process(stage, plan)
+    deps = process(tables, plan)
     try:
         message = deps.lookup.message(deps.catalog.topic(topic.name), placed.id)
         if what == "edit":
@@ -53,17 +53,19 @@ def tried(
             deps.amender.cancel(topic, message)
     except (Death, Exception) as raised:  # noqa: BLE001 - what may be raised is judged below
         error = raised
-    got = [received(reader, topic, "begun"), received(process(stage), topic, "fresh")[1:]]
+    got = [received(reader, topic, "begun"), received(process(tables), topic, "fresh")[1:]]
     return plan, error, got
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("what", ["edit", "cancel"])
-def test_no_fault_at_any_call_of_a_change_breaks_a_promise(stage: Stage, what: str, fault: Fault) -> None:
+def test_no_fault_at_any_call_of_a_change_breaks_a_promise(
+    tables: SharedTables, what: str, fault: Fault
+) -> None:
     changed = [NEW, b'"last"'] if what == "edit" else [b'"last"']
-    healthy, _, _ = tried(stage, what, None, 0)
+    healthy, _, _ = tried(tables, what, None, 0)
     for at in (at for at, note in enumerate(healthy.notes, 1) if fault in note.spoilt_by):
-        plan, error, got = tried(stage, what, fault, at)
+        plan, error, got = tried(tables, what, fault, at)
         assert plan.fired
         assert got[0] == got[1], f"call {at}: the groups differ"
         if error is None:

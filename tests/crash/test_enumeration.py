@@ -15,7 +15,7 @@ from chalicelib.services.consume.claim import Claimer
 from tests.crash.all_flows import CALLS, FLOWS
 from tests.crash.scenes import Result, complaints, play
 from tests.support.faults import DEADLY, Fault, Note
-from tests.support.flows import Stage
+from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
@@ -31,18 +31,18 @@ _played: dict[object, tuple[str, Fault, int]] = {}
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("name", FLOWS)
-def test_no_fault_at_any_call_breaks_a_promise(stage: Stage, name: str, fault: Fault) -> None:
+def test_no_fault_at_any_call_breaks_a_promise(tables: SharedTables, name: str, fault: Fault) -> None:
     found: list[str] = []
-    for at in _points(name, fault, _healthy(stage, name).plan.notes):
-        result = play(stage, FLOWS[name], fault, at)
+    for at in _points(name, fault, _healthy(tables, name).plan.notes):
+        result = play(tables, FLOWS[name], fault, at)
         call = [*result.plan.calls, *["never made"] * at][at - 1]
         found += [f"call {at} ({call}): {complaint}" for complaint in complaints(result, fault)]
     assert not found, "\n".join(found)
 
 
 @cache
-def _healthy(stage: Stage, name: str) -> Result:
-    return play(stage, FLOWS[name], name=name)
+def _healthy(tables: SharedTables, name: str) -> Result:
+    return play(tables, FLOWS[name], name=name)
 
 
 def _points(name: str, fault: Fault, notes: list[Note]) -> list[int]:
@@ -69,10 +69,10 @@ def _what(fault: Fault, notes: list[Note], at: int) -> tuple[object, ...]:
 
 
 def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    tables: SharedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault, name = Fault.FAIL_ALWAYS, "claim from the lane"
-    unanswered = partial(play, stage, FLOWS[name], fault, CALLS[name])  # the last call: a second claim
+    unanswered = partial(play, tables, FLOWS[name], fault, CALLS[name])  # the last call: a second claim
     assert complaints(unanswered(), fault) == []
     believing = Bug(Claimer, "_wrote", "if token not in self._states.read(key).cursor.leases:", "if False:")
     believing.plant(monkeypatch)
@@ -80,8 +80,8 @@ def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_flow_makes_as_many_storage_calls_as_it_is_known_to(stage: Stage, name: str) -> None:
-    result = _healthy(stage, name)
+def test_a_flow_makes_as_many_storage_calls_as_it_is_known_to(tables: SharedTables, name: str) -> None:
+    result = _healthy(tables, name)
     assert complaints(result, None) == []
     made = len(result.plan.calls)
     assert made == CALLS[name], f"{result.plan.calls}: is the new call worth its price?"

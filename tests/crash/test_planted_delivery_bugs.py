@@ -19,7 +19,7 @@ from tests.crash.planting import is_seen
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
 from tests.support.faults import Fault
-from tests.support.flows import Stage
+from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
 _FILED = "*(timer_put(self._dynamo.tables.timers, timer) for timer in timers)"
@@ -157,12 +157,12 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_planted_bug_is_seen(tables: SharedTables, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     bug, flow, fault, kind = BUGS[name]
     bug.plant(monkeypatch)
-    assert is_seen(stage, flow, fault, kind)
+    assert is_seen(tables, flow, fault, kind)
 
 
 @pytest.mark.parametrize("name", sorted({flow for _, flow, *_ in BUGS.values()}))
-def test_the_same_flow_is_clean_without_the_bug(stage: Stage, name: str) -> None:
-    assert complaints(play(stage, FLOWS[name]), None) == []
+def test_the_same_flow_is_clean_without_the_bug(tables: SharedTables, name: str) -> None:
+    assert complaints(play(tables, FLOWS[name]), None) == []

@@ -10,7 +10,7 @@ from chalicelib.store import transactions
 from chalicelib.store.transactions import DynamoTransactions
 from tests.crash.transaction_flows import FLOWS, play
 from tests.support.faults import Fault
-from tests.support.flows import Stage
+from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
 _NO_CONDITION = Bug(transactions, "_put", '"e = :e"', '"e = :e OR attribute_exists(e)"')
@@ -88,8 +88,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_planted_bug_is_seen(tables: SharedTables, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     bug, flow, fault = BUGS[name]
-    calls = len(play(stage, FLOWS[flow])[0].calls) if fault else 1
+    calls = len(play(tables, FLOWS[flow])[0].calls) if fault else 1
     bug.plant(monkeypatch)
-    assert any(play(stage, FLOWS[flow], fault, at)[1] for at in range(1, calls + 2))
+    assert any(play(tables, FLOWS[flow], fault, at)[1] for at in range(1, calls + 2))

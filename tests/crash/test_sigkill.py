@@ -19,7 +19,7 @@ from local.engine import Engine
 from local.free_port import free_port
 from tests.crash.callers import TOPIC, Caller, Gate, consume, join, produce
 from tests.support.events import Final, Op, Told
-from tests.support.flows import Client, History, Stage, chance
+from tests.support.flows import Client, History, SharedTables, chance
 from tests.support.history import check
 from tests.support.rest import final
 
@@ -121,7 +121,7 @@ def _results(futures: list[Future[None]]) -> None:
 
 def _final(prefix: str, data: Path) -> Final:
     clock = SystemClock()
-    deps = Stage(prefix, data).deps(clock, chance("sigkill"))
+    deps = SharedTables(prefix, data).deps(clock, chance("sigkill"))
     return final(Client(deps, History(clock), "killed"))
 
 
@@ -141,7 +141,7 @@ def test_a_server_killed_again_and_again_keeps_its_promises(engine: str, tmp_pat
     finally:
         server.end(signal.SIGKILL)
     _judge(history, _final(prefix, tmp_path))
-    Stage(prefix, tmp_path).remove()
+    SharedTables(prefix, tmp_path).remove()
 
 
 @pytest.mark.skipif(

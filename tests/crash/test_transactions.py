@@ -6,19 +6,19 @@ import pytest
 
 from tests.crash.transaction_flows import FLOWS, play
 from tests.support.faults import Fault
-from tests.support.flows import Stage
+from tests.support.flows import SharedTables
 
 
 @pytest.mark.parametrize(
     "fault", [f for f in Fault if f is not Fault.THROTTLED], ids=lambda f: f.name.lower()
 )
 @pytest.mark.parametrize("name", FLOWS)
-def test_no_fault_at_any_call_breaks_a_transaction(stage: Stage, name: str, fault: Fault) -> None:
+def test_no_fault_at_any_call_breaks_a_transaction(tables: SharedTables, name: str, fault: Fault) -> None:
     found: list[str] = []
-    calls = play(stage, FLOWS[name])[0].notes
+    calls = play(tables, FLOWS[name])[0].notes
     for at in [n for n, note in enumerate(calls, 1) if fault in note.spoilt_by]:
         found += [
-            f"call {at} ({calls[at - 1].operation}): {x}" for x in play(stage, FLOWS[name], fault, at)[1]
+            f"call {at} ({calls[at - 1].operation}): {x}" for x in play(tables, FLOWS[name], fault, at)[1]
         ]
     assert not found, "\n".join(found)
 
@@ -46,7 +46,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_step_makes_as_many_storage_calls_as_it_is_known_to(stage: Stage, name: str) -> None:
-    plan, wrong = play(stage, FLOWS[name])
+def test_a_step_makes_as_many_storage_calls_as_it_is_known_to(tables: SharedTables, name: str) -> None:
+    plan, wrong = play(tables, FLOWS[name])
     assert wrong == []
     assert len(plan.calls) == CALLS[name], plan.calls

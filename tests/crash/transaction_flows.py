@@ -19,7 +19,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support.clock import SECOND_MS, ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
-from tests.support.flows import Stage, chance, draft
+from tests.support.flows import SharedTables, chance, draft
 from tests.support.push import UNKNOWN, Inbox, Inline
 from tests.support.rest import timers_of
 
@@ -33,7 +33,7 @@ _numbers = itertools.count()
 class World:
     """One topic, its producer (as a ports.Sender that only asks), and what both saw."""
 
-    stage: Stage
+    tables: SharedTables
     clock: ManualClock = field(default_factory=ManualClock)
     name: str = field(default_factory=lambda: f"tx{next(_numbers)}.z")
     says: TransactionState | None = None
@@ -46,7 +46,7 @@ class World:
         """A process that has just started."""
         seed = chance(self.name, next(_numbers))
         ways_out = {"sender": lambda: self, "invoker": self.inbox, "threads": Inline}
-        return self.stage.deps(self.clock, seed, plan, **ways_out)
+        return self.tables.deps(self.clock, seed, plan, **ways_out)
 
     def topic(self, deps: Deps) -> Topic:
         return deps.catalog.topic(self.name)
@@ -179,9 +179,11 @@ FLOWS: Mapping[str, Flow] = {
 }
 
 
-def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0) -> tuple[FaultPlan, list[str]]:
+def play(
+    tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int = 0
+) -> tuple[FaultPlan, list[str]]:
     """Run a flow with a fault at its `at`-th call, start afresh, let an hour of movers pass, judge."""
-    world = World(stage)
+    world = World(tables)
     deps = world.process()
     deps.admin.put_topic(world.name, {"shards": 1})
     flow.arrange(world, deps)

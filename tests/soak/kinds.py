@@ -27,7 +27,7 @@ from tests.simulation.threads import make_virtual
 from tests.simulation.world import World
 from tests.support.clock import ManualClock
 from tests.support.faults import Fault, Note, without_backoff
-from tests.support.flows import Stage, chance
+from tests.support.flows import SharedTables, chance
 
 _PYTEST = ".venv/bin/python -m pytest -n 0"
 _CASES = 200  # of the crash enumeration, in one set of tables
@@ -81,25 +81,25 @@ def _tenants(number: int) -> Played:
 class _Tables:
     """Tables for some hundred cases: an engine in memory forgets nothing else."""
 
-    stage: Stage | None = None
+    tables: SharedTables | None = None
     cases: int = 0
     healthy: dict[str, list[Note]] = field(default_factory=dict)
 
-    def ready(self) -> Stage:
-        if self.stage and self.cases % _CASES == 0:
-            self.stage.remove()
-            self.stage = None
-        if self.stage is None:
-            self.stage = Stage(f"soak-{uuid4().hex[:8]}", Path(tempfile.mkdtemp()))
-            deps = self.stage.deps(ManualClock(), chance("tables"))
+    def ready(self) -> SharedTables:
+        if self.tables and self.cases % _CASES == 0:
+            self.tables.remove()
+            self.tables = None
+        if self.tables is None:
+            self.tables = SharedTables(f"soak-{uuid4().hex[:8]}", Path(tempfile.mkdtemp()))
+            deps = self.tables.deps(ManualClock(), chance("tables"))
             deps.setup()
             assert deps.signing_key
         self.cases += 1
-        return self.stage
+        return self.tables
 
-    def notes(self, stage: Stage, name: str) -> list[Note]:
+    def notes(self, tables: SharedTables, name: str) -> list[Note]:
         if name not in self.healthy:
-            self.healthy[name] = play_flow(stage, FLOWS[name], name=f"{name} {uuid4().hex[:6]}").plan.notes
+            self.healthy[name] = play_flow(tables, FLOWS[name], name=f"{name} {uuid4().hex[:6]}").plan.notes
         return self.healthy[name]
 
 
@@ -109,12 +109,12 @@ _tables = _Tables()
 def _crash(number: int) -> Played:
     """One fault at one call of one flow."""
     rng = random.Random(f"crash {number}")
-    name, fault, stage = rng.choice(sorted(FLOWS)), rng.choice(list(Fault)), _tables.ready()
-    points = [at for at, note in enumerate(_tables.notes(stage, name), 1) if fault in note.spoilt_by]
+    name, fault, tables = rng.choice(sorted(FLOWS)), rng.choice(list(Fault)), _tables.ready()
+    points = [at for at, note in enumerate(_tables.notes(tables, name), 1) if fault in note.spoilt_by]
     if not points:
         return Played()
     at = rng.choice(points)
-    result = play_flow(stage, FLOWS[name], fault, at)
+    result = play_flow(tables, FLOWS[name], fault, at)
     wrong = [f"{name}, {fault.name.lower()} at call {at}: {each}" for each in complaints_of(result, fault)]
     test = "tests/crash/test_enumeration.py::test_no_fault_at_any_call_breaks_a_promise"
     again = f"HEADRACE_SOAK=1 {_PYTEST} '{test}[{name}-{fault.name.lower()}]'"

@@ -52,7 +52,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Stage:
+class SharedTables:
     """One set of tables that cases share; each has topics of its own."""
 
     prefix: str

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain import rate
-from chalicelib.services.produce.rate_limiter import RateLimits
+from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.store.memory import MemoryRates
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock

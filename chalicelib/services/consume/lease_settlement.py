@@ -122,7 +122,7 @@ class LeaseSettlement:
         location = receipt.shard, receipt.offset
         if location not in self._known and self._misses < _MISSES:
             row = self._context.attempt_log.tried(
-                self._steps.place(receipt.shard), receipt.offset, self._token
+                self._steps.delivery_key(receipt.shard), receipt.offset, self._token
             )
             self._known |= {(receipt.shard, attempt.offset): attempt for attempt in row}
             self._misses += not row

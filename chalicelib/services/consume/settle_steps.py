@@ -138,12 +138,12 @@ class StepMaker:
             last_error=decision.detail,
             next_ms=self._next_ms(receipt, decision),
             attempts_before_redrive=receipt.attempts_before_redrive,
-            of=self.place(receipt.shard) if receipt.entry is not None else None,
+            of=self.delivery_key(receipt.shard) if receipt.entry is not None else None,
             message=self._content(receipt) if dead else None,
             expires_s=None if dead else self._topic.expires_s(ends_ms),
         )
 
-    def place(self, shard: int) -> CursorKey:
+    def delivery_key(self, shard: int) -> CursorKey:
         """The key under which a message's own delivery is recorded, also while it is in the retry lane."""
         return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
 

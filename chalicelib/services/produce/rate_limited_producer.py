@@ -10,9 +10,9 @@ from ...domain.message import DeadReason, Draft
 from ...domain.request import Request
 from ...domain.topic import Topic
 from ..core.counters import ACCEPTED, Counters
+from ..core.rate_limiter import RateLimits
 from .appender import ProduceResult
 from .producer import Producer, refusal
-from .rate_limiter import RateLimits
 
 
 class RateLimitedProducer:

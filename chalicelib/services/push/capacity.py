@@ -22,7 +22,7 @@ class Capacity:
     """The messages in flight, and the free slots of the group's `max_in_flight`.
 
     A run knows its own messages exactly. It learns those of the group's other runs by reading all the group's cursors
-    (`look_around`), and does so only when it makes a difference.
+    (`read_other_runs`), and does so only when it makes a difference.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class Capacity:
         """How many messages this run has sent that have no result yet."""
         return self._by_consumer.total()
 
-    def count(self, consumer: Consumer, parcel: Sequence[ClaimedMessage], sign: int) -> None:
+    def count(self, consumer: Consumer, messages: Sequence[ClaimedMessage], sign: int) -> None:
         """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result."""
-        self._by_consumer[consumer.uid] += sign * len(parcel)
-        self._from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
+        self._by_consumer[consumer.uid] += sign * len(messages)
+        self._from_lane += sign * sum(d.receipt.entry is not None for d in messages)
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
         consumers = self._catalog.readable_consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
-    def look_around(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
-        """Read the group's cursors; returns how many slots are taken. `new_leases` are the messages just claimed, by
-        consumer."""
+    def read_other_runs(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
+        """Read the group's cursors to learn what its other runs have in flight. Returns how many slots of the group are
+        taken in all. `new_leases`: how many messages this run has just claimed, by the consumer's uid."""
         topic, group = sources.topic, sources.group
         now_ms = self._clock.now_ms()
         cursors = self._claimer.cursors(group, self._consumer_uid)
@@ -91,7 +91,7 @@ class Capacity:
         return max(allowances, default=0)
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
-        """How many more messages of a source a consumer may have in flight now."""
+        """How many more messages of a source (a shard; None: the retry lane) a consumer may have in flight now."""
         allowance = self._health.allowance(consumer, sources.most)
         now_ms = self._clock.now_ms()
         if not allowance and not any(at_ms > now_ms for at_ms in self.circuits_ms):

@@ -59,7 +59,7 @@ class Claims:
         for _ in range(_LOST_RACES):
             self.looks += 1
             if self._capacity.is_limited and self._capacity.is_stale():
-                self._capacity.look_around(sources)
+                self._capacity.read_other_runs(sources)
             self._capacity.is_limited = False
             for shard in sources.in_turn(self.looks, self._capacity.allowance(sources)):
                 if not self._time.allows_attempt(sources):  # the messages in flight have to be settled
@@ -67,7 +67,7 @@ class Claims:
                 yield from self._from_source(sources, shard)
             if self._capacity.under_way or self.fault or not self._capacity.is_limited:
                 return
-            self._capacity.look_around(sources)
+            self._capacity.read_other_runs(sources)
             if self._capacity.free(sources) <= 0:
                 return
 
@@ -117,7 +117,8 @@ class Claims:
             return messages
         try:
             excess = (
-                self._capacity.look_around(sources, Counter({claimant.owner: len(messages)})) - sources.most
+                self._capacity.read_other_runs(sources, Counter({claimant.owner: len(messages)}))
+                - sources.most
             )
         except Unavailable as error:
             self.fault, excess = error, unsure

@@ -8,7 +8,7 @@ from ...domain.record import DeadLetter, Record, Unfinished
 from ...domain.segment import ShardKey
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
-from ..layout import place_of
+from ..layout import record_prefix
 from .tables import MemoryTables, letter_place, record_place
 
 
@@ -65,7 +65,7 @@ class MemoryRecords:
         return {offset: letter for offset, letter in letters.items() if letter}
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
-        place = place_of(shard, offset)
+        place = record_prefix(shard, offset)
         with self._tables.lock:
             waits = (
                 record.status == Status.RETRYING

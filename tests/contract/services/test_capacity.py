@@ -52,7 +52,7 @@ def test_what_a_run_has_sent_itself_is_counted_once(scene: Scene) -> None:
     own, others = (scene.desk.receive(scene.group, n, scene.consumer) for n in (3, 2))
     scene.capacity.count(scene.consumer, own, +1)
     assert scene.capacity.room(scene.sources, 0, scene.consumer) == MOST - len(own), "not looked yet"
-    scene.capacity.look_around(scene.sources)
+    scene.capacity.read_other_runs(scene.sources)
     assert scene.capacity.room(scene.sources, 0, scene.consumer) == MOST - len(own) - len(others)
 
 

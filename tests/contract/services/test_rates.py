@@ -15,9 +15,9 @@ from chalicelib.domain.rate import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.rates import Rates
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.services.produce.rate_limiter import RateLimits
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS

@@ -1,4 +1,5 @@
-"""Rate limits: a topic's, or a token's, shared account of permits, and the few that each process has in hand."""
+"""Rate limits as token buckets. A topic or an access token has one *account*, a bucket that all processes share (a row,
+ports/rates.py). Each process takes a few permits from it in advance, so that not each message costs a write."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from ...domain.topic import Topic
 from ...ports.rates import Rates
 from ...ports.world import Clock
-from ..core.expiring_cache import BoundedCache
+from .expiring_cache import BoundedCache
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
@@ -21,64 +22,65 @@ _WORTH_PERMITS = 10  # or so many
 
 @dataclass(slots=True)
 class _LocalTokenBucket:
-    """What this process has in hand of one account, and knows of the demand since its last visit to the account."""
+    """The permits that this process has taken from one account. `demand`: how many were asked for since then; `extra`:
+    how many were taken in advance."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     permits: int = 0
     good_until_ms: int = 0
     closed_until_ms: int = 0
     visited_ms: int = 0
-    asked: int = 0
-    ahead: int = 0
+    demand: int = 0
+    extra: int = 0
     pause_ms: int = _SHORTEST_PAUSE_MS
 
 
 class RateLimits:
-    """Lets messages of a topic, or calls of a token, in, at far less than a write for each. One per process."""
+    """The rate limits of topics and access tokens. One per process."""
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
         self._clock = clock
-        self._purses: BoundedCache[str, _LocalTokenBucket] = BoundedCache()
+        self._buckets: BoundedCache[str, _LocalTokenBucket] = BoundedCache()
 
     def admit(self, topic: Topic, count: int) -> int:
-        """How many of `count` messages the topic's rate lets in now; all where it has no limit."""
+        """How many of `count` messages the topic's rate limit accepts now; all if it has none."""
         if topic.rate_limit is None or not count:
             return count
         return self.take(topic.uid, topic.rate_limit, count)
 
     def take(self, account: str, limit: int, count: int = 1) -> int:
-        """How many of `count` permits there are now in an account that gets `limit` a second."""
-        purse = self._purses.of(account, _LocalTokenBucket)
-        with purse.lock:
+        """Take up to `count` permits from an account that gets `limit` a second. Returns how many there were."""
+        bucket = self._buckets.of(account, _LocalTokenBucket)
+        with bucket.lock:
             now_ms = self._clock.now_ms()
-            if now_ms >= purse.good_until_ms:
-                purse.permits = 0
-            purse.asked += count
-            if purse.permits < count and now_ms >= purse.closed_until_ms:
-                self._visit(purse, account, limit, count - purse.permits, now_ms)
-            permits = min(count, purse.permits)
-            purse.permits -= permits
+            if now_ms >= bucket.good_until_ms:
+                bucket.permits = 0
+            bucket.demand += count
+            if bucket.permits < count and now_ms >= bucket.closed_until_ms:
+                self._visit(bucket, account, limit, count - bucket.permits, now_ms)
+            permits = min(count, bucket.permits)
+            bucket.permits -= permits
             return permits
 
-    def _visit(self, purse: _LocalTokenBucket, account: str, limit: int, count: int, now_ms: int) -> None:
+    def _visit(self, bucket: _LocalTokenBucket, account: str, limit: int, count: int, now_ms: int) -> None:
         """Take what is missing from the account, and in advance what the demand seen lately will need soon. (It may
         double from visit to visit, no more: two messages in one millisecond are no flood.)
 
         Where the account had too little, stay away: until it has a permit, and long enough that a visit is worth it.
         """
-        lately = purse.asked * _AHEAD_MS // max(1, now_ms - purse.visited_ms)
-        purse.ahead = min(lately, limit // _MOST_AHEAD, 2 * purse.ahead + 1)
-        amount = max(count, purse.ahead)
+        lately = bucket.demand * _AHEAD_MS // max(1, now_ms - bucket.visited_ms)
+        bucket.extra = min(lately, limit // _MOST_AHEAD, 2 * bucket.extra + 1)
+        amount = max(count, bucket.extra)
         grant = self._rates.take(account, limit, amount, now_ms)
-        purse.permits += grant.count
-        purse.good_until_ms = now_ms + _IN_HAND_MS
-        purse.visited_ms, purse.asked = now_ms, 0
+        bucket.permits += grant.count
+        bucket.good_until_ms = now_ms + _IN_HAND_MS
+        bucket.visited_ms, bucket.demand = now_ms, 0
         if grant.count == amount:
             return
         worth = min(_WORTH_PERMITS, limit // _WORTH)
-        longer, shorter = purse.pause_ms * 2, purse.pause_ms // 2
-        purse.pause_ms = (
+        longer, shorter = bucket.pause_ms * 2, bucket.pause_ms // 2
+        bucket.pause_ms = (
             min(longer, _LONGEST_PAUSE_MS) if grant.count < worth else max(shorter, _SHORTEST_PAUSE_MS)
         )
-        purse.closed_until_ms = now_ms + max(grant.wait_ms, purse.pause_ms)
+        bucket.closed_until_ms = now_ms + max(grant.wait_ms, bucket.pause_ms)
