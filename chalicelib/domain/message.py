@@ -60,20 +60,10 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message as a producer gave it, checked. `body` is the compact UTF-8 text of a JSON value where
-    `is_json`, else the bytes as they came.
-
-    `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
-    seconds) and `jitter` override the group's. After `expires_ms` it is not delivered any more. `origin` makes it an
-    entry of a retry lane. `id` is set if the message had an id before it had an offset. `due_ms` is the time before
-    which it must not enter the log; once it is in the log, the time when it was due. `dead` is why every group that
-    wants it gets it as a dead letter; UNDECODABLE means that the stored message cannot be read, and the body holds its
-    remains. `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of the one group
-    that gets it. If it waited before it came into the log, `accepted_ms` and `by` (a token's id) say when and by whom
-    it was produced; `acts` are its changes since.
-    """
+    """A message without id and offset, as a producer gave it, checked. The log's rows hold drafts."""
 
     body: bytes
+    """The compact UTF-8 text of a JSON value where `is_json`, else the bytes as they came."""
     is_json: bool = True
     content_type: str = JSON
     keys: tuple[str, ...] = ()
@@ -82,22 +72,34 @@ class Draft:
     shard: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     expires_ms: int | None = None
+    """After this time it is not delivered any more."""
     max_attempts: int | None = None
+    """Overrides the group's, as do `ladder` (waits in seconds) and `jitter`."""
     ladder: tuple[int, ...] | None = None
     jitter: float | None = None
     dedup_id: str | None = None
     blob: str | None = None
+    """The object that holds the body, if it is too large for the log; of `blob_bytes` bytes."""
     blob_bytes: int = 0
     origin: Origin | None = None
+    """Set in an entry of a retry lane: the message that it stands for."""
     id: str | None = None
+    """Set if the message had an id before it had an offset."""
     due_ms: int | None = None
-    dead: str | None = None
+    """The time before which it must not enter the log; once it is in the log, the time when it was due."""
+    dead_reason: str | None = None
+    """Why every group that wants it gets it as a dead letter. UNDECODABLE: the stored message cannot be read, and the
+    body holds its remains."""
     changed_ms: int | None = None
+    """When it was last changed in the log, or cancelled."""
     cancelled: bool = False
-    only: str | None = None
+    target_group_uid: str | None = None
+    """The one group that gets it; None: all."""
     accepted_ms: int | None = None
+    """When it was produced, and `by` whom (a token's id), if it waited before it came into the log."""
     by: str = ""
     acts: tuple[Act, ...] = ()
+    """What people changed in it since."""
 
     @property
     def is_whole(self) -> bool:

@@ -301,7 +301,7 @@ def _matches_any(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def matches(tags: Sequence[str] | None, tag: str | None) -> bool:
+def passes_filter(tags: Sequence[str] | None, tag: str | None) -> bool:
     """Does a message with this tag pass a group's filter? No filter passes everything."""
     return tags is None or tag in tags
 

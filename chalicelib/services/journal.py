@@ -112,7 +112,7 @@ def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
 def _content(draft: Draft) -> Line:
     if draft.cancelled:
         return {"void": CANCELLED}
-    if draft.dead == DeadReason.UNDECODABLE:
+    if draft.dead_reason == DeadReason.UNDECODABLE:
         return {"void": DAMAGED}
     line = {
         "tag": draft.tag,

@@ -33,7 +33,7 @@ def written(records: Records) -> list[Written | TraceRow | Unreadable]:
             rows.append(Unreadable(record))
             continue
         if isinstance(row, Written) and any(
-            draft.dead == DeadReason.UNDECODABLE for draft in row.segment.drafts
+            draft.dead_reason == DeadReason.UNDECODABLE for draft in row.segment.drafts
         ):
             rows.append(Unreadable(record))
         if row:

@@ -299,7 +299,7 @@ def segment_of(item: Item) -> Segment:
     if payload is None and head["request_id"] == TOMBSTONE:
         return Segment(**head)
     drafts = codec.read(payload, head["count"])
-    if any(draft.dead == DeadReason.UNDECODABLE for draft in drafts):
+    if any(draft.dead_reason == DeadReason.UNDECODABLE for draft in drafts):
         drafts = _named(drafts, _origins(item))
     return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
 
@@ -315,7 +315,9 @@ def _named(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draf
     if len(drafts) != len(origins):
         drafts = codec.salvage(None, len(origins))
     return tuple(
-        replace(draft, origin=draft.origin or origin) if draft.dead == DeadReason.UNDECODABLE else draft
+        replace(draft, origin=draft.origin or origin)
+        if draft.dead_reason == DeadReason.UNDECODABLE
+        else draft
         for draft, origin in zip(drafts, origins, strict=True)
     )
 

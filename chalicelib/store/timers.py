@@ -349,7 +349,7 @@ def _draft(item: Item, kind: TimerKind, timer_id: str) -> Draft | None:
         return None
     payload = payload_of(item)
     draft = codec.read(payload, 1)[0]
-    if draft.dead != DeadReason.UNDECODABLE:
+    if draft.dead_reason != DeadReason.UNDECODABLE:
         return draft
     if kind is TimerKind.DELIVER:
         return replace(draft, id=timer_id)

@@ -107,7 +107,7 @@ def _segment(row: Row) -> Row | None:
         log.tail_of(row)
         return None
     segment = log.segment_of(row)
-    assert all(draft.dead is None for draft in segment.drafts), "it counts as damaged"
+    assert all(draft.dead_reason is None for draft in segment.drafts), "it counts as damaged"
     topic, _, rest = row["s"]["S"].partition(":")
     uid, _, shard = rest.partition("/")
     item = log._item(ShardKey(topic, uid, int(shard)), segment, codec.pack(segment.drafts, whole=True))
@@ -119,7 +119,7 @@ def _timer(row: Row) -> Row | None:
         return None
     timer = timers._timer(row)
     assert timer.kind not in UNREADABLE
-    assert timer.draft is None or timer.draft.dead is None, "it counts as damaged"
+    assert timer.draft is None or timer.draft.dead_reason is None, "it counts as damaged"
     return timers._item(timer)
 
 

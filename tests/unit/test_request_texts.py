@@ -16,7 +16,7 @@ from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
-from chalicelib.domain.topic import matches
+from chalicelib.domain.topic import passes_filter
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, START_MS
 
@@ -70,9 +70,9 @@ def test_what_is_no_filter_is_refused(text: str) -> None:
 
 
 def test_a_filter_of_no_tags_passes_nothing_and_no_filter_everything() -> None:
-    assert [matches(None, tag) for tag in (None, "a")] == [True, True]
-    assert [matches(("a", "b"), tag) for tag in (None, "a", "b", "c")] == [False, True, True, False]
-    assert not matches((), None)
+    assert [passes_filter(None, tag) for tag in (None, "a")] == [True, True]
+    assert [passes_filter(("a", "b"), tag) for tag in (None, "a", "b", "c")] == [False, True, True, False]
+    assert not passes_filter((), None)
 
 
 def test_a_delay_may_be_as_long_as_the_limit_and_what_is_past_is_now() -> None:

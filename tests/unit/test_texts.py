@@ -92,7 +92,11 @@ drafts = st.one_of(
         Draft, st.binary(max_size=300), st.just(False), st.sampled_from(("image/png", "text/plain", ""))
     ),
     st.builds(
-        Draft, words.map(str.encode), st.just(False), st.just("text/plain"), dead=st.just("RATE_LIMITED")
+        Draft,
+        words.map(str.encode),
+        st.just(False),
+        st.just("text/plain"),
+        dead_reason=st.just("RATE_LIMITED"),
     ),
     st.builds(
         make.draft,

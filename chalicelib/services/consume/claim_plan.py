@@ -17,7 +17,7 @@ from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.spans import Span
 from ...domain.status import Status
-from ...domain.topic import CursorKey, cursor_key, matches
+from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
@@ -184,11 +184,13 @@ class ClaimPlanner:
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         group = self._claimant.group
         is_owed = (
-            draft.origin is not None or draft.dead == DeadReason.UNDECODABLE or matches(group.tags, draft.tag)
+            draft.origin is not None
+            or draft.dead_reason == DeadReason.UNDECODABLE
+            or passes_filter(group.tags, draft.tag)
         )
-        is_owed = is_owed and not draft.cancelled and draft.only in (None, group.uid)
+        is_owed = is_owed and not draft.cancelled and draft.target_group_uid in (None, group.uid)
         is_exhausted = attempts_before(draft) + attempt > self._claimant.last_attempt(draft)
-        dead = is_exhausted or draft.dead is not None or self._is_over(slot.message)
+        dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
         verdict = ClaimVerdict.DELIVER if is_owed and not dead else ClaimVerdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and dead, draft.weight)
 
@@ -237,7 +239,7 @@ class ClaimPlanner:
             attempts=attempts_before(message.draft) + candidate.attempt - 1,
             at_ms=self._now_ms,
             consumer_uid=self._key.consumer_uid,
-            reason=message.draft.dead
+            reason=message.draft.dead_reason
             or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             of=delivery_key if origin else None,

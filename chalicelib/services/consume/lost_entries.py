@@ -24,7 +24,7 @@ from ...ports.timers import Timers
 from .claimant import Claimant
 
 _ROWS = 16
-_NOTHING = Draft(b"", is_json=False, dead=DeadReason.UNDECODABLE)
+_NOTHING = Draft(b"", is_json=False, dead_reason=DeadReason.UNDECODABLE)
 
 
 class LostEntries:

@@ -69,7 +69,7 @@ def entry_of(message: Message, attempts: int, attempts_before_redrive: int, *, w
         whole=whole,
     )
     return (
-        replace(message.draft, origin=origin, dead=None)
+        replace(message.draft, origin=origin, dead_reason=None)
         if whole
         else Draft(b"", is_json=False, origin=origin)
     )

@@ -66,7 +66,7 @@ class Amender:
         def rewrite(draft: Draft) -> Draft:
             if draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
-            if draft.dead == DeadReason.UNDECODABLE:
+            if draft.dead_reason == DeadReason.UNDECODABLE:
                 raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
             return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 

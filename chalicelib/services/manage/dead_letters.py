@@ -321,7 +321,7 @@ def _since(record: Record | None) -> Since:
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:
-    return letter.message.draft.dead == DeadReason.UNDECODABLE and not letter.edited
+    return letter.message.draft.dead_reason == DeadReason.UNDECODABLE and not letter.edited
 
 
 def _entry_of(letter: DeadLetter) -> Draft:

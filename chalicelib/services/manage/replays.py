@@ -159,7 +159,7 @@ def _marked(replay: Replay, topic: Topic, message: Archived) -> Draft:
         headers={**draft.headers, MARK: replay.id, MARK_OF: message.id},
         shard=message.shard % topic.shards if draft.ordering_key is None else None,
         dedup_id=f"{replay.id}-{message.id}",
-        only=replay.group_uid,
+        target_group_uid=replay.group_uid,
     )
 
 

@@ -55,7 +55,7 @@ class Due:
     def _named(self, draft: Draft, timer: Timer) -> Draft:
         """The draft; what is left of a damaged retry's knows its message's place, and from now on its id."""
         origin = draft.origin
-        if draft.dead != DeadReason.UNDECODABLE or origin is None or origin.id:
+        if draft.dead_reason != DeadReason.UNDECODABLE or origin is None or origin.id:
             return draft
         topic = timer.shard.topic.partition("~")[0]
         home = self._catalog.topic(topic).shard_key(origin.shard)

@@ -41,7 +41,8 @@ class RateLimitedProducer:
         over = set(good[self._limits.admit(topic, len(good)) :])
         if topic.on_rate_limit == "dead_letter":
             drafts_with_reasons = [
-                replace(d, dead=DeadReason.RATE_LIMITED) if i in over else d for i, d in enumerate(drafts)
+                replace(d, dead_reason=DeadReason.RATE_LIMITED) if i in over else d
+                for i, d in enumerate(drafts)
             ]
             return self._producer.produce(topic, drafts_with_reasons, by, request)
         admitted_drafts = [d for i, d in enumerate(drafts) if i not in over]
@@ -54,7 +55,7 @@ class RateLimitedProducer:
         if refusal(topic, draft) or self._limits.admit(topic, 1):
             return draft
         if topic.on_rate_limit == "dead_letter":
-            return replace(draft, dead=DeadReason.RATE_LIMITED)
+            return replace(draft, dead_reason=DeadReason.RATE_LIMITED)
         raise _too_many(topic)
 
 

@@ -40,7 +40,17 @@ LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}
 EDITED = {"x-shop": "Basel"}
 NOT_CARRIED = {
     *("shard", "dedup_id"),  # for whoever stores it
-    *("blob", "blob_bytes", "origin", "id", "due_ms", "dead", "changed_ms", "cancelled", "only"),  # ours
+    *(
+        "blob",
+        "blob_bytes",
+        "origin",
+        "id",
+        "due_ms",
+        "dead_reason",
+        "changed_ms",
+        "cancelled",
+        "target_group_uid",
+    ),  # ours
     *("accepted_ms", "by", "acts"),  # what became of it: see test_statuses.py
 }
 BY = "the token's id"

@@ -244,7 +244,9 @@ def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stag
     letter = table.letter()
     unreadable = replace(
         letter,
-        message=replace(letter.message, draft=replace(letter.message.draft, dead=DeadReason.UNDECODABLE)),
+        message=replace(
+            letter.message, draft=replace(letter.message.draft, dead_reason=DeadReason.UNDECODABLE)
+        ),
     )
     assert table.redrive(unreadable) == 0
     assert table.redrive(replace(unreadable, edited=True)) == 1

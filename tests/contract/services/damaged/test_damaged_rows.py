@@ -129,7 +129,7 @@ def test_what_cannot_be_read_cannot_be_edited_in_the_log_but_its_neighbours_can(
     with pytest.raises(Conflict, match="UNDECODABLE"):
         reader.deps.amender.amend(desk.topic, bad, {"body": b"1"})
     assert reader.deps.amender.amend(desk.topic, good, {"body": b"1"}).draft.body == b"1"
-    assert anew(desk).deps.lookup.message(desk.topic, bad.id).draft.dead == DeadReason.UNDECODABLE
+    assert anew(desk).deps.lookup.message(desk.topic, bad.id).draft.dead_reason == DeadReason.UNDECODABLE
 
 
 def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stage) -> None:
