@@ -18,6 +18,7 @@ from chalicelib.scheduler.mover import Mover, MoveReport, Ways, _Run
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom
+from tests.support.faults import Death
 from tests.support.push import Inline
 from tests.support.troubled import Troubled
 
@@ -259,3 +260,38 @@ def test_a_fragment_is_its_movers_for_three_renewals() -> None:
     shed.timers.store([make.timer(START_MS - 1)])
     assert shed.mover.run_once().moved == 1
     assert shed.given == [], "nobody else had it"
+
+
+def test_nothing_goes_before_its_time_though_it_was_seen_before() -> None:
+    shed = Shed()
+    shed.timers.store([make.timer(START_MS - 1, id="due"), make.timer(START_MS + 30, id="soon")])
+    shed.mover.tick(range(FRAGMENTS))
+    assert [timer.id for timer in shed.moved] == ["due"]
+
+
+def test_what_is_due_soon_goes_within_a_twentieth_of_a_second_of_its_time() -> None:
+    shed = Shed()
+    shed.timers.store([make.timer(START_MS + 120, id="soon"), make.timer(START_MS + 700, id="later")])
+    assert shed.mover.run_once().late_ms <= 50
+    assert len(shed.moved) == 2
+
+
+def test_what_a_run_was_refused_besides_is_counted() -> None:
+    shed = Shed()
+    timer = make.timer(START_MS + 30_000)
+    shed.timers.store([timer])
+    timers: Any = Troubled(shed.timers, lambda name, *_: name in ("bring_back", "let_go"))
+    mover = Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline)
+    assert mover.run_once(has_time=lambda: False).refused == 2
+    assert shed.given == [[timer.fragment]], "whom it cannot let go of is given away all the same"
+
+
+def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
+    class Ending(Shed):
+        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+            raise Death
+
+    shed = Ending()
+    shed.timers.store([make.timer(START_MS - 1)])
+    with pytest.raises(Death):
+        shed.mover.run_once()

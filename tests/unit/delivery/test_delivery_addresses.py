@@ -113,6 +113,7 @@ BAD_URLS = [
     "https://example.com/#fragment",
     "https://example.com\\@evil.example/",
     "https://example.com\\path",
+    "https://example.com/a\\b",
     "https:\\\\example.com/",
     " https://example.com/",
     "https://example.com/ ",
@@ -211,6 +212,12 @@ def test_the_host_header_names_a_port_only_where_it_is_not_the_usual_one() -> No
         "a.example:8443",
         "[2606:4700::1]:8443",
     ]
+
+
+def test_the_usual_port_of_the_other_scheme_is_named() -> None:
+    target = parse_url("http://localhost:443/", LOOPBACK)
+    assert isinstance(target, Target)
+    assert target.authority == "localhost:443"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""What becomes of a large body on its day: exactly on it, as long as it is needed, and never unnoted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.adapters import Adapters
+from chalicelib.domain.errors import unavailable
+from chalicelib.domain.expiring_body import FOLDER, ExpiringBody, day_of, parse
+from chalicelib.scheduler.bodies import BodySweeper
+from chalicelib.scheduler.keeper import PROOF, RetentionGuard
+from chalicelib.store.memory import MemoryBlobs
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import memory_stage
+
+NOW_S = START_MS // 1000
+TODAY, TOMORROW = (day_of(NOW_S + days * 86_400) for days in range(2))
+TOPIC = make.topic()
+
+
+@pytest.fixture
+def ports() -> Adapters:
+    ports = memory_stage().adapters
+    ports.control.put_topic(TOPIC, None)
+    return ports
+
+
+def noted(ports: Adapters, offset: int, day: str = TODAY) -> ExpiringBody:
+    """A body that is noted under a day."""
+    body = ExpiringBody(day, TOPIC.shard_key(0), offset, f"b{offset}")
+    ports.blobs.put(body.body, b"x")
+    ports.blobs.put(body.name, b"")
+    return body
+
+
+def sweeper(ports: Adapters, guard: RetentionGuard | None = None) -> BodySweeper:
+    return BodySweeper(
+        log=ports.log,
+        records=ports.records,
+        control=ports.control,
+        blobs=ports.blobs,
+        clock=ports.clock,
+        guard=guard,
+    )
+
+
+def days(ports: Adapters) -> list[str]:
+    """The days under which something is noted."""
+    return [body.day for name in ports.blobs.names(FOLDER, "", 100) if (body := parse(name))]
+
+
+def stored(ports: Adapters, count: int, expires_s: int) -> None:
+    """A row of so many messages from offset 0 on."""
+    row = replace(make.segment(0, count), expires_s=expires_s)
+    ports.log.put(TOPIC.shard_key(0), row, make.packed(row))
+
+
+def test_it_goes_on_its_day_and_not_before(ports: Adapters) -> None:
+    due, later = noted(ports, 1), noted(ports, 2, TOMORROW)
+    assert sweeper(ports).run_once().deleted == 1
+    assert [ports.blobs.get(body.body) for body in (due, later)] == [None, b"x"]
+    assert days(ports) == [TOMORROW]
+
+
+def test_what_the_archive_lacks_stays(ports: Adapters) -> None:
+    archived, lacking = noted(ports, 4), noted(ports, 5)
+    proof = {"ranges": {str(TOPIC.shard_key(0)): [[0, 4]]}}
+    ports.blobs.put(PROOF, json.dumps(proof).encode())
+    sweeper(ports, RetentionGuard(ports.log, ports.blobs, ports.clock)).run_once()
+    assert [ports.blobs.get(body.body) for body in (archived, lacking)] == [None, b"x"]
+
+
+def test_a_row_needs_its_own_bodies_only(ports: Adapters) -> None:
+    stored(ports, 3, NOW_S + 86_400)
+    last, behind = noted(ports, 2), noted(ports, 3)
+    report = sweeper(ports).run_once()
+    assert (report.postponed, report.deleted) == (1, 1)
+    assert [ports.blobs.get(body.body) for body in (last, behind)] == [b"x", None]
+
+
+def test_a_row_that_outlives_its_time_is_noted_for_a_later_day(ports: Adapters) -> None:
+    """One whose own end would be noted under this very day again."""
+    stored(ports, 1, NOW_S - 2 * 86_400)
+    noted(ports, 0)
+    assert sweeper(ports).run_once().postponed == 1
+    assert [day > TODAY for day in days(ports)] == [True]
+
+
+class Stuck(MemoryBlobs):
+    """Notes cannot be deleted just now."""
+
+    def delete(self, name: str) -> None:
+        if name.startswith(FOLDER):
+            raise unavailable()
+        super().delete(name)
+
+
+def test_a_run_that_breaks_off_leaves_a_note_for_later(ports: Adapters) -> None:
+    ports = replace(ports, blobs=Stuck())
+    stored(ports, 1, NOW_S + 86_400)
+    noted(ports, 0)
+    assert len(sweeper(ports).run_once().troubles) == 1
+    assert any(day > TODAY for day in days(ports))

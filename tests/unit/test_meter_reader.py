@@ -1,0 +1,175 @@
+"""The meter reader with meters of a test's own: what is summed, whose turn it is, and who is at rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Reading
+from chalicelib.domain.topic import Topic
+from chalicelib.scheduler.meter_reader import MeterReader, State
+from chalicelib.store.memory import MemoryControl, MemoryMarks, MemoryReadings
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, START_MS
+
+MINUTE_MS = 60_000
+QUIET = State(0, has_backlog=False)
+
+
+@dataclass
+class World:
+    """Topics whose meters and states a test sets. `looks` are those that were looked at."""
+
+    now_ms: int = START_MS
+    meters: dict[str, Reading] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
+    looks: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.control, self.marks, self.readings = MemoryControl(), MemoryMarks(), MemoryReadings()
+        self.reader = self.process()
+
+    def process(self) -> MeterReader:
+        """A process that remembers nothing."""
+        return MeterReader(
+            control=self.control, marks=self.marks, readings=self.readings, read=self.read, see=self.see
+        )
+
+    def topic(self, name: str, created_ms: int = START_MS) -> Topic:
+        topic = make.topic(name, created_ms=created_ms)
+        assert self.control.put_topic(topic, None)
+        self.marks.moves(name)
+        return topic
+
+    def read(self, topic: Topic) -> Reading:
+        self.reads.append(topic.name)
+        return replace(self.meters[topic.name], at_ms=self.now_ms)
+
+    def see(self, topic: Topic) -> State:
+        self.looks.append(topic.name)
+        return self.states.get(topic.name, QUIET)
+
+    def shows(self, name: str, accepted: int, settled: int = 0, retried: int = 0) -> None:
+        self.meters[name] = Reading(0, accepted, {"g": GroupReading(settled, 0, retried)})
+
+    def run(self, most: int = 1_000) -> None:
+        """A minute later, with time for so many topics."""
+        self.now_ms += MINUTE_MS
+        left = iter(range(most))
+        each = self.marks.each_minute()
+        self.reader.run_once(each.moving, lambda: next(left, None) is not None, each.troubled)
+
+    def sums(self) -> tuple[int, int, int]:
+        """What the stage's own meters show."""
+        (reading,) = self.readings.latest(STAGE, HOURS, 1)
+        group = reading.groups[""]
+        return reading.accepted, group.settled, group.retried
+
+
+def test_the_stages_meters_rise_by_what_topics_rose_in_any_process() -> None:
+    world = World()
+    world.topic("a")
+    for step, (accepted, settled, retried) in enumerate([(5, 4, 1), (8, 6, 2), (9, 9, 5), (20, 10, 6)]):
+        world.shows("a", accepted, settled, retried)
+        world.run()
+        assert world.sums() == (accepted, settled, retried), step
+        if step:
+            world.reader = world.process()
+
+
+def test_a_meter_that_was_set_back_takes_nothing_away() -> None:
+    world = World()
+    world.topic("a")
+    for accepted, settled in ((5, 5), (3, 1), (4, 2)):
+        world.shows("a", accepted, settled)
+        world.run()
+    assert world.sums() == (6, 6, 0)
+
+
+def test_what_an_old_topic_had_before_its_first_reading_is_no_rise() -> None:
+    world = World()
+    world.topic("old", created_ms=START_MS - 2 * DAY_MS)
+    world.topic("new")
+    for name in ("old", "new"):
+        world.shows(name, 100, 50)
+    world.run()
+    assert world.sums() == (100, 50, 0)
+
+
+def test_another_topic_of_the_name_begins_anew() -> None:
+    world = World()
+    first = world.topic("a")
+    world.shows("a", 5)
+    world.run()
+    world.control.delete_topic(first)
+    world.topic("a", created_ms=world.now_ms)
+    world.shows("a", 2)
+    world.run()
+    assert world.sums()[0] == 7
+
+
+def test_those_that_were_not_read_for_longest_come_first() -> None:
+    world = World()
+    for name in "abc":
+        world.topic(name)
+        world.shows(name, 1)
+    for n in range(6):
+        for name in "abc":
+            world.shows(name, n + 2)
+        world.run(most=1)
+    assert sorted(world.reads[:3]) == sorted(world.reads[3:]) == ["a", "b", "c"]
+
+
+def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
+    world = World()
+    names = [f"t{n:02}" for n in range(12)]
+    for name in names:
+        topic = make.topic(name)
+        world.control.put_topic(topic, None)
+        world.marks.trouble(name, 3)
+        world.states[name] = State(3, has_backlog=True)
+    world.run()
+    world.run()
+    assert set(world.looks) == set(names)
+
+
+def test_a_topic_that_moves_is_not_looked_at_again_besides() -> None:
+    world = World()
+    world.topic("a")
+    world.marks.trouble("a", 3)
+    world.states["a"] = State(3, has_backlog=True)
+    world.shows("a", 1)
+    world.run()
+    assert world.looks == ["a"]
+
+
+def test_a_topic_that_is_gone_is_in_no_trouble() -> None:
+    world = World()
+    world.marks.moves("gone")
+    world.marks.trouble("gone", 3)
+    world.run()
+    each = world.marks.each_minute()
+    assert (set(each.moving), dict(each.troubled)) == (set(), {})
+
+
+def test_what_is_wrong_is_seen_every_five_minutes_while_a_topic_moves() -> None:
+    world = World()
+    world.topic("a")
+    for n in range(11):
+        world.states["a"] = State(2 if n else 0, has_backlog=True)
+        world.shows("a", n)
+        world.run()
+    assert len(world.looks) == 3
+    assert world.marks.each_minute().troubled == {"a": 2}
+
+
+def test_a_backlog_that_stays_the_same_is_at_rest_after_five_minutes() -> None:
+    world = World()
+    world.topic("a")
+    world.states["a"] = State(0, has_backlog=True)
+    world.shows("a", 3)
+    rests = []
+    for _ in range(7):
+        world.run()
+        rests.append("a" not in world.marks.each_minute().moving)
+    assert rests == [False] * 5 + [True] * 2

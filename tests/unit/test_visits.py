@@ -1,0 +1,255 @@
+"""Jobs on schedule, each rule by itself: turns, bookmarks, what a look finds, and what is written down in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.limits import RETENTION_GRACE
+from chalicelib.domain.mark import Mark
+from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
+from chalicelib.ports.rounds import Bookmark
+from chalicelib.scheduler.checkpoint import Checkpointer
+from chalicelib.scheduler.scout import Findings, Scout
+from chalicelib.scheduler.walk import HasTime, Stretch, Turns, Walk
+from chalicelib.scheduler.watch import Watch
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.push import Inline, PushDesk
+from tests.support.stages import Stage, memory_stage
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return memory_stage()
+
+
+def time_for(questions: int) -> HasTime:
+    left = iter(range(questions))
+    return lambda: next(left, None) is not None
+
+
+def always() -> bool:
+    return True
+
+
+# Walks and turns.
+
+
+def walk(stage: Stage, visit: Callable[[Topic, HasTime], None], has_time: HasTime = always) -> Stretch:
+    a = stage.adapters
+    return Walk(job="job", control=a.control, rounds=a.rounds, clock=stage.clock).run(visit, has_time)
+
+
+def test_a_run_that_ends_well_says_so_and_so_does_one_that_does_not(stage: Stage) -> None:
+    for name in "abc":
+        stage.adapters.control.put_topic(make.topic(name), None)
+    assert walk(stage, lambda topic, has_time: None).finished
+    assert stage.adapters.rounds.bookmark("job").is_open is False
+    cut = walk(stage, lambda topic, has_time: None, time_for(4))
+    assert (cut.finished, cut.topics) == (False, 2), "a question before each visit, and one after"
+
+
+def test_a_visit_has_two_minutes(stage: Stage) -> None:
+    stage.adapters.control.put_topic(make.topic("a"), None)
+    told = []
+
+    def visit(topic: Topic, has_time: HasTime) -> None:
+        stage.clock.advance(2 * MINUTE_MS - 1)
+        told.append(has_time())
+        stage.clock.advance(1)
+        told.append(has_time())
+
+    assert not walk(stage, visit).finished, "what is left of the topic waits for the next run"
+    assert told == [True, False]
+
+
+def test_a_row_that_cannot_be_visited_is_told_once() -> None:
+    stretch = Stretch()
+    for row in ("a", "b", "a"):
+        stretch.pass_over(row)
+    assert [trouble.detail for trouble in stretch.troubles] == ["a", "b"]
+
+
+def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> None:
+    turns = Turns("job", stage.adapters.rounds, stage.clock)
+    names = [f"t{n:02}" for n in range(20)]
+    visits: list[str] = []
+
+    def look(name: str) -> Callable[[], None]:
+        return lambda: visits.append(name)
+
+    with Inline() as threads:
+        for batches, topics in ((1, 1), (2, 3), (3, 7), (4, 15), (5, 20)):
+            visits.clear()
+            stretch = turns.run_together(names, Bookmark(), look, time_for(batches), threads)
+            assert (len(visits), stretch.finished) == (topics, topics == 20)
+
+
+def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage: Stage) -> None:
+    rounds = stage.adapters.rounds
+    turns = Turns("job", rounds, stage.clock)
+    turns.end(Bookmark(), Stretch(finished=False, last="b"))
+    turns.end(rounds.bookmark("job"), Stretch(finished=False))
+    assert rounds.bookmark("job").after == "b"
+    turns.end(rounds.bookmark("job"), Stretch(last="z"))
+    assert rounds.bookmark("job").after is None
+
+
+# What the watch sees.
+
+
+def watch(desk: Desk) -> Watch:
+    a = desk.deps.adapters
+    return Watch(
+        control=a.control, log=a.log, cursors=a.cursors, marks=a.marks, rounds=a.rounds, clock=a.clock
+    )
+
+
+def watched(stage: Stage, **settings: object) -> Desk:
+    desk = Desk.at(stage, alarm_backlog=2, **settings)
+    watch(desk).see(desk.topic)
+    return desk
+
+
+def test_a_backlog_is_over_its_alarm_when_it_is_more(stage: Stage) -> None:
+    desk = watched(stage)
+    desk.group()
+    desk.produce(*make.drafts(2))
+    assert not watch(desk).run_once().over
+    desk.produce(make.draft())
+    assert [each.messages for each in watch(desk).run_once().over] == [3]
+
+
+def test_a_backlog_is_as_old_as_its_oldest_message(stage: Stage) -> None:
+    desk = watched(stage)
+    group = desk.group()
+    for _ in range(3):
+        desk.produce(make.draft())
+        stage.clock.advance(MINUTE_MS)
+    assert [each.age_ms for each in watch(desk).run_once().backlogs] == [3 * MINUTE_MS]
+    desk.ack(group, desk.receive(group, 1))
+    assert [each.age_ms for each in watch(desk).run_once().backlogs] == [2 * MINUTE_MS]
+
+
+def test_where_the_oldest_row_is_gone_the_next_one_tells_the_age(stage: Stage) -> None:
+    desk = watched(stage, retention_days=1)
+    desk.group()
+    desk.produce(make.draft())
+    stage.clock.advance(int(RETENTION_GRACE.total_seconds() * 1000) + MINUTE_MS)
+    desk.produce(make.draft())
+    stage.clock.advance(24 * 60 * MINUTE_MS)
+    stage.drop_expired()
+    assert [row.first for row in desk.rows()] == [1]
+    assert [each.age_ms for each in watch(desk).run_once().backlogs] == [24 * 60 * MINUTE_MS]
+
+
+def test_of_a_broadcast_not_the_sum_is_told_but_who_is_furthest_behind(stage: Stage) -> None:
+    desk = watched(stage)
+    group = desk.group(mode=Mode.BROADCAST)
+    first, _ = (desk.consumer(group, name) for name in "ab")
+    desk.produce(*make.drafts(4))
+    desk.ack(group, desk.receive(group, 1, first))
+    assert [each.messages for each in watch(desk).run_once().backlogs] == [4]
+
+
+# What the scout finds.
+
+
+def scout(desk: Desk) -> Scout:
+    a = desk.deps.adapters
+    return Scout(control=a.control, log=a.log, cursors=a.cursors, clock=a.clock)
+
+
+def test_the_next_look_is_at_the_first_of_all_times() -> None:
+    findings = Findings()
+    for at_ms in (5, 3, 9):
+        findings.again(at_ms)
+    assert findings.next_ms == 3
+
+
+@pytest.mark.parametrize("why", ["pulled", "paused", "disabled", "called"])
+def test_only_what_somebody_is_called_for_can_be_forgotten(stage: Stage, why: str) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    if why == "pulled":
+        desk.consumer(group, "puller")
+    else:
+        consumer = desk.subscriber(group, "hook")
+    if why == "paused":
+        desk.deps.admin.pause(desk.topic, group.name, True)
+    if why == "disabled":
+        off = replace(consumer, state=ConsumerState.DISABLED)
+        (now,) = stage.adapters.control.consumers(desk.topic, group)
+        assert stage.adapters.control.put_consumer(desk.topic, group, off, now)
+    desk.produce(make.draft())
+    findings = scout(desk).look(desk.topic)
+    assert findings.forgotten == ([str(desk.topic.shard_key(0))] if why == "called" else [])
+
+
+def test_of_two_leases_the_first_that_ends_is_waited_for(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "hook")
+    desk.produce(*make.drafts(2))
+    for lease in (90, 30):
+        desk.receive(group, 1, lease=lease)
+    assert scout(desk).look(desk.topic).next_ms == stage.clock.now_ms() + 30_000
+
+
+# What is written down before rows go.
+
+
+def test_tails_of_all_shards_and_lanes_are_written_down(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=3, retention_days=1)
+    queue, broadcast = desk.group("queue"), desk.group("broadcast", mode=Mode.BROADCAST)
+    reader = desk.consumer(broadcast, "reader")
+    lanes = (lane_of(desk.topic, queue), lane_of(desk.topic, broadcast, reader.uid))
+    shards = [desk.topic.shard_key(2), *(lane.shard_key(0) for lane in lanes)]
+    for shard in shards:
+        row = make.segment(0, 2, expires_s=stage.clock.now_ms() // 1000 + 2 * 86_400)
+        stage.adapters.log.put(shard, row, make.packed(row))
+    a = stage.adapters
+    job = Checkpointer(control=a.control, log=a.log, rounds=a.rounds, clock=a.clock)
+    assert job.run_once().checkpoints == 0, "they are there for days"
+    stage.clock.advance(24 * 60 * MINUTE_MS)
+    report = job.run_once()
+    assert (report.shards, report.checkpoints) == (5, 3)
+    stage.clock.advance(2 * 24 * 60 * MINUTE_MS)
+    stage.drop_expired()
+    assert [a.log.tail(shard).offset for shard in shards] == [1, 1, 1]
+    assert job.run_once().checkpoints == 0, "that is known already"
+
+
+# What the sweep may let go of.
+
+
+def test_a_mark_of_a_window_that_is_not_over_is_found_though_it_was_made_late(stage: Stage) -> None:
+    """Another process marks a topic, with the time at which its window began, after a sweep has come by."""
+    first, second = (PushDesk.at(stage) for _ in range(2))
+    for desk in (first, second):
+        desk.subscriber(desk.group(), "hook")
+    now_ms = stage.clock.now_ms()
+    marks = stage.adapters.marks
+    marks.mark(Mark(first.topic.name, now_ms - 10 * MINUTE_MS))
+    second.deps.sweeper.run_once()
+    second.produce(make.draft())
+    second.inbox.asked.clear()
+    for mark in list(marks.since(0)):
+        assert mark.at_ms <= now_ms
+    marks.mark(Mark(second.topic.name, now_ms - MINUTE_MS))
+    second.deps.sweeper.run_once()
+    assert [event["topic"] for _, event in second.inbox.asked] == [second.topic.name]
+
+
+def test_who_comes_by_all_topics_marks_what_was_forgotten_for_the_next_run(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    desk.subscriber(desk.group(), "hook")
+    desk.produce(make.draft())
+    stage.clock.advance(60 * MINUTE_MS)
+    desk.deps.sweeper.see(desk.topic, always)
+    assert Mark(desk.topic.name, stage.clock.now_ms()) in list(stage.adapters.marks.since(0))
