@@ -18,6 +18,7 @@ LINE_LIMIT_BYTES = 8192
 HEADERS_LIMIT_BYTES = 10240  # API Gateway's, names and values of all headers together
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([0-9])\r?\n" % _TOKEN)
+_UNENCODED = re.compile(rb"%s [\x21-\x7e\x80-\xff]+ HTTP/1\.[0-9]\r?\n" % _TOKEN)
 _OTHER_VERSION = re.compile(rb"%s [\x21-\x7e]+ HTTP/[0-9](\.[0-9])?\r?\n" % _TOKEN)
 _HEADER = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\r?\n" % _TOKEN)
 _ABSOLUTE = re.compile(r"https?://[^/?]*", re.IGNORECASE)
@@ -55,6 +56,8 @@ def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Req
     if not match:
         if _OTHER_VERSION.fullmatch(line):
             raise Refusal(505, "HTTP_VERSION_NOT_SUPPORTED", "Use HTTP/1.1.")
+        if _UNENCODED.fullmatch(line):
+            raise _bad("Write what is not ASCII in the path and query as %XX: é is %C3%A9.")
         raise _bad("The request line cannot be read.")
     method, minor = match[1].decode(), match[3]
     target = _path(match[2].decode())

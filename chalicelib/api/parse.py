@@ -94,7 +94,7 @@ def _is_tag(text: str) -> bool:
 def draft(
     message: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
 ) -> Draft:
-    """A checked message. Raises Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG, HEADER_RESERVED).
+    """A checked message. Raises Malformed, or Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG, HEADER_RESERVED).
 
     `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` names
     the headers that hold CloudEvent attributes.
@@ -186,7 +186,12 @@ def _is_compact_json(raw: bytes) -> bool:
 
 
 def _check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) -> None:
+    spellings: dict[str, str] = {}
     for name in headers:
+        if (other := spellings.setdefault(name.lower(), name)) != name:
+            raise invalid(
+                f"headers.{name}", f"is the header {other!r} in another case; HTTP takes both for one"
+            )
         if name not in attributes and is_reserved(name):
             raise Refused(
                 "HEADER_RESERVED",

@@ -52,8 +52,7 @@ class Functions(Protocol):
     """Calls a consumer's function."""
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
-        """Call the function with a JSON event, and wait at most so many seconds for its JSON answer. Raises
-        FunctionFailed."""
+        """Call the function with a JSON event, and wait at most so many seconds for its JSON answer."""
         ...
 
     def refusal(self, name: str) -> str | None:
@@ -122,10 +121,10 @@ class LocalFunctions:
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """As `Functions.call`."""
-        function = self._functions.get(name)
-        if function is None:
-            return FunctionFailed("the function is not in the file")
-        call = _Call(function, json.loads(event))
+        refusal = self.refusal(name)
+        if refusal:
+            return FunctionFailed(f"the function {refusal}")
+        call = _Call(self._functions[name], json.loads(event))
         call.start()
         call.join(seconds)
         if call.is_alive():
@@ -136,7 +135,11 @@ class LocalFunctions:
 
     def refusal(self, name: str) -> str | None:
         """Why the function may not be called, to follow its name in a sentence; None: it may."""
-        return None if name in self._functions else "is not in the file of local functions"
+        if name not in self._functions:
+            return "is not in the file of local functions"
+        if inspect.iscoroutinefunction(self._functions[name]):
+            return "is an async def, which Lambda does not call: let a plain function call asyncio.run"
+        return None
 
 
 class _Call(threading.Thread):

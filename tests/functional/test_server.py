@@ -196,6 +196,17 @@ def test_what_could_be_read_in_two_ways_is_400(server: Server, headers: bytes) -
     assert code(raw) == "BAD_REQUEST"
 
 
+def test_who_sends_a_path_that_is_not_encoded_is_told_how(server: Server) -> None:
+    raw = talk(server.port, b"GET /v1/audit?topic=\xc3\xa9 HTTP/1.1\r\n\r\n")
+    assert "é is %C3%A9".encode() in raw
+
+
+def test_a_length_that_is_given_twice_alike_is_one(server: Server) -> None:
+    """As RFC 9110 (8.6) allows, and proxies do."""
+    twice = b"Content-Length: 2\r\nContent-Length: 2\r\n"
+    assert statuses(talk(server.port, post(twice, b"ab"), post(b"", b""))) == [200, 200]
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [

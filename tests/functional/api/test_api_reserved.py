@@ -39,6 +39,20 @@ def test_a_message_in_the_log_is_not_given_a_reserved_header_later(api: Client) 
     api.call("PATCH", f"{topic.path}/messages/{id}", change).refused(422, "HEADER_RESERVED")
 
 
+def test_two_spellings_of_a_header_are_refused_on_every_way_in(api: Client) -> None:
+    topic = api.topic()
+    message = {"body": 1, "headers": {"X-A": "1", "x-a": "2"}}
+    refusal = api.post(f"{topic.path}/messages", message).refused(400, "VALIDATION")
+    assert [issue["path"] for issue in refusal["errors"]] == ["headers.x-a"]
+    batch = {"messages": [{"body": 0}, message]}
+    results = api.post(f"{topic.path}/messages/batch", batch).expect(200)["results"]
+    assert results[1]["error"]["errors"][0]["path"] == "messages[1].headers.x-a"
+    api.post(f"{topic.path}/transactions", {"message": message}).refused(400, "VALIDATION")
+    change = {"headers": message["headers"]}
+    api.call("PATCH", f"{topic.path}/messages/{results[0]['id']}", change).refused(400, "VALIDATION")
+    assert topic.accepted == 1
+
+
 @pytest.mark.parametrize(
     "fields",
     [

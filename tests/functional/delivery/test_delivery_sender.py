@@ -279,6 +279,9 @@ def raises(event):
 def hangs(event):
     threading.Event().wait(1)
 
+async def waits(event):
+    pass
+
 def unprintable(event):
     return object()
 
@@ -337,6 +340,15 @@ def test_each_answer_of_a_function_has_its_meaning(
     assert [o.verdict.value for o in outcomes] == verdicts.split()
 
 
+def test_a_coroutine_is_refused_as_it_would_fail_on_lambda(egress: Egress, functions: LocalFunctions) -> None:
+    refusal = functions.refusal("waits")
+    assert refusal is not None
+    assert "asyncio.run" in refusal
+    [outcome] = call(egress, functions, "waits", parcel(draft(1)))
+    assert outcome.verdict is Verdict.FAILED
+    assert "async def" in outcome.detail
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     ("name", "detail"),
@@ -345,8 +357,8 @@ def test_each_answer_of_a_function_has_its_meaning(
         ("unprintable", "the function failed"),
         ("says_too_much", "the function failed"),
         ("hangs", "no answer within 0.1 s"),
-        ("nobody", "the function is not in the file"),
-        ("threading", "the function is not in the file"),
+        ("nobody", "the function is not in the file of local functions"),
+        ("threading", "the function is not in the file of local functions"),
     ],
 )
 def test_a_function_that_fails_fails_the_whole_batch(
