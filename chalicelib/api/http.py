@@ -4,6 +4,7 @@ problem."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -80,6 +81,15 @@ class Context(msgspec.Struct, frozen=True):
 Handler = Callable[[Context], Response[Any]]
 
 
+class Reach(Enum):
+    """What a call concerns: the topic and the group in its path, all groups of a topic, or the whole service. A token
+    for some topics or groups may not make those that concern more; of GROUPS a producer may, on its own messages."""
+
+    PATH = auto()
+    GROUPS = auto()
+    SERVICE = auto()
+
+
 class Call(msgspec.Struct, frozen=True):
     """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options.
     `statuses` are the success codes, `media` is their content type; the body's schema comes from the handler's return
@@ -95,6 +105,7 @@ class Call(msgspec.Struct, frozen=True):
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = (200,)
     media: str = JSON
+    reach: Reach = Reach.PATH
 
 
 CALLS: list[Call] = []
@@ -113,11 +124,14 @@ def call(
     headers: tuple[str, ...] = (),
     statuses: tuple[int, ...] = (200,),
     media: str = JSON,
+    reach: Reach = Reach.PATH,
 ) -> Callable[[Handler], Handler]:
     """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
 
     def enter(handler: Handler) -> Handler:
-        CALLS.append(Call(method, path, handler, scopes, body, query, any_media, headers, statuses, media))
+        CALLS.append(
+            Call(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach)
+        )
         return handler
 
     return enter
@@ -311,7 +325,14 @@ def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden
     if topic is not None and not caller.may_use(topic):
         return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
     group = params.get("group")
-    return None if group is None or caller.may_use_group(group) else _other_groups()
+    if group is not None and not caller.may_use_group(group):
+        return _other_groups()
+    if entry.reach is Reach.SERVICE and "*" not in caller.topics:
+        return Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics may do this.")
+    is_producers = Scope.PRODUCE in entry.scopes and Scope.PRODUCE in caller.scopes
+    if entry.reach is not Reach.PATH and not is_producers and "*" not in caller.groups:
+        return _some_groups()
+    return None
 
 
 def check_group(caller: Caller | None, group: str | None) -> None:
@@ -323,15 +344,11 @@ def check_group(caller: Caller | None, group: str | None) -> None:
 def check_every_group(caller: Caller | None) -> None:
     """Raises Forbidden if the token is limited to some groups: for calls that concern all groups of a topic."""
     if caller and "*" not in caller.groups:
-        raise Forbidden(
-            "GROUP_FORBIDDEN", "This changes what all groups get: it needs a token for all groups."
-        )
+        raise _some_groups()
 
 
-def check_producer(caller: Caller | None) -> None:
-    """The same for calls that producers make on their own messages, and administrators on all."""
-    if caller and Scope.PRODUCE not in caller.scopes:
-        check_every_group(caller)
+def _some_groups() -> Forbidden:
+    return Forbidden("GROUP_FORBIDDEN", "This concerns all groups: it needs a token for all groups.")
 
 
 def _other_groups() -> Forbidden:

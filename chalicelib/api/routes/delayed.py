@@ -13,7 +13,7 @@ from ...domain.limits import MAX_DELAY_SECONDS, MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
 from .. import parse
-from ..http import Context, Response, call, check_producer, invalid
+from ..http import Context, Reach, Response, call, invalid
 from ..problems import problem
 from ..requests import DelayedBody
 from ..responses.common import Page, at, page
@@ -31,13 +31,13 @@ _FILTERS = ("key", "tag", "shard", "from", "to")
     scopes=(Scope.PRODUCE, Scope.ADMIN),
     body=DelayedBody,
     query=(*_FILTERS, "limit", "page_token"),
+    reach=Reach.GROUPS,
 )
 def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     """Deliver sooner, postpone or cancel many delayed messages.
 
     It changes the messages with the ids; or, page by page and soonest first, those that match the query (`from` and
     `to` are due times). With `dry_run` it only shows the changes."""
-    check_producer(context.caller)
     topic, body = context.topic(), context.body
     if (body.deliver_at is not UNSET) + (body.postpone_seconds is not UNSET) + body.cancel != 1:
         raise invalid("", "give one of deliver_at, postpone_seconds and cancel")

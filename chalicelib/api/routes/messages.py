@@ -13,7 +13,7 @@ from ...domain.topic import Scope, Topic
 from ...domain.transaction import DECIDED, Transaction, TransactionState
 from ...services.core.bodies import with_body
 from .. import parse
-from ..http import Context, Response, call, check_group, check_name, check_producer, invalid
+from ..http import Context, Reach, Response, call, check_group, check_name, invalid
 from ..requests import AmendBody
 from ..responses import messages, statuses
 from ..responses.common import Page, page
@@ -57,10 +57,9 @@ def _view(context: Context, topic: Topic, message: Seen, look: Look | None = Non
     return messages.waiting(topic, message, whole)
 
 
-@call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
+@call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody, reach=Reach.GROUPS)
 def amend_message(context: Context) -> Response[MessageView]:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
-    check_producer(context.caller)
     topic, by = context.topic(), context.by
     message = _find(context, topic)
     if isinstance(message, Transaction):
@@ -72,10 +71,9 @@ def amend_message(context: Context) -> Response[MessageView]:
     return Response(_view(context, topic, context.deps.delayed.amend(topic, message, changes, by)))
 
 
-@call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,))
+@call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
 def cancel_message(context: Context) -> Response[None]:
     """Cancel a message that no group has claimed."""
-    check_producer(context.caller)
     topic = context.topic()
     message = _find(context, topic)
     if isinstance(message, Message):

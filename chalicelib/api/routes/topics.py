@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...domain.errors import Malformed
 from ...domain.topic import DEFAULT_RETRY, Scope
 from .. import parse
-from ..http import ANY, Context, Response, call, check_every_group, invalid
+from ..http import ANY, Context, Reach, Response, call, invalid
 from ..requests import TopicBody
 from ..responses import as_of, due, rates, topics
 from ..responses.as_of import AsOfView
@@ -15,10 +15,16 @@ from ..responses.rates import RatesView
 from ..responses.topics import TopicDetail, TopicView
 
 
-@call("PUT", "/v1/topics/{topic}", scopes=(Scope.ADMIN,), body=TopicBody, statuses=(200, 201))
+@call(
+    "PUT",
+    "/v1/topics/{topic}",
+    scopes=(Scope.ADMIN,),
+    body=TopicBody,
+    statuses=(200, 201),
+    reach=Reach.GROUPS,
+)
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
-    check_every_group(context.caller)
     name, fields = context.params["topic"], parse.settings(context.body)
     if "retry" in fields:
         old = context.deps.adapters.control.topic(name)
@@ -83,12 +89,18 @@ def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     )
 
 
-@call("DELETE", "/v1/topics/{topic}", scopes=(Scope.ADMIN,), query=("confirm",), statuses=(204,))
+@call(
+    "DELETE",
+    "/v1/topics/{topic}",
+    scopes=(Scope.ADMIN,),
+    query=("confirm",),
+    statuses=(204,),
+    reach=Reach.GROUPS,
+)
 def delete_topic(context: Context) -> Response[None]:
     """Delete a topic with its groups; `confirm` must repeat its name.
 
     The answer takes some three seconds; after it, the topic is gone in all processes."""
-    check_every_group(context.caller)
     name = context.params["topic"]
     topic = context.deps.admin.topic_to_delete(name)
     if context.query.get("confirm") != name:

@@ -12,7 +12,7 @@ from ...domain.message import Draft
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
 from .. import parse, tracing
-from ..http import Context, Response, call, check_producer, invalid
+from ..http import Context, Reach, Response, call, invalid
 from ..requests import NoBody, TransactionBody
 from ..responses import transactions
 from ..responses.common import Page, page
@@ -65,20 +65,19 @@ def _draft(context: Context) -> Draft:
         raise parse.item_error(error, "message") from None
 
 
-@call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody)
+@call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
 def commit(context: Context) -> Response[TransactionView]:
     """Commit: the message enters its topic, or waits until it is due. Repeating the call is harmless."""
     return _decide(context, TransactionState.COMMITTED)
 
 
-@call("POST", f"{_TRANSACTION}/rollback", scopes=_ROLES, body=NoBody)
+@call("POST", f"{_TRANSACTION}/rollback", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
 def roll_back(context: Context) -> Response[TransactionView]:
     """Roll back: no consumer will ever get the message. Repeating the call is harmless."""
     return _decide(context, TransactionState.ROLLED_BACK)
 
 
 def _decide(context: Context, decision: TransactionState) -> Response[TransactionView]:
-    check_producer(context.caller)
     transaction = context.deps.transactor.decide(_find(context), decision, by=context.by)
     return Response(transactions.view(transaction))
 

@@ -17,14 +17,12 @@ _PURPOSE = "console-audit"
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
     from ...api.routes.audit import which
-    from ...api.routes.tokens import check_unlimited
     from ...services.inspect.audit_list import newest_first
     from .. import deeds
 
     refusal = deeds.why_not_allowed(deeds.Deed("list_audit"), visit.caller)
     if refusal:
         return Page("audit.html", {"refusal": refusal, "entries": [], "following": None, "problem": None})
-    check_unlimited(visit.caller)
     query = {name: visit.query[name].strip() for name in ("topic", "token") if visit.query.get(name)}
     query |= {name: whole_time(visit.query[name]) for name in ("from", "to") if visit.query.get(name)}
     try:

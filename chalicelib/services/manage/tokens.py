@@ -71,7 +71,7 @@ class Tokens:
         self._control.put_token(token, None)
         return token, f"hr_{token_id}_{secret}"
 
-    def rotate(self, token_id: str, overlap_seconds: int, maker: Caller) -> tuple[Token, str]:
+    def rotate(self, token_id: str, overlap_seconds: int, maker: Caller | None) -> tuple[Token, str]:
         """A new text for a token; earlier ones are valid until the overlap ends. Raises NotFound, or Forbidden if the
         token is allowed more than the caller's."""
         old = self._control.token(token_id)

@@ -49,6 +49,11 @@ def test_an_entry_names_the_token_the_request_and_the_time(api: Client, clock: S
     assert trail(api, f"&token={made['id']}") == []
 
 
+def test_what_cannot_be_a_topic_is_no_filter(api: Client) -> None:
+    for name in ("%C3%A9", "a%20b", "%FF", ""):
+        api.get(f"/v1/audit?topic={name}").refused(400, "INVALID_NAME")
+
+
 def test_making_and_revoking_a_token_is_told_without_its_text(api: Client) -> None:
     made = token(api, "produce")
     api.delete(f"/v1/tokens/{made['id']}").expect(204)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.support.browser import Browser, Screen
@@ -119,6 +120,24 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
         assert "theirs" not in screen.text, path
     for path in ("", "/settings", "/dead-letters"):
         assert stranger.get(f"/console/topics/{topic.name}/groups/theirs{path}").status == 403
+
+
+def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
+    api: Client, stranger: Browser
+) -> None:
+    topic = api.topic(shards=1)
+    topic.group("mine")
+    made = topic.produce(1)
+    stranger.sign_in(token(api, groups=["mine"])["token"])
+    message = f"topics/{topic.name}/messages/{made['id']}"
+    pages = {f"topics/{topic.name}/settings": ("put_topic", "delete_topic"), "tokens": ("create_token",)}
+    for path, deeds in {**pages, message: ("amend_message", "cancel_message")}.items():
+        screen = stranger.get(f"/console/{path}")
+        for deed in deeds:
+            form = screen.form(deed)
+            assert form.disabled, deed
+            assert stranger.submit(replace(form, disabled=False)).status == 403, deed
+    assert not stranger.get(f"/console/topics/{topic.name}/groups/mine/settings").form("put_group").disabled
 
 
 def test_a_token_for_some_topics_sees_no_page_of_another(api: Client, stranger: Browser) -> None:
