@@ -95,12 +95,14 @@ def _delayed(visit: Visit, deed: Deed) -> Fields | None:
 
 
 def _body(visit: Visit, message: Message) -> str | None:
-    """Its JSON text; None where it is none."""
+    """Its JSON text; None where it is none, or longer than what pages let edit: the page would hold it twice."""
     from ..domain.message import holds_json
     from ..services.core.bodies import with_body
+    from .views.message import is_cut
 
     draft: Draft = with_body(visit.deps.adapters.blobs, message).draft
-    return draft.body.decode() if draft.is_whole and holds_json(draft) else None
+    is_editable = draft.is_whole and holds_json(draft) and not is_cut(draft, "raw")
+    return draft.body.decode() if is_editable else None
 
 
 def _as_fields(settings: Any, *names: str) -> dict[str, str]:

@@ -20,15 +20,16 @@ _GROUP = "/v1/topics/{topic}/groups/{group}"
 @call("PUT", _GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
 def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
-    topic = context.topic(consistent=True)
+    topic, name = context.topic(consistent=True), context.params["group"]
     fields = parse.settings(context.body)
     if "begin" in fields:
         fields["begin"] = _begin(fields["begin"])
     if "filter" in fields:
         fields["tags"] = parse.tags(fields.pop("filter"))
     if fields.get("retry"):
-        fields["retry"] = parse.retry(fields["retry"], topic.retry)
-    group, created = context.deps.admin.put_group(topic, context.params["group"], fields)
+        old = context.deps.adapters.control.group(topic, name)
+        fields["retry"] = parse.retry(fields["retry"], (old and old.retry) or topic.retry)
+    group, created = context.deps.admin.put_group(topic, name, fields)
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not created and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)

@@ -99,6 +99,8 @@ def test_whoever_names_fixed_30_has_three_retries_unless_a_number_is_given(api: 
         201
     )
     assert group["retry"]["max_attempts"] == 7
+    kept = api.put(f"{topic.path}/groups/g", {"retry": {"jitter": 0}}).expect(200)
+    assert kept["retry"] == {**group["retry"], "jitter": 0}
     changed = api.put(topic.path, {"retry": {"max_attempts": 9}}).expect(200)
     assert changed["retry"].items() >= {"ladder": "fixed-30", "max_attempts": 9}.items()
     assert api.put(topic.path, {"retry": {"ladder": "fixed-30"}}).expect(200) == changed

@@ -54,6 +54,19 @@ def test_a_group_follows_its_topic_again(api: Client, browser: Browser) -> None:
     assert settings(api.get(group.path).expect(200)) == settings(before)
 
 
+def test_what_a_form_does_not_show_of_a_groups_retries_stays(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    own = {"max_attempts": 7, "ladder": "exponential", "jitter": 0.5, "base_seconds": 5, "factor": 3}
+    group = topic.group(retry={**own, "cap_seconds": 50})
+    before = api.get(group.path).expect(200)
+    path = f"/console/topics/{topic.name}/groups/{group.name}/settings"
+    screen = browser.submit(browser.get(path).form("put_group"), max_attempts="9")
+    changed = api.get(group.path).expect(200)
+    assert changed["retry"] == {**before["retry"], "max_attempts": 9}
+    undone(browser, screen)
+    assert settings(api.get(group.path).expect(200)) == settings(before)
+
+
 def settings(shown: Any) -> dict[str, Any]:
     names = ("mode", "retry", "lease_seconds", "retention_days", "rate_limit", "filter", "max_in_flight")
     return {name: shown[name] for name in names if name in shown}
@@ -80,6 +93,19 @@ def test_what_cannot_be_undone_offers_nothing(api: Client, browser: Browser) -> 
     assert "Undo" not in screen.text
     new = browser.submit(browser.get("/console").form("put_topic"), topic=f"{topic.name}-new")
     assert "Undo" not in new.text
+
+
+def test_a_body_too_long_to_be_edited_is_not_put_in_a_page_to_be_put_back(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic()
+    for size, can in ((60_000, True), (70_000, False)):
+        made = topic.produce("x" * size)
+        path = f"/console/topics/{topic.name}/messages/{made['id']}"
+        screen = browser.submit(browser.get(path).form("amend_message"), body="1")
+        assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["body"] == 1
+        assert ("Undo" in screen.text) == can
+        assert len(screen.html) < 3 * size
 
 
 def test_a_consumer_that_pulls_is_registered_again(api: Client, browser: Browser) -> None:
