@@ -56,7 +56,7 @@ class MessageFate:
 @dataclass(frozen=True, slots=True)
 class Fates:
     """A message's fate in the groups that are owed it, and the names of the others: they `skipped` it, for they began
-    behind it or were moved there by a seek."""
+    behind it, were moved there by a seek, or are broadcasts whose consumers, if any, all began behind it."""
 
     owed: Mapping[str, MessageFate] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()

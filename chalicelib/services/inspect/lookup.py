@@ -338,16 +338,21 @@ class Lookup:
         self, lanes: Mapping[CursorKey, Cursor], shards: Sequence[ShardStatus], apart: Sequence[Unfinished]
     ) -> int:
         """How many leases in the lanes are of deliveries from before a seek, whose message is counted where the newer
-        delivery is. It reads their entries, if a record tells that there is such a delivery."""
+        delivery is: in its shard's cursor, or dead. It reads their entries, if a record tells that there may be such
+        a delivery."""
         cursors = {(each.shard, each.consumer_uid): each.cursor for each in shards}
-        if all(_has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart):
+        dead = {(each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD}
+        if not dead and all(_has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart):
             return 0
         count = 0
         for key, cursor in lanes.items():
             leased_offsets = [offset for lease in cursor.leases.values() for offset in lease.attempts()]
             for slot in self._reader.fetch(key.shard, leased_offsets).values():
                 origin = slot.message.draft.origin if slot.message else None
-                if origin and not _has_left(cursors, origin.shard, key.consumer_uid, origin.offset):
+                if origin is None:
+                    continue
+                place = origin.shard, key.consumer_uid, origin.offset
+                if place in dead or not _has_left(cursors, *place):
                     count += 1
         return count
 

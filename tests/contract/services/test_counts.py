@@ -149,6 +149,24 @@ def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> Non
     assert stats(desk).groups["billing"].in_flight == 1
 
 
+def test_an_attempt_from_before_a_seek_is_no_other_messages_when_its_own_is_dead(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    first, second = desk.receive(group)
+    desk.ack(group, [first])
+    desk.nack(group, [second], Nack(delay_ms=5_000))
+    stage.clock.advance(6 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    (older,) = desk.receive(group)
+    desk.seek(group, "earliest")
+    first, second = desk.receive(group)
+    assert older.message.id == second.message.id
+    desk.nack(group, [first], Nack(delay_ms=60_000))
+    desk.nack(group, [second], BURY)
+    assert account(desk) == Account(retrying=1, dead=1), "the first waits, whoever tries the second"
+
+
 @pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: str) -> None:

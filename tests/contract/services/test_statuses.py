@@ -11,6 +11,7 @@ from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
+from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
@@ -292,6 +293,21 @@ def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> 
     assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
     desk.seek(group, "earliest")
     fates = desk.deps.fates.of(desk.topic, message)
+    assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
+
+
+def test_a_broadcast_skips_what_came_before_its_first_consumer(stage: Stage) -> None:
+    """A consumer of a broadcast begins with the messages that come after its registration, so nobody will get it."""
+    desk = Desk.at(stage)
+    group = desk.group(mode=Mode.BROADCAST)
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    for _ in range(2):
+        fates = desk.deps.fates.of(desk.topic, message)
+        assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
+        desk.consumer(group, "late")
+    (placed,) = desk.produce(make.draft("y"))
+    fates = desk.deps.fates.of(desk.topic, desk.deps.lookup.message(desk.topic, placed.id))
     assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
 
 
