@@ -112,7 +112,7 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     # A third of the time is the watch's: neither starves the other.
     watch_report = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
     sweep_report = deps.sweeper.run_once(_has_time(context))
-    meter_report = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
+    reading_count = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
     for backlog in watch_report.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, counts, topic=backlog.topic)
@@ -126,7 +126,7 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     report = sweep_report.as_dict() | {
         "over": len(watch_report.over),
         "watched": watch_report.stretch.topics,
-        "read": meter_report,
+        "read": reading_count,
     }
     report["troubles"] += len(watch_report.stretch.troubles)
     report["finished"] = sweep_report.stretch.finished and watch_report.stretch.finished

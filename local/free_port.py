@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import random
 import socket
+from pathlib import Path
 
-# Below those that systems lend to connections: between choice and start nobody is given the same one.
-_CHOICE = range(16_384, 32_768)
+_LENT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST, _LAST = 16_384, 65_535
+_USUAL = range(_FIRST, 32_768)
 _TRIES = 100
+
+
+def choice(lent: Path = _LENT) -> range:
+    """Ports that this machine does not lend to connections: between choice and start nobody is given the same one.
+    `lent` is the file in which Linux says which it lends."""
+    try:
+        first, last = map(int, lent.read_text().split())
+    except (OSError, ValueError):
+        return _USUAL
+    if first - _FIRST >= _TRIES:
+        return range(_FIRST, first)
+    return range(last + 1, _LAST + 1) if _LAST - last >= _TRIES else _USUAL
 
 
 def free_port() -> int:
     """A TCP port of this machine that nobody uses. Raises OSError."""
-    for port in random.SystemRandom().sample(_CHOICE, _TRIES):
+    ports = choice()
+    for port in random.SystemRandom().sample(ports, _TRIES):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
-    raise OSError(f"None of {_TRIES} ports from {_CHOICE.start} to {_CHOICE.stop - 1} is free.")
+    raise OSError(f"None of {_TRIES} ports from {ports.start} to {ports.stop - 1} is free.")

@@ -100,7 +100,8 @@ def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
     assert controller.advance(3_600, within=0.05) is False
     assert clock.ahead == timedelta()
     done.set()
-    first.join()
+    first.join(30)
+    assert not first.is_alive()
 
 
 def test_no_deployed_stage_has_it() -> None:

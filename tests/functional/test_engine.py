@@ -18,7 +18,7 @@ from local import engine as engine_module
 from local import fetch as fetch_module
 from local.engine import Engine
 from local.fetch import EngineError, fetch
-from local.free_port import free_port
+from local.free_port import choice, free_port
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
@@ -283,9 +283,26 @@ def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     assert boto3.client("dynamodb").meta.endpoint_url == engine
 
 
-def test_a_port_is_none_that_a_connection_may_be_given() -> None:
-    lent = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    first = int(lent.read_text().split()[0]) if lent.exists() else 32_768
-    ports = {free_port() for _ in range(20)}
-    assert len(ports) > 1
-    assert max(ports) < first
+@pytest.mark.parametrize(
+    ("lent", "first", "last"),
+    [
+        ("32768\t60999\n", 16_384, 32_767),  # Linux's default
+        ("49152\t65535\n", 16_384, 49_151),
+        ("20000\t60999\n", 16_384, 19_999),
+        ("10000\t60999\n", 61_000, 65_535),
+        ("1024\t60000\n", 60_001, 65_535),
+        ("1024\t65535\n", 16_384, 32_767),  # nothing is left: as if it were the default
+        ("", 16_384, 32_767),
+    ],
+)
+def test_a_port_is_none_that_a_connection_may_be_given(
+    tmp_path: Path, lent: str, first: int, last: int
+) -> None:
+    file = tmp_path / "ip_local_port_range"
+    file.write_text(lent)
+    assert choice(file) == range(first, last + 1)
+    assert choice(tmp_path / "none") == range(16_384, 32_768)
+
+
+def test_ports_that_are_chosen_one_after_the_other_differ() -> None:
+    assert len({free_port() for _ in range(20)}) > 1

@@ -244,11 +244,11 @@ class LogReader:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""
         while True:
             now = self._segments.moment()
-            is_closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
-            self._segments.keep(shard, is_closed, now, sure=True)
-            if is_closed.end > at:
-                return is_closed
-            start = is_closed.end
+            tombstone = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
+            self._segments.keep(shard, tombstone, now, sure=True)
+            if tombstone.end > at:
+                return tombstone
+            start = tombstone.end
 
 
 def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:

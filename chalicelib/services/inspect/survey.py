@@ -100,8 +100,8 @@ class GroupSurvey:
             return words.Status.NEW  # passed over for now: nobody has tried it
         if where is not Position.SETTLED:
             return str(where)
-        record = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
-        return record or (SETTLED if self.more_retrying else words.Status.SUCCESS)
+        status = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
+        return status or (SETTLED if self.more_retrying else words.Status.SUCCESS)
 
     def locations_of(self, status: str) -> list[tuple[int, int]]:
         """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""

@@ -105,11 +105,11 @@ class Tracer:
         yield from self._buried_unseen(topic, group, message, names, dead)
 
     def _buried_unseen(
-        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], known_groups: Set[str]
+        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], seen_uids: Set[str]
     ) -> Iterator[Event]:
         """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
-            if uid in known_groups:
+            if uid in seen_uids:
                 continue
             record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == Status.DEAD:

@@ -26,7 +26,7 @@ from .sources import Sources
 
 _GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
-_UNSIGNED_PAUSE_MS = 10_000  # before a message that cannot be signed now is tried again
+_NO_SECRET_PAUSE_MS = 10_000  # before another try, where the signing secret cannot be decrypted now
 
 
 class EndedCall(NamedTuple):
@@ -120,7 +120,7 @@ class Calls:
                 sources.topic, group, consumer, self._clock.now_ms()
             )
         except Unavailable as error:
-            not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
+            not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(deliveries)
         contents = with_bodies(self._blobs, self._clock, [d.message for d in deliveries])
         attempts = tuple(
