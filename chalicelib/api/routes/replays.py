@@ -27,7 +27,7 @@ _ROLES = (Scope.ADMIN,)
 def create_replay(context: Context) -> Response[CreatedReplay]:
     """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
     draft = _draft(context.body, context.params["topic"])
-    _check_topics(context, draft)
+    check_reach(context.caller, draft.source, draft.into, draft.group)
     replay, started = context.deps.replays.create(draft, start=context.body.start)
     return Response(replays.created(replay, started), 202)
 
@@ -52,12 +52,13 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
     )
 
 
-def _check_topics(context: Context, replay: Replay) -> None:
-    if context.caller and not _may_use_topics(context.caller, replay):
+def check_reach(caller: Caller | None, source: str, into: str, group: str | None) -> None:
+    """Raises Forbidden where the caller may not replay one topic into another, for this group (None: for all)."""
+    if caller and not (caller.may_use(source) and caller.may_use(into)):
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
-    if replay.group is None:
-        check_every_group(context.caller)
-    check_group(context.caller, replay.group)
+    if group is None:
+        check_every_group(caller)
+    check_group(caller, group)
 
 
 def _forbidden(context: Context, replay: Replay) -> bool:
@@ -65,11 +66,7 @@ def _forbidden(context: Context, replay: Replay) -> bool:
     if caller is None:
         return False
     reaches = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
-    return not (reaches and _may_use_topics(caller, replay))
-
-
-def _may_use_topics(caller: Caller, replay: Replay) -> bool:
-    return caller.may_use(replay.source) and caller.may_use(replay.into)
+    return not (reaches and caller.may_use(replay.source) and caller.may_use(replay.into))
 
 
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))

@@ -55,6 +55,7 @@ def replays(visit: Visit) -> Shown:
 def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """What a replay of this span may send at most: what is archived of its days. Or what is wrong with the form."""
     from ...api import parse
+    from ...api.routes.replays import check_reach
     from .. import forms
 
     if not visit.query.get("from") or not visit.query.get("to"):
@@ -66,6 +67,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
         if from_ms >= to_ms:
             raise Malformed("VALIDATION", "to: must be later than from")
         parse.where(fields.get("where"))
+        check_reach(visit.caller, topic, fields.get("into", topic), fields.get("group"))
         deed = forms.of({**fields, "deed": "create_replay", "topic": topic}).deed
     except HeadraceError as error:
         return None, error

@@ -132,12 +132,15 @@ def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
     message = f"topics/{topic.name}/messages/{made['id']}"
     pages = {f"topics/{topic.name}/settings": ("put_topic", "delete_topic"), "tokens": ("create_token",)}
     for path, deeds in {**pages, message: ("amend_message", "cancel_message")}.items():
-        screen = stranger.get(f"/console/{path}")
         for deed in deeds:
-            form = screen.form(deed)
+            form = stranger.get(f"/console/{path}").form(deed)
             assert form.disabled, deed
-            assert stranger.submit(replace(form, disabled=False)).status == 403, deed
+            confirmed = {"confirm": topic.name} if "confirm" in form.open_fields else {}
+            assert stranger.submit(replace(form, disabled=False), **confirmed).status == 403, deed
     assert not stranger.get(f"/console/topics/{topic.name}/groups/mine/settings").form("put_group").disabled
+    replays = f"/console/topics/{topic.name}/replays?from=2026-01-01T00:00&to=2026-01-02T00:00"
+    assert "needs a token for all groups" in stranger.get(replays).text
+    assert not stranger.get(f"{replays}&group=mine").form("create_replay").disabled
 
 
 def test_a_token_for_some_topics_sees_no_page_of_another(api: Client, stranger: Browser) -> None:
