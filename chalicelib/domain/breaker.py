@@ -37,16 +37,16 @@ class Health:
     """The health of a consumer. `window` has an entry for each failure since the last success (at `succeeded_ms`): True
     if the consumer's own code answered.
 
-    `failing_ms`, `open_until_ms` and `trips` are the fields of the same names of its registration, the rest is known to
-    this process only. `allowance` is how many messages may be in flight while the consumer recovers (0: it is not
-    recovering, no limit).
+    `failing_ms`, `open_until_ms` and `times_opened` are the fields of the same names of its registration, the rest is
+    known to this process only. `allowance` is how many messages may be in flight while the consumer recovers (0: it is
+    not recovering, no limit).
     """
 
     window: tuple[bool, ...] = ()
     allowance: int = 0
     failing_ms: int | None = None
     open_until_ms: int | None = None
-    trips: int = 0
+    times_opened: int = 0
     succeeded_ms: int | None = None
 
 
@@ -74,13 +74,13 @@ def after(
         return health
     window = (*health.window, is_own_answer)[-WINDOW:]
     if _opens(health, window, now_ms, half_open=half_open, repeated=repeated):
-        open_ms = min(_OPEN_MS * 2 ** min(health.trips, 10), _LONGEST_MS)
+        open_ms = min(_OPEN_MS * 2 ** min(health.times_opened, 10), _LONGEST_MS)
         return Health(
             window=(),
             allowance=1,
             failing_ms=failing_ms,
             open_until_ms=now_ms + open_ms,
-            trips=health.trips + 1,
+            times_opened=health.times_opened + 1,
             succeeded_ms=health.succeeded_ms,
         )
     lower = health.allowance if is_own_answer else max(1, health.allowance // 2) if health.allowance else 0
@@ -129,14 +129,14 @@ def _is_open(open_until_ms: int | None, now_ms: int) -> bool:
     return open_until_ms is not None and now_ms < open_until_ms
 
 
-def should_disable(failing_ms: int | None, trips: int, now_ms: int) -> bool:
+def should_disable(failing_ms: int | None, times_opened: int, now_ms: int) -> bool:
     """Has the consumer failed long enough to be disabled? Its circuit must also have opened: two failures a week apart
     do not disable it."""
-    return failing_ms is not None and trips > 0 and now_ms - failing_ms >= _DISABLE_MS
+    return failing_ms is not None and times_opened > 0 and now_ms - failing_ms >= _DISABLE_MS
 
 
-def disables_ms(failing_ms: int | None, trips: int, now_ms: int) -> int | None:
+def disables_ms(failing_ms: int | None, times_opened: int, now_ms: int) -> int | None:
     """When the consumer will be disabled; None during the first half of that time."""
-    if failing_ms is None or not trips or now_ms - failing_ms < _DISABLE_MS // 2:
+    if failing_ms is None or not times_opened or now_ms - failing_ms < _DISABLE_MS // 2:
         return None
     return failing_ms + _DISABLE_MS

@@ -149,8 +149,8 @@ class Consumer:
 
     `target` is the URL, the function's ARN or its local name; `why` is for a state that is not ACTIVE. `failing_ms` is
     when attempts began to fail and did nothing else since; `open_until_ms` is when its circuit breaker lets the next
-    probe through, `trips` how often in a row it opened. `timeout_seconds` is a function's own time-out, as its owner
-    told it.
+    probe through, `times_opened` how often in a row it opened. `timeout_seconds` is a function's own time-out, as its
+    owner told it.
     """
 
     topic: str
@@ -166,7 +166,7 @@ class Consumer:
     why: str | None = None
     failing_ms: int | None = None
     open_until_ms: int | None = None
-    trips: int = 0
+    times_opened: int = 0
     timeout_seconds: int | None = None
     version: int = 0
 

@@ -42,7 +42,8 @@ class Key:
 
 
 class Row(Model, Generic[T]):
-    """What all rows have. A model's attributes have the names of its entity's fields."""
+    """What all rows have. A model's attributes have the names of its entity's fields; `attr_name` is the row's, where
+    it is another."""
 
     class Meta:
         table_name = "control"  # of which stage: said where the request goes out
@@ -203,8 +204,13 @@ class ConsumerRow(Row[Consumer]):
     why = UnicodeAttribute(null=True)
     failing_ms = NumberAttribute(null=True)
     open_until_ms = NumberAttribute(null=True)
-    trips = NumberAttribute()
+    times_opened = NumberAttribute(attr_name="trips")
     timeout_seconds = NumberAttribute(null=True)
+
+    @classmethod
+    def of_format_1(cls, doc: str) -> Consumer:
+        fields = msgspec.json.decode(doc)
+        return msgspec.convert({**fields, "times_opened": fields.get("trips", 0)}, type=Consumer)
 
 
 class AssignmentRow(Row[Assignment]):

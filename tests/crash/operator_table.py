@@ -183,7 +183,7 @@ def _assigned(*names: str) -> Callable[[Scene, Runner], list[str]]:
 def _was_opened(scene: Scene, client: Runner) -> list[str]:
     """The circuit is closed again."""
     one = _consumer(scene, client)
-    return [] if (one.failing_ms, one.open_until_ms, one.trips) == (None, None, 0) else [str(one)]
+    return [] if (one.failing_ms, one.open_until_ms, one.times_opened) == (None, None, 0) else [str(one)]
 
 
 _again = steps(subscribe(), produce("later"))

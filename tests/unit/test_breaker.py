@@ -26,14 +26,14 @@ def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Healt
     return health
 
 
-def opened(trips: int = 1) -> Health:
+def opened(times_opened: int = 1) -> Health:
     """Just opened for the n-th time in a row, and the time is START_MS."""
     return Health(
         window=(),
         allowance=1,
         failing_ms=START_MS,
-        open_until_ms=START_MS + min(5 * 2 ** (trips - 1), 300) * SECOND_MS,
-        trips=trips,
+        open_until_ms=START_MS + min(5 * 2 ** (times_opened - 1), 300) * SECOND_MS,
+        times_opened=times_opened,
     )
 
 
@@ -78,27 +78,27 @@ def test_answers_open_it_when_nothing_has_succeeded_for_a_minute() -> None:
 
 @given(st.lists(st.text("xaXA", max_size=9), max_size=40))
 def test_who_succeeds_once_in_ten_times_is_never_shut_out(failures: list[str]) -> None:
-    assert lived(".".join(failures)).trips == 0
+    assert lived(".".join(failures)).times_opened == 0
 
 
 @given(st.text("XA", max_size=80), st.sampled_from(["", "."]))
 def test_what_failed_before_changes_nothing_for_what_is_fresh(repeated: str, before: str) -> None:
     health = lived(before + repeated)
-    assert health.trips == 0
+    assert health.times_opened == 0
     assert allowance(health, FULL, START_MS) == FULL
 
 
 def test_what_failed_before_does_not_add_up_with_what_is_fresh() -> None:
-    assert lived("A" * 80 + "a" * 9).trips == 0
-    assert lived("A" * 80 + "a" * 10).trips == 1, "nothing ever succeeded"
+    assert lived("A" * 80 + "a" * 9).times_opened == 0
+    assert lived("A" * 80 + "a" * 10).times_opened == 1, "nothing ever succeeded"
 
 
 def test_one_answered_probe_may_have_been_a_bad_message_eight_are_not() -> None:
-    now_ms = until(opened(trips=2))
-    health = lived("aaaaaaa", opened(trips=2), now_ms)
-    assert (breaker.state(health.open_until_ms, now_ms), health.trips) == ("half-open", 2)
-    assert lived("a", health, now_ms).trips == 3
-    assert lived(".", health, now_ms).trips == 0
+    now_ms = until(opened(times_opened=2))
+    health = lived("aaaaaaa", opened(times_opened=2), now_ms)
+    assert (breaker.state(health.open_until_ms, now_ms), health.times_opened) == ("half-open", 2)
+    assert lived("a", health, now_ms).times_opened == 3
+    assert lived(".", health, now_ms).times_opened == 0
 
 
 def test_an_answer_while_it_recovers_does_not_halve_what_may_be_under_way() -> None:
@@ -124,17 +124,17 @@ def test_failed_probes_open_it_for_twice_as_long_up_to_five_minutes() -> None:
         now_ms = until(health)
         health = after(health, False, now_ms, FULL)
     assert seconds == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    assert until(after(Health(trips=10**6, open_until_ms=0), False, 0)) == 300 * SECOND_MS
+    assert until(after(Health(times_opened=10**6, open_until_ms=0), False, 0)) == 300 * SECOND_MS
 
 
 def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one() -> None:
-    health = opened(trips=3)
+    health = opened(times_opened=3)
     now_ms = until(health)
     allowed = []
     for _ in range(8):
         allowed.append(allowance(health, FULL, now_ms))
         health = after(health, True, now_ms, FULL)
-        assert (health.failing_ms, health.open_until_ms, health.trips) == (None, None, 0)
+        assert (health.failing_ms, health.open_until_ms, health.times_opened) == (None, None, 0)
     assert allowed == [1, 2, 4, 8, 16, 32, 64, 64]
     assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
 
@@ -150,27 +150,27 @@ def test_nothing_but_failures_while_it_recovers_open_it_again() -> None:
     recovering = lived("..xxxxxxxxx", opened(), now_ms)
     assert breaker.state(recovering.open_until_ms, now_ms) == "closed"
     health = after(recovering, False, now_ms, FULL)
-    assert (breaker.state(health.open_until_ms, now_ms), health.trips) == ("open", 1)
+    assert (breaker.state(health.open_until_ms, now_ms), health.times_opened) == ("open", 1)
 
 
 def test_who_fails_a_third_of_the_time_recovers() -> None:
     now_ms = START_MS + HOUR_MS
-    health = lived("..x" * 12, opened(trips=3), now_ms)
+    health = lived("..x" * 12, opened(times_opened=3), now_ms)
     assert allowance(health, FULL, now_ms) == FULL
 
 
 def test_a_process_that_knows_only_the_registration_probes_too() -> None:
-    stored = Health(failing_ms=START_MS, open_until_ms=START_MS, trips=2)
+    stored = Health(failing_ms=START_MS, open_until_ms=START_MS, times_opened=2)
     assert allowance(stored, FULL, START_MS) == 1
     assert allowance(after(stored, True, START_MS, FULL), FULL, START_MS) == 2
-    assert after(stored, False, START_MS, FULL).trips == 3
+    assert after(stored, False, START_MS, FULL).times_opened == 3
 
 
 def test_late_outcomes_of_what_was_sent_before_leave_it_open() -> None:
-    health = opened(trips=2)
+    health = opened(times_opened=2)
     assert lived("xxxxx", health) == health
     better = lived(".", health)
-    assert (better.open_until_ms, better.trips, better.failing_ms) == (health.open_until_ms, 2, None)
+    assert (better.open_until_ms, better.times_opened, better.failing_ms) == (health.open_until_ms, 2, None)
 
 
 @given(histories)
@@ -183,12 +183,17 @@ def test_a_window_and_an_allowance_stay_within_their_bounds(history: list[tuple[
         assert len(following.window) <= WINDOW
         assert 0 <= allowance(following, FULL, now_ms) <= FULL
         if was_open:
-            assert (following.open_until_ms, following.trips) == (health.open_until_ms, health.trips)
+            assert (following.open_until_ms, following.times_opened) == (
+                health.open_until_ms,
+                health.times_opened,
+            )
         elif ok:
-            assert (following.failing_ms, following.open_until_ms, following.trips) == (None, None, 0)
+            assert (following.failing_ms, following.open_until_ms, following.times_opened) == (None, None, 0)
             assert allowance(following, FULL, now_ms) >= allowance(health, FULL, now_ms)
         else:
-            assert following.trips - health.trips == (following.open_until_ms != health.open_until_ms)
+            assert following.times_opened - health.times_opened == (
+                following.open_until_ms != health.open_until_ms
+            )
         if following.open_until_ms is not None:
             assert following.open_until_ms - now_ms <= 300 * SECOND_MS
         health = following

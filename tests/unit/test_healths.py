@@ -38,7 +38,7 @@ class Registration:
             self.held,
             failing_ms=health.failing_ms,
             open_until_ms=health.open_until_ms,
-            trips=health.trips,
+            times_opened=health.times_opened,
             version=self.held.version + 1,
         )
         return self.held
@@ -64,7 +64,7 @@ def test_many_outcomes_of_requests_sent_long_ago_write_the_row_twice_when_failur
     as_it_was_when_they_were_sent = registration.held
     fail(subscriber_health(registration, clock), clock, as_it_was_when_they_were_sent, 250)
     assert registration.writes == 2
-    assert registration.held.trips == 1
+    assert registration.held.times_opened == 1
 
 
 def test_the_circuit_is_known_though_the_consumer_at_hand_is_old() -> None:

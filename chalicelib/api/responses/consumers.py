@@ -104,7 +104,7 @@ def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
         body["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
     body["why"] = consumer.why
     body["failing_since_at"] = at_or_none(consumer.failing_ms)
-    body["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms))
+    body["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms))
     body["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
     body["open_until_at"] = at_or_none(consumer.open_until_ms)
     return body

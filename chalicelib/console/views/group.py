@@ -91,7 +91,7 @@ def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> M
         total=len(assignment.members) if assignment else 0,
         shards=None if everywhere else assignment.shards(consumer.uid) if assignment else (),
         breaker=breaker.state(consumer.open_until_ms, now_ms),
-        disables_ms=breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms),
+        disables_ms=breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms),
     )
 
 

@@ -228,7 +228,10 @@ class Registry:
 
         def change(row: Consumer) -> Consumer:
             return replace(
-                row, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms, trips=health.trips
+                row,
+                failing_ms=health.failing_ms,
+                open_until_ms=health.open_until_ms,
+                times_opened=health.times_opened,
             )
 
         return self._amend(topic, group, consumer, change)
@@ -330,7 +333,7 @@ def _reached(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
 
 
 def _fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
-    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
+    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, times_opened=0)
 
 
 def _busy() -> Unavailable:

@@ -16,7 +16,7 @@ from ...ports.world import Clock
 from ..core.expiring_cache import TtlCache
 
 Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
-"""Write a consumer's failing_ms, open_until_ms and trips to its registration, unless the registration was deleted."""
+"""Write a consumer's failing_ms, open_until_ms and times_opened to its registration, unless that was deleted."""
 Disable = Callable[[Topic, Group, Consumer, str], object]
 
 
@@ -76,7 +76,7 @@ class SubscriberHealth:
                     before, ok, now_ms, full, is_own_answer=is_own_answer, repeated=repeated
                 ),
             )
-            if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):
+            if breaker.should_disable(after.failing_ms, after.times_opened, self._clock.now_ms()):
                 self._disable(topic, group, consumer, "Every attempt failed for days.")
 
     def _learn(
@@ -108,9 +108,9 @@ class SubscriberHealth:
             health,
             failing_ms=consumer.failing_ms,
             open_until_ms=consumer.open_until_ms,
-            trips=consumer.trips,
+            times_opened=consumer.times_opened,
         )
 
 
 def _row(health: Health) -> tuple[int | None, int | None, int]:
-    return health.failing_ms, health.open_until_ms, health.trips
+    return health.failing_ms, health.open_until_ms, health.times_opened

@@ -288,7 +288,7 @@ def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Top
         why="410",
         failing_ms=1,
         open_until_ms=2,
-        trips=3,
+        times_opened=3,
     )
     assert control.put_consumer(topic, group, told, None)
     assert control.consumers(topic, group) == [replace(told, version=1)]

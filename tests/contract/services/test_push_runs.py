@@ -224,7 +224,7 @@ def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscr
     assert max(map(len, seen)) > 1, "most requests had both"
     (now,) = desk.deps.adapters.control.consumers(desk.topic, group)
     assert now.uid == consumer.uid
-    assert now.trips > 0
+    assert now.times_opened > 0
 
 
 def test_what_could_not_be_given_back_is_given_back_later() -> None:

@@ -27,7 +27,7 @@ HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
 OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
 FUNCTION = Contact(ConsumerKind.FUNCTION, "arn:aws:lambda:eu-west-1:123456789012:function:f")
 MINE = b"m" * 24
-BROKEN = Health(window=(), allowance=1, failing_ms=5, open_until_ms=7, trips=3)
+BROKEN = Health(window=(), allowance=1, failing_ms=5, open_until_ms=7, times_opened=3)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, co
         contact.state,
         contact.why,
     )
-    assert (new.failing_ms, new.open_until_ms, new.trips) == (None, None, 0)
+    assert (new.failing_ms, new.open_until_ms, new.times_opened) == (None, None, 0)
     assert new.secrets == ((Secret(secret.hex()),) if secret else ())
     assert (secret is not None) is (contact.kind == ConsumerKind.URL)
     assert old.secrets != new.secrets
@@ -176,11 +176,13 @@ def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> Non
 def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, group: Group) -> None:
     consumer = register(desk, group).member.consumer
     now_ms = desk.stage.clock.now_ms()
-    health = Health(window=(), allowance=1, failing_ms=now_ms, open_until_ms=now_ms + 5 * SECOND_MS, trips=1)
+    health = Health(
+        window=(), allowance=1, failing_ms=now_ms, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1
+    )
     for _ in range(2):
         held = desk.deps.registry.set_health(desk.topic, group, consumer, health)
         assert held is not None
-        assert (held.failing_ms, held.open_until_ms, held.trips) == (now_ms, now_ms + 5 * SECOND_MS, 1)
+        assert (held.failing_ms, held.open_until_ms, held.times_opened) == (now_ms, now_ms + 5 * SECOND_MS, 1)
     assert held == stored(desk, group)
     assert desk.deps.assignments.current(desk.topic, group).members == ()
     assert desk.deps.assignments.team(desk.topic, group).owners == [held, held], "somebody must look again"
@@ -219,7 +221,7 @@ def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group
     secret = others[1].rotate_secret(desk.topic, group, consumer)
     others[2].disable(desk.topic, group, consumer, "gone")
     held = stored(desk, group)
-    assert (held.trips, held.state, present(desk, group)) == (3, "DISABLED", secret)
+    assert (held.times_opened, held.state, present(desk, group)) == (3, "DISABLED", secret)
 
 
 def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Group) -> None:

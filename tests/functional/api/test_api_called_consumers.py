@@ -229,7 +229,7 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     held = deps.catalog.group(topic, group.name)
     consumer = deps.catalog.consumer(topic, held, "c")
     now_ms = clock.now_ms()
-    health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, trips=1)
+    health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1)
     deps.registry.set_health(topic, held, consumer, health)
     broken = shown(group)
     assert (broken["breaker"], broken["rank"]) == ("open", None)

@@ -61,9 +61,9 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
         ({}, "It is called, and its circuit is closed."),
         ({"state": "PENDING", "why": "no consent"}, "Its owner has not agreed yet"),
         ({"state": "DISABLED", "why": "It answered 410 Gone."}, "It answered 410 Gone."),
-        ({"open_until_ms": 2**45, "trips": 3}, "its circuit is open"),
-        ({"open_until_ms": 1, "trips": 3}, "lets one message through"),
-        ({"failing_ms": 1, "trips": 1}, "disables itself"),
+        ({"open_until_ms": 2**45, "times_opened": 3}, "its circuit is open"),
+        ({"open_until_ms": 1, "times_opened": 3}, "lets one message through"),
+        ({"failing_ms": 1, "times_opened": 1}, "disables itself"),
     ],
 )
 def test_it_says_how_the_subscriber_is_and_why(
