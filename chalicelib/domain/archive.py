@@ -28,12 +28,14 @@ class TopicDay:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class ArchivedDay:
-    """A day that has a manifest. `until_hour` is 24 when all of it is archived; `damaged` journal objects could not be
+    """A day that has a manifest. `until_hour` is the end of the hours that are in it; it `is_closed` if it was archived
+    when it was over; `damaged` journal objects could not be
     read, `bodies_missing` large bodies were not there."""
 
     day: str
     until_hour: int
     written_ms: int
+    is_closed: bool
     damaged: int = 0
     bodies_missing: int = 0
     topics: Mapping[str, TopicDay] = field(default_factory=dict)
@@ -42,4 +44,4 @@ class ArchivedDay:
         """What is known of one of its topics."""
         if topic.missing or self.damaged:
             return Proof.HOLES
-        return Proof.PROVED if self.until_hour >= WHOLE_DAY else Proof.OPEN
+        return Proof.PROVED if self.is_closed else Proof.OPEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glue_jobs.archiving import catalog, completeness, publish
 from glue_jobs.archiving.backfill import PIECE
@@ -33,6 +33,14 @@ class Result:
     backfilled_traces: int = 0
     without_id: int = 0
     touched: tuple[str, ...] = ()
+
+
+def seen_again(bucket: Bucket, day: Manifest, settings: Settings) -> None:
+    """Note that a day's journal is the same still, and what follows its manifest."""
+    if not day.is_closed:
+        day = replace(day, written_ms=settings.now_ms)
+        manifest.save(bucket, day)
+    tidy(bucket, day, settings)
 
 
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
@@ -74,6 +82,7 @@ class _Work:
             shards=_shards(scan, begins, gaps),
             damaged=tuple(sorted(self._engine.damaged)),
             bodies_missing=bodies_missing,
+            written_ms=self._settings.now_ms,
         )
         return self._switch(new, offsets, without_id, days)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from glue_jobs.archiving import compaction, completeness
 from glue_jobs.archiving.completeness import Proof
-from glue_jobs.archiving.day import Result, archive, tidy
+from glue_jobs.archiving.day import Result, archive, seen_again
 from glue_jobs.archiving.engine import ARROW, AUTO, Settings, Unusual
 from glue_jobs.archiving.on_arrow.engine import OnArrow, is_for_arrow
 from glue_jobs.archiving.on_spark.engine import OnSpark
@@ -91,7 +91,7 @@ class Night:
 
     def _look_at(self, window: Window, *, again: bool) -> None:
         if not again and (same := unchanged(self._bucket, window)):
-            tidy(self._bucket, same, self._settings)
+            seen_again(self._bucket, same, self._settings)
             self.totals.unchanged += 1
             return
         if old := manifest.load(self._bucket, window.name):

@@ -66,7 +66,6 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
     new = replace(
         new,
         retired=tuple(sorted((name, at) for name, at in retired.items() if name not in names)),
-        written_ms=now_ms,
     )
     manifests.save(bucket, new)
     catalog.show(bucket, new)

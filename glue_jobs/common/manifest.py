@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ class Shard:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One day. `until_hour` is 24 when all of it is archived; `input` tells the journal objects it was made of;
-    `retired` are files that are in it no more, with the time (ms) of that."""
+    `retired` are files that are in it no more, with the time (ms) of that; at `written_ms` the journal was read."""
 
     day: str
     until_hour: int
@@ -79,6 +79,18 @@ class Manifest:
     retired: tuple[tuple[str, int], ...] = ()
     v: int = VERSION
     written_ms: int = 0
+
+    @property
+    def known_until(self) -> datetime:
+        """Up to when it has what came: to the end of its hours, or to when its journal was read, if that is earlier."""
+        begin = datetime.fromisoformat(self.day).replace(tzinfo=UTC)
+        end = begin + timedelta(hours=self.until_hour)
+        return min(end, datetime.fromtimestamp(self.written_ms / 1000, UTC)) if self.written_ms else end
+
+    @property
+    def is_closed(self) -> bool:
+        """Was its journal read when the day was over?"""
+        return self.known_until == datetime.fromisoformat(self.day).replace(tzinfo=UTC) + timedelta(days=1)
 
     @property
     def complete(self) -> bool:

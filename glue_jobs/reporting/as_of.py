@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
@@ -102,8 +102,10 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     began, at = time.monotonic(), options.at
     first = (at - timedelta(days=options.look_back_days)).date()
     manifests = load_all(bucket, first)
-    if not manifests or _reaches(manifests) < at:
-        raise NotArchived(f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}: run make archive first.")
+    reaches = max((each.known_until for each in manifests), default=None)
+    if not reaches or reaches < at:
+        ends = f" (it ends at {reaches:%Y-%m-%dT%H:%M:%SZ})" if reaches else ""
+        raise NotArchived(f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}{ends}: run make archive first.")
     spark = start(is_small=is_small(manifests))
     messages, deliveries = (
         table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
@@ -130,11 +132,6 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     moment = at.isoformat().replace("+00:00", "Z")
     summary("asof", topic=options.topic, at=moment, groups=groups, lacking=lacking, seconds=seconds)
     return INCOMPLETE if lacking else DONE
-
-
-def _reaches(manifests: Sequence[Manifest]) -> datetime:
-    last = max(manifests, key=lambda each: each.day)
-    return datetime.fromisoformat(last.day).replace(tzinfo=UTC) + timedelta(hours=last.until_hour)
 
 
 def _first(manifests: Sequence[Manifest]) -> Any:

@@ -113,7 +113,7 @@ def write(
     """Put the texts; how many. `since` is the day from which on accepted messages count; `whole` are the days that the
     archive has all of."""
     hours, texts = (end - begin) // _HOUR, 0
-    for first in range(0, hours, 24):
+    for first in range(0, hours or 1, 24):
         day = begin.date() + timedelta(days=first // 24)
         is_whole = [str(since + timedelta(days=n)) in whole for n in range((day - since).days + 1)]
         for topic, groups in sorted(topics.items()):

@@ -73,8 +73,7 @@ def tables(messages: DataFrame, deliveries: DataFrame, span: Span, end: datetime
 
 def known_until(manifests: Sequence[Manifest], span: Span) -> datetime:
     """When the archive of these days ends: the last may not be over."""
-    open_hours = [m.until_hour for m in manifests if m.day == span.last.isoformat()]
-    return span.end - timedelta(hours=24 - open_hours[0]) if open_hours and open_hours[0] else span.end
+    return next((m.known_until for m in manifests if m.day == span.last.isoformat()), span.end)
 
 
 def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
@@ -96,7 +95,12 @@ def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
 
 def notes(manifests: Sequence[Manifest]) -> list[str]:
     """Days that are not over in the archive, in sentences."""
-    return [f"{m.day} is archived until {m.until_hour}:00." for m in manifests if m.until_hour < 24]
+    return [f"{m.day} is archived until {m.known_until:%H:%M}." for m in manifests if not m.is_closed]
+
+
+def _hour_behind(moment: datetime) -> datetime:
+    """The end of the hour that a moment is in."""
+    return moment + (datetime.min.replace(tzinfo=UTC) - moment) % timedelta(hours=1)
 
 
 class NothingArchived(JobError):
@@ -122,12 +126,11 @@ class ReportJob:
             table(spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
         )
         rows = {}
-        for name, found in tables(
-            messages, deliveries, self._span, known_until(manifests, self._span)
-        ).items():
+        end = known_until(manifests, self._span)
+        for name, found in tables(messages, deliveries, self._span, _hour_behind(end)).items():
             rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
             progress(f"report: {name}, {len(rows[name])} rows")
-        self._hours(manifests, messages, deliveries)
+        self._hours(manifests, messages, deliveries, end)
         lacking = gaps(manifests, self._span)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
         sentences = [*lacking, *notes(manifests), *asked]
@@ -135,15 +138,17 @@ class ReportJob:
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
 
-    def _hours(self, manifests: Sequence[Manifest], messages: DataFrame, deliveries: DataFrame) -> None:
-        """The topics as they were at each full hour, for the service."""
-        begin, end = self._span.begin, known_until(manifests, self._span)
+    def _hours(
+        self, manifests: Sequence[Manifest], messages: DataFrame, deliveries: DataFrame, end: datetime
+    ) -> None:
+        """The topics as they were at each full hour until then, for the service."""
+        begin, end = self._span.begin, end.replace(minute=0, second=0, microsecond=0)
         if end - begin > timedelta(days=hours.MOST_DAYS):
             return
         rows = rows_of(hours.steps(messages, deliveries, begin, end))
         first = max(self._span.first - _LOOK_BACK, date.fromisoformat(manifests[0].day))
         last = self._span.last.isoformat()
-        whole = {m.day for m in manifests if m.complete and (m.until_hour == 24 or m.day == last)}
+        whole = {m.day for m in manifests if m.complete and (m.is_closed or m.day == last)}
         count = hours.write(
             self._bucket, hours.counts(rows, (end - begin) // timedelta(hours=1)), begin, end, first, whole
         )

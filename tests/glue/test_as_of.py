@@ -132,7 +132,10 @@ def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--at", "2030-01-02T00:00:01Z"], "The archive does not reach to 2030-01-02T00:00:01Z"),
+        (
+            ["--at", "2030-01-02T00:00:01Z"],
+            "The archive does not reach to 2030-01-02T00:00:01Z (it ends at 2030-01-02T00:00:00Z)",
+        ),
         (
             ["--at", "2030-01-01T00:10:00Z", "--group", "nobody"],
             "Nobody has tried anything of orders for nobody",

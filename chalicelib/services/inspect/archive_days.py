@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 
-from ...domain.archive import ArchivedDay, TopicDay
+from ...domain.archive import WHOLE_DAY, ArchivedDay, TopicDay
 from ...domain.ranges import Range, subtract, total
 from ...ports.world import Blobs
 
@@ -65,7 +65,7 @@ class ArchiveDays:
         ends: Mapping[str, _Ends] = {}
         if any(shard.missing for each in manifests.values() if each for shard in each.shards):
             ends = self._found_since()
-        return [(day, _day(each, ends) if each else None) for day, each in manifests.items()]
+        return [(day, _day(day, each, ends) if each else None) for day, each in manifests.items()]
 
     def _manifest(self, day: str) -> _Manifest | None:
         name = _MANIFEST.format(day=day)
@@ -85,7 +85,8 @@ class ArchiveDays:
             return {}
 
 
-def _day(manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
+def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
+    over_ms = (datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp() * 1000
     rows = {
         table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
         for table in ("messages", "deliveries")
@@ -102,6 +103,7 @@ def _day(manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
         day=manifest.day,
         until_hour=manifest.until_hour,
         written_ms=manifest.written_ms,
+        is_closed=manifest.until_hour >= WHOLE_DAY and manifest.written_ms >= over_ms,
         damaged=len(manifest.damaged),
         bodies_missing=len(manifest.bodies_missing),
         topics=topics,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +24,9 @@ def put(day: str, **fields: Any) -> None:
         table: tuple(Part(topic, rows[n], "", ()) for topic, rows in parts.items())
         for n, table in enumerate(("messages", "deliveries"))
     }
-    told: dict[str, Any] = {"until_hour": 24, "input": "", "tables": tables, "shards": (), **fields}
+    over_ms = int((datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp() * 1000)
+    plain = {"until_hour": 24, "written_ms": over_ms, "input": "", "tables": tables, "shards": ()}
+    told: dict[str, Any] = {**plain, **fields}
     raw = json.dumps(asdict(Manifest(day, **told)), separators=(",", ":")).encode()
     wiring.deps().adapters.blobs.put(name_of(day), raw)
 
@@ -47,7 +50,7 @@ def proofs(api: Client, day: str) -> dict[str, tuple[str, int]]:
 
 
 def test_a_day_is_proved_open_or_has_holes(api: Client) -> None:
-    put("2026-11-01", written_ms=1_793_577_600_000)
+    put("2026-11-01")
     put("2026-11-02", until_hour=10)
     lost = Shard(
         topic="orders", topic_uid="uid", shard=0, begin=0, ranges=((0, 9),), missing=((3, 5), (8, 8))
@@ -57,6 +60,8 @@ def test_a_day_is_proved_open_or_has_holes(api: Client) -> None:
     assert proofs(api, "2026-11-01") == {"orders": ("PROVED", 0), "orders.eu": ("PROVED", 0)}
     assert proofs(api, "2026-11-02")["orders"] == ("OPEN", 0)
     assert proofs(api, "2026-11-03") == {"orders": ("HOLES", 4), "orders.eu": ("PROVED", 0)}
+    put("2026-11-02", written_ms=1_793_663_999_999)  # in the day's last hour
+    assert proofs(api, "2026-11-02")["orders"] == ("OPEN", 0)
     (nothing,) = days(api, "to=2026-11-04&limit=1")
     assert (nothing["until_hour"], nothing["topics"]) == (None, [])
     (first,) = days(api, "to=2026-11-01&limit=1")

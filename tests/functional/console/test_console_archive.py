@@ -19,7 +19,13 @@ def page(browser: Browser, path: str) -> Screen:
 
 def put(day: str, topic: str, **fields: Any) -> None:
     part = {"topic": topic, "rows": 1234, "checksum": "", "files": []}
-    shown = {"until_hour": 24, "shards": [], "tables": {"messages": [part], "deliveries": [part]}, **fields}
+    shown = {
+        "until_hour": 24,
+        "written_ms": 2_000_000_000_000,
+        "shards": [],
+        "tables": {"messages": [part], "deliveries": [part]},
+        **fields,
+    }
     raw = json.dumps({"day": day, "input": "", "v": 2, **shown}).encode()
     wiring.deps().adapters.blobs.put(f"archive/manifests/{day}.json", raw)
 
