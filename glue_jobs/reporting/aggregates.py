@@ -11,6 +11,8 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from glue_jobs.reporting import lives
+
 MARK = "headrace-replay"
 _PAIR = ("topic", "group")
 _SHARD = ("topic", "topic_uid", "shard")
@@ -22,7 +24,7 @@ _ACCURACY = 10_000
 
 def attempts(deliveries: DataFrame) -> DataFrame:
     """Without what was noted but not tried: redriven dead letters."""
-    return deliveries.where(F.col("outcome") != "REDRIVEN")
+    return deliveries.where(F.col("outcome") != "REDRIVEN").fillna("", ["group_uid"])  # old lines have none
 
 
 def volumes(messages: DataFrame) -> DataFrame:
@@ -88,21 +90,23 @@ def failures(deliveries: DataFrame) -> DataFrame:
     )
 
 
-DELIVERED, DEAD, UNDER_WAY, WAITING, PASSED_OVER = FATES = (
+DELIVERED, DEAD, UNDER_WAY, WAITING, PASSED_OVER, DELETED = FATES = (
     "delivered",
     "dead",
     "under_way",
     "waiting",
     "passed_over",
+    "deleted",
 )
 """What became of a message for a group. UNDER_WAY: tried and not ended. WAITING: behind the last that was tried in its
-shard. PASSED_OVER: before it and not tried: its filter does not want it, it expired, or the group began later."""
+shard. PASSED_OVER: before it and not tried: its filter does not want it, it expired, or the group began later.
+DELETED: it had not ended when its topic was deleted and made again."""
 
 
 def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """For each message and each group that was seen to try something of its topic: `topic`, `group`, `accepted_at`,
-    `ended_at` (null: not yet) and `fate`."""
-    tries = attempts(deliveries)
+    `ended_at` (null: not yet) and `fate`. Of a group that was made again only its last life counts."""
+    tries = lives.of_last_groups(attempts(deliveries))
     over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), ended())
     ends = tries.groupBy("group", *_MESSAGE).agg(
         F.min(over).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
@@ -112,16 +116,25 @@ def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     fate = (
         F.when(F.col("is_delivered"), DELIVERED)
         .when(F.col("ended_at").isNotNull(), DEAD)
+        .when(F.col("is_delivered").isNull() & (F.col("offset") <= F.col("reached")), PASSED_OVER)
+        .when(F.col("topic_over_at").isNotNull(), DELETED)
         .when(F.col("is_delivered").isNotNull(), UNDER_WAY)
-        .when(F.col("reached").isNull() | (F.col("offset") > F.col("reached")), WAITING)
-        .otherwise(PASSED_OVER)
+        .otherwise(WAITING)
     )
+    over_at = F.when(F.col("topic_over_at").isNotNull(), F.greatest("topic_over_at", "accepted_at"))
     return (
         messages.select(*_MESSAGE, "day", "accepted_at")
         .join(groups, ["topic", "topic_uid"])
         .join(frontier, ["group", *_SHARD], "left")
         .join(ends, ["group", *_MESSAGE], "left")
-        .select(*_PAIR, "day", "accepted_at", "ended_at", fate.alias("fate"))
+        .join(F.broadcast(lives.topics(messages)), [*lives.TOPIC])
+        .select(
+            *_PAIR,
+            "day",
+            "accepted_at",
+            F.coalesce("ended_at", over_at).alias("ended_at"),
+            fate.alias("fate"),
+        )
     )
 
 

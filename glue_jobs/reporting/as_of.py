@@ -18,6 +18,7 @@ from glue_jobs.common.manifest import Manifest, is_small, load_all, table
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
+from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import attempts, ended
 from glue_jobs.reporting.run import Span, gaps
 from glue_jobs.reporting.tables import as_text
@@ -38,8 +39,9 @@ class NotArchived(JobError):
 
 def states(messages: DataFrame, deliveries: DataFrame, at: datetime) -> DataFrame:
     """For each message that was accepted by then, and each group that ever tried one of its topic: `topic`, `group`,
-    `shard`, `offset`, `id`, `accepted_at`, `attempts` made or begun by then, `consumer` of the last, and `state`."""
-    tried = attempts(deliveries)
+    `shard`, `offset`, `id`, `accepted_at`, `attempts` made or begun by then, `consumer` of the last, and `state`. Of a
+    topic or group that was deleted and made again, those count that lived then."""
+    tried = lives.of_groups_at(attempts(deliveries), at)
     by_then = tried.where(F.col("started_at") <= F.lit(at))
     latest = Window.partitionBy(*_ATTEMPT).orderBy(F.desc("started_at"), F.desc("attempt"))
     last = by_then.withColumn("n", F.row_number().over(latest)).where("n = 1")
@@ -52,6 +54,7 @@ def states(messages: DataFrame, deliveries: DataFrame, at: datetime) -> DataFram
     return (
         messages.where(F.col("accepted_at") <= F.lit(at))
         .select(*_SHARD, "offset", "id", "accepted_at")
+        .join(lives.topics_at(messages, at), [*lives.TOPIC])
         .join(groups, ["topic", "topic_uid"])
         .join(last, [*_ATTEMPT], "left")
         .join(ever, [*_ATTEMPT], "left")
@@ -105,7 +108,9 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     reaches = max((each.known_until for each in manifests), default=None)
     if not reaches or reaches < at:
         ends = f" (it ends at {reaches:%Y-%m-%dT%H:%M:%SZ})" if reaches else ""
-        raise NotArchived(f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}{ends}: run make archive first.")
+        raise NotArchived(
+            f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}{ends}: run make archive first."
+        )
     spark = start(is_small=is_small(manifests))
     messages, deliveries = (
         table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)

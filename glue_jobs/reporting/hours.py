@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import attempts, ended
 
 VERSION = 1
@@ -26,7 +27,8 @@ MOST_DAYS = 31
 _HOUR = timedelta(hours=1)
 _HOUR_US = 3_600_000_000
 _MESSAGE = ("topic", "topic_uid", "shard", "offset")
-_GROUP = ("group", "topic", "topic_uid", "shard")
+_LIFE = ("group", "group_uid")
+_GROUP = (*_LIFE, "topic", "topic_uid", "shard")
 Counts = dict[str, dict[str, list[int]]]
 """By group and state: how many messages at each full hour, from the span's beginning on."""
 
@@ -40,7 +42,10 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     state at that hour than an hour before; at the first, than nothing. States are those of `as_of`."""
     arrivals = messages.where(F.col("accepted_at") <= F.lit(end)).select(*_MESSAGE, "accepted_at")
     tries = attempts(deliveries).where(F.col("started_at") <= F.lit(end)).join(arrivals, [*_MESSAGE])
-    events = _waiting(arrivals, tries).unionByName(_tried(tries))
+    topics = F.broadcast(lives.topics(arrivals))
+    groups = lives.groups(tries).join(topics, [*lives.TOPIC])
+    spans = groups.withColumn("over_at", F.least("over_at", "topic_over_at")).drop("topic_over_at")
+    events = _waiting(arrivals, tries, spans).unionByName(_tried(tries, spans))
     after_us = F.unix_micros("at") - F.unix_micros(F.lit(begin))
     hour = F.greatest(F.ceil(after_us / _HOUR_US), F.lit(0))
     moves = events.where("state is not null and at is not null").withColumn("hour", hour)
@@ -48,23 +53,24 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     return within.groupBy("topic", "group", "state", "hour").agg(F.sum("step").alias("step"))
 
 
-def _waiting(arrivals: DataFrame, tries: DataFrame) -> DataFrame:
-    """From its acceptance until its first attempt, or until somebody came past it."""
-    first = tries.groupBy("group", *_MESSAGE).agg(F.min("started_at").alias("first"))
-    groups = tries.select("group", "topic", "topic_uid").distinct()
+def _waiting(arrivals: DataFrame, tries: DataFrame, spans: DataFrame) -> DataFrame:
+    """From its acceptance until its first attempt, or until somebody came past it; `spans` are the lives of groups."""
+    first = tries.groupBy(*_LIFE, *_MESSAGE).agg(F.min("started_at").alias("first"))
     behind = Window.partitionBy(*_GROUP).orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, 0)
-    each = arrivals.join(groups, ["topic", "topic_uid"]).join(first, ["group", *_MESSAGE], "left")
-    departures = each.withColumn("left", F.coalesce("first", F.min("first").over(behind)))
-    until = F.when(F.col("left").isNotNull(), F.greatest("accepted_at", "left"))  # clocks differ
-    return _exploded(
-        departures.withColumn("until", until), ("waiting", "accepted_at", 1), ("waiting", "until", -1)
+    each = arrivals.join(spans, [*lives.TOPIC]).join(first, [*_LIFE, *_MESSAGE], "left")
+    left = F.least(F.coalesce("first", F.min("first").over(behind)), "over_at")
+    departures = each.withColumn("left", left).withColumn("since", F.greatest("accepted_at", "began_at"))
+    until = F.when(F.col("left").isNotNull(), F.greatest("since", "left"))  # clocks differ
+    return _exploded(departures.withColumn("until", until), ("waiting", "since", 1), ("waiting", "until", -1))
+
+
+def _tried(tries: DataFrame, spans: DataFrame) -> DataFrame:
+    """In flight while an attempt lasts, and then what it came to, until the next one or the end of the group's life."""
+    order = Window.partitionBy(*_LIFE, *_MESSAGE).orderBy("started_at", "attempt")
+    until = F.least(F.lead("started_at").over(order), "over_at")
+    following = tries.join(F.broadcast(spans), [*lives.GROUP]).withColumn(
+        "next", F.when(until.isNotNull(), F.greatest("started_at", until))
     )
-
-
-def _tried(tries: DataFrame) -> DataFrame:
-    """In flight while an attempt lasts, and then what it came to, until the next one."""
-    order = Window.partitionBy("group", *_MESSAGE).orderBy("started_at", "attempt")
-    following = tries.withColumn("next", F.lead("started_at").over(order))
     over = following.withColumn("over", F.least(ended(), "next"))
     became = F.when(F.col("outcome") == "DEAD", "dead").when(F.col("outcome") != "SUCCESS", "retrying")
     return _exploded(

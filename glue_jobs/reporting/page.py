@@ -19,7 +19,8 @@ MOST_PAIRS = 40
 _MOST_REASONS = 8
 _FEW_DAYS = 3
 _HEADS = (
-    *("topic", "group", "accepted", "delivered", "dead letters", "under way", "waiting", "passed over"),
+    *("topic", "group", "accepted"),
+    *("delivered", "dead letters", "under way", "waiting", "passed over", "deleted"),  # FATES
     *("attempts", "worst p50", "worst p99", "backlog now", "oldest now"),
 )
 _RANKS = (("p50", "c1"), ("p90", "c2"), ("p99", "c3"))
@@ -304,8 +305,9 @@ _NOTES = (
     "from acceptance to the end of the attempt that succeeded, waiting and retries included. Backlog: messages that a "
     "group has tried and not finished, or has not reached yet, at the end of each hour (of each day, over more than "
     "a week). Left over: under way (tried, not ended) and waiting (behind the last that was tried). Passed over: not "
-    "wanted by the filter, expired, or older than the group. Groups come in the order of their trouble; healthy ones "
-    "are folded. Now: what the service said when this page was made.</footer>"
+    "wanted by the filter, expired, or older than the group. Deleted: not ended when the topic was deleted and created "
+    "again. Groups come in the order of their trouble; healthy ones are folded. Now: what the service said when this "
+    "page was made.</footer>"
 )
 _STYLE = """
 :root{color-scheme:light dark;--page:#f9f9f7;--card:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--line:#e1e0d9;

@@ -99,26 +99,47 @@ def test_groups_are_counted_and_the_oldest_listed(filled: Place, capsys: pytest.
     ]
 
 
+def test_a_topic_and_a_group_that_were_made_again_are_others(place: Place) -> None:
+    first = [message(4 * n, minutes=n, topic_uid="first", id=f"first {n}") for n in range(3)]
+    second = [message(4 * n, minutes=20 + n, topic_uid="second", id=f"second {n}") for n in range(3)]
+    tries = [later(first[0], 5)]
+    tries += [later(each, 30, group_uid="old") for each in second[:2]]
+    tries += [later(second[0], 40, group_uid="new", outcome="RETRY")]
+    messages, deliveries = (
+        frame(place.spark, *of) for of in (("messages", first + second), ("deliveries", tries))
+    )
+
+    def at(minutes: int) -> dict[str, str]:
+        states = as_of.states(messages, deliveries, BEGIN + timedelta(minutes=minutes))
+        return {row.id: row.state for row in states.collect()}
+
+    assert at(10) == {"first 0": "done", "first 1": "waiting", "first 2": "waiting"}
+    assert at(35) == {"second 0": "done", "second 1": "done", "second 2": "waiting"}
+    assert at(50) == {"second 0": "retrying", "second 1": "waiting", "second 2": "waiting"}
+
+
 def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
     rng = random.Random(17)
     rows, tries = [], []
-    for number in range(120):
-        of = message(number, minutes=rng.randrange(-600, 300))
+    for number in range(160):
+        minutes = rng.randrange(-600, 300)
+        of = message(number, minutes=minutes, topic_uid="first" if minutes < 130 else "second")
         rows.append(of)
         begun = 0.0
         for attempt in range(1, rng.randrange(4)):
             begun += rng.choice((1, 30, 90, 60 * 11))
             ended = rng.choice((0, 1, 60 * 60_000, 600 * 60_000))
             outcome = rng.choice(("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN"))
+            group, uid = rng.choice("gh"), "first" if minutes + begun < 40 else "second"
             tries.append(
                 delivery(
-                    of, rng.choice("gh"), 60 * begun, attempt=attempt, duration_ms=ended, outcome=outcome
+                    of, group, 60 * begun, attempt=attempt, duration_ms=ended, outcome=outcome, group_uid=uid
                 )
             )
     messages, deliveries = (frame(place.spark, *of) for of in (("messages", rows), ("deliveries", tries)))
     steps = hours.steps(messages, deliveries, BEGIN, BEGIN + timedelta(hours=4)).collect()
     counts = hours.counts([row.asDict() for row in steps], 4)["orders"]
-    for hour in (0, 3):
+    for hour in (0, 2, 4):
         known = deliveries.where(F.col("started_at") <= F.lit(BEGIN + timedelta(hours=4)))
         found = as_of.counted(as_of.states(messages, known, BEGIN + timedelta(hours=hour)))
         assert {(each["group"], state): each[state] for each in found for state in hours.STATES} == {

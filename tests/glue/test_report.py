@@ -138,17 +138,22 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
         g as (select distinct topic_uid, "group" from d),
         e as (select topic_uid, "group", shard, "offset", bool_or(outcome = 'SUCCESS') as good,
             bool_or(outcome = 'DEAD') as dead from d group by all),
-        f as (select topic_uid, "group", shard, max("offset") as reached from d group by all)
-        select "group", count(*), count_if(good), count_if(not good and dead), count_if(not good and not dead),
-            count_if(good is null and (reached is null or "offset" > reached)),
-            count_if(good is null and "offset" < reached)
-        from m join g using (topic_uid) left join e using (topic_uid, "group", shard, "offset")
+        f as (select topic_uid, "group", shard, max("offset") as reached from d group by all),
+        o as (select topic_uid, lead(min(accepted_at)) over (order by min(accepted_at)) as over_at from m group by all)
+        select "group", count(*), count_if(good), count_if(not good and dead),
+            count_if(not good and not dead and over_at is null),
+            count_if(good is null and (reached is null or "offset" > reached) and over_at is null),
+            count_if(good is null and "offset" < reached),
+            count_if(over_at is not null and (not good and not dead or
+                good is null and (reached is null or "offset" > reached)))
+        from m join o using (topic_uid) join g using (topic_uid) left join e using (topic_uid, "group", shard, "offset")
         left join f using (topic_uid, "group", shard) group by all order by all""").fetchall()
     told = duckdb.execute(
-        'select "group", accepted, delivered, dead, under_way, waiting, passed_over '
+        'select "group", accepted, delivered, dead, under_way, waiting, passed_over, deleted '
         f"from '{made}/explained/*.parquet' order by all"
     ).fetchall()
     assert told == asked
+    assert told[0][-1] > 0  # of the first topic, which was deleted
     assert all(sum(fates) == accepted for _, accepted, *fates in told)
     [daily] = duckdb.execute(f"select sum(attempts), sum(delivered) from '{made}/daily/*.parquet'").fetchall()
     [hourly] = duckdb.execute(

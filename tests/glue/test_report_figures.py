@@ -151,6 +151,22 @@ def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSess
     assert owed(figures.owed(found)) == {(0, 30.25), (120, None), (180, None), (540, None)}
 
 
+def test_what_was_left_of_a_topic_ends_with_it_and_a_group_made_again_begins_anew(
+    spark: SparkSession,
+) -> None:
+    first = [message(4 * n, topic_uid="first") for n in range(4)]
+    second = [message(4 * n, minutes=9 + n, topic_uid="second") for n in range(2)]
+    tries = [delivery(first[1], seconds=30), delivery(first[2], outcome="RETRY", group_uid=None)]
+    tries += [delivery(first[2], seconds=1, outcome="RETRY", group_uid="g-uid")]
+    tries += [delivery(second[n], seconds=60, group_uid="old") for n in (0, 1)]
+    tries += [delivery(second[0], seconds=120, group_uid="new", outcome="RETRY")]
+    found = figures.fates(messages(spark, *first, *second), deliveries(spark, *tries))
+    assert owed(figures.owed(found)) == {(0, 30), (0, 540), (540, None), (600, None)}
+    [row] = told(figures.explained(found))
+    counts = {"delivered": 1, "dead": 0, "under_way": 1, "waiting": 1, "passed_over": 1, "deleted": 2}
+    assert row.items() >= {"accepted": 6, **counts}.items()
+
+
 def test_the_backlog_is_what_came_and_has_not_ended(spark: SparkSession) -> None:
     rows = [
         ("t", "g", BEGIN - 5 * HOUR, BEGIN - HOUR),

@@ -1,0 +1,55 @@
+"""The lives of a name. A topic or group that was deleted and made again under its name has another uid, and what the
+one before left undone is owed to nobody.
+
+Nobody notes in the archive when a life ends: it is over when something of the next one is seen, a message of a topic,
+an attempt of a group.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+TOPIC = ("topic", "topic_uid")
+GROUP = ("group", *TOPIC, "group_uid")
+_NAME = ("group", *TOPIC)
+
+
+def topics(messages: DataFrame) -> DataFrame:
+    """Of each life of a topic: `topic`, `topic_uid`, `topic_over_at` (null: it is the last)."""
+    first = messages.groupBy(*TOPIC).agg(F.min("accepted_at").alias("began_at"))
+    following = Window.partitionBy("topic").orderBy("began_at", "topic_uid")
+    return first.select(*TOPIC, F.lead("began_at").over(following).alias("topic_over_at"))
+
+
+def topics_at(messages: DataFrame, at: datetime) -> DataFrame:
+    """`topic` and `topic_uid` of each topic that had a message at a moment."""
+    by_then = messages.where(F.col("accepted_at") <= F.lit(at))
+    return by_then.groupBy("topic").agg(F.max_by("topic_uid", "accepted_at").alias("topic_uid"))
+
+
+def groups(tries: DataFrame) -> DataFrame:
+    """Of each life of a group in one of its topic: `group`, `topic`, `topic_uid`, `group_uid`, `began_at` (null: it is
+    the first) and `over_at` (null: it is the last)."""
+    first = tries.groupBy(*GROUP).agg(F.min("started_at").alias("first"))
+    following = Window.partitionBy(*_NAME).orderBy("first", "group_uid")
+    began = F.when(F.row_number().over(following) > 1, F.col("first"))
+    return first.select(*GROUP, began.alias("began_at"), F.lead("first").over(following).alias("over_at"))
+
+
+def of_groups_at(tries: DataFrame, at: datetime) -> DataFrame:
+    """Only the attempts of the groups that lived at a moment."""
+    when = F.col("started_at")
+    latest, earliest = F.when(when <= F.lit(at), when), F.when(when > F.lit(at), when)
+    return _of(tries, F.coalesce(F.max_by("group_uid", latest), F.min_by("group_uid", earliest)))
+
+
+def of_last_groups(tries: DataFrame) -> DataFrame:
+    """Only the attempts of the last life of each group."""
+    return _of(tries, F.max_by("group_uid", "started_at"))
+
+
+def _of(tries: DataFrame, group_uid: Column) -> DataFrame:
+    return tries.join(tries.groupBy(*_NAME).agg(group_uid.alias("group_uid")), [*GROUP], "left_semi")
