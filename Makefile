@@ -112,7 +112,8 @@ archive: $(FOR_JOB) ## Archive what the local service has journaled (ARGS="--hel
 	@$(ON_AWS) $(ENGINE) $(BIN)/python -m glue_jobs.archive --folder $(DATA)/bucket --open yes --grace-minutes 0 $(ARGS)
 
 compact: $(SPARK) ## Turn small files of the archive into large sorted ones
-	@$(BIN)/python -m glue_jobs.compact --folder $(DATA)/bucket --grace-minutes 0 $(ARGS)
+	@$(if $(STAGE),echo "On AWS the job archive compacts: make archive STAGE=$(STAGE) ARGS='--compact-mb 256'" >&2; exit 2;) \
+	$(BIN)/python -m glue_jobs.compact --folder $(DATA)/bucket --grace-minutes 0 $(ARGS)
 
 replay: $(FOR_JOB) ## Send archived messages again (ARGS="--help" tells how)
 	@$(ON_AWS) HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.replay $(ARGS)

@@ -7,12 +7,17 @@ hour, which may belong to another day: that one has late data then.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from glue_jobs.archiving import trace_rows
 from glue_jobs.archiving.engine import ENDLESS, Gap, Tried
 from glue_jobs.archiving.log_rows import lines_of
+from glue_jobs.common.manifest import TooNew
+from glue_jobs.common.output import progress
+
+T = TypeVar("T")
 
 PIECE = 20_000  # offsets that one query task looks for
 _SPAN = 1_000  # offsets that a row of traces covers at most
@@ -32,7 +37,8 @@ def attempts(
     table: str, place: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
 ) -> Iterator[tuple[Any, ...]]:
     """What DynamoDB has of attempts that began in this time: the place of each row (group_uid, topic_uid, shard, trace
-    and the offset of its first), and its lines, each as day, hour and line."""
+    and the offset of its first), and its lines, each as day, hour and line. A damaged row is passed over.
+    Raises TooNew."""
     import boto3  # here: executors make their own client
 
     client = boto3.client("dynamodb", **place)
@@ -47,15 +53,25 @@ def attempts(
         }
         group_uid, topic_uid, shard = home.rsplit("/", 2)
         for item in _pages(client, query):
-            if begin_ms <= int(item["a"]["N"]) < end_ms and not _is_newer(item):
-                lines = list(trace_rows.lines_of(item))
+            if begin_ms <= int(item["a"]["N"]) < end_ms:
+                lines = _lines_of(item, home, trace_rows.lines_of)
                 if lines:
                     trace = item["o"]["S"].partition("#")[2]
                     yield group_uid, topic_uid, int(shard), trace, lines[0][0], [line[1:] for line in lines]
 
 
-def _is_newer(item: Mapping[str, Any]) -> bool:
-    return int(item["v"]["N"]) > _FORMAT
+def _lines_of(
+    item: Mapping[str, Any], home: str, read: Callable[[Mapping[str, Any]], Iterable[T]]
+) -> list[T]:
+    """A row's lines, none where it is damaged. Raises TooNew."""
+    if int(item["v"]["N"]) > _FORMAT:
+        raise TooNew(f"DynamoDB has rows of a newer Headrace ({home}): update the jobs.")
+    try:
+        return list(read(item))
+    except (ValueError, LookupError, TypeError, zlib.error) as error:
+        place = next(iter(item["o"].values()))
+        progress(f"A row can't be read and is passed over: {home}, {place}: {type(error).__name__}: {error}")
+        return []
 
 
 def _pages(client: Any, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -78,7 +94,7 @@ def place_of(region: str) -> dict[str, str]:
 
 
 def offsets(table: str, place: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[tuple[str, str, str]]:
-    """What DynamoDB has of these offsets: day, hour, line."""
+    """What DynamoDB has of these offsets: day, hour, line. A damaged row is passed over. Raises TooNew."""
     import boto3
 
     client = boto3.client("dynamodb", **place)
@@ -86,7 +102,7 @@ def offsets(table: str, place: Mapping[str, str], gaps: Iterable[Gap]) -> Iterat
         for item in _rows(client, table, shard, first, last):
             if last == ENDLESS and int(item["a"]["N"]) > until_ms:
                 break
-            yield from lines_of(item)
+            yield from _lines_of(item, shard, lines_of)
 
 
 def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving import trace_rows
 from glue_jobs.archiving.engine import ARROW, SPARK
-from glue_jobs.common.arguments import DONE, INCOMPLETE
+from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
@@ -106,6 +106,18 @@ class Queue:
         if line:
             self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])
 
+    def set_of_row(self, first: int, name: str, value: dict[str, str]) -> None:
+        """Change an attribute of a row of the log, as nobody should."""
+        import boto3
+
+        boto3.client("dynamodb").update_item(
+            TableName=Tables(self.prefix).log,
+            Key={"s": {"S": "orders:u1/0"}, "o": {"N": str(first)}},
+            UpdateExpression="SET #a = :v",
+            ExpressionAttributeNames={"#a": name},
+            ExpressionAttributeValues={":v": value},
+        )
+
     def archive(self, *argv: str) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv)
 
@@ -159,6 +171,23 @@ def test_what_is_in_neither_is_told_and_the_rest_archived(
     (problem,) = summary["problems"]
     assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
     assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
+
+
+def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        queue.put(n * BATCH, line=n not in (1, 2))
+    queue.set_of_row(BATCH, "m", {"S": "[{"})
+    assert queue.archive() == INCOMPLETE
+    out, err = capsys.readouterr()
+    (problem,) = json.loads(out)["problems"]
+    assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
+    assert "orders:u1/0, 4: " in err
+    assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
+    queue.set_of_row(BATCH, "v", {"N": "2"})
+    assert queue.archive() == FAILED
+    assert "rows of a newer Headrace (orders:u1/0): update the jobs" in told(capsys)["failed"][DAY]
 
 
 def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, date, datetime, time
+
+import msgspec
 
 from ...domain.errors import NotFound
 from ...domain.topic import Topic
 from ...ports.world import Blobs
 
 _HOUR_MS = 3_600_000
+
+
+class _Hours(msgspec.Struct):
+    """What is asked of a day's counts: by group and state the numbers at its full hours."""
+
+    since: date
+    complete: bool
+    groups: dict[str, dict[str, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +43,26 @@ class Past:
     def of(self, topic: Topic, at_ms: int) -> PastCounts:
         """The counts of the last full hour before that time, UTC. Raises NotFound if there are none."""
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
-        text = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
-        counts: Mapping[str, Any] = json.loads(text or b'{"groups": {}}')
+        counts = self._hours(topic, at)
         groups = {
             name: {state: numbers[at.hour] for state, numbers in states.items()}
-            for name, states in counts["groups"].items()
+            for name, states in (counts.groups if counts else {}).items()
             if all(at.hour < len(numbers) for numbers in states.values())
         }
-        if not groups:
+        if not counts or not groups:
             raise _not_counted(topic, at)
-        since = datetime.fromisoformat(counts["since"]).replace(tzinfo=UTC)
+        since = datetime.combine(counts.since, time(), UTC)
         return PastCounts(
-            at_ms // _HOUR_MS * _HOUR_MS, int(since.timestamp()) * 1000, counts["complete"], groups
+            at_ms // _HOUR_MS * _HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups
         )
+
+    def _hours(self, topic: Topic, at: datetime) -> _Hours | None:
+        """The counts of a day; None if there are none that can be read: the next report writes them again."""
+        raw = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
+        try:
+            return msgspec.json.decode(raw, type=_Hours) if raw else None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
 
 
 def _not_counted(topic: Topic, at: datetime) -> NotFound:

@@ -63,6 +63,13 @@ def test_what_nobody_counted_says_how_to_get_it(api: Client) -> None:
     api.get(f"{topic.path}/as-of?at=yesterday").refused(400, "VALIDATION")
 
 
+@pytest.mark.parametrize("raw", [b"{", b"\xff", b"[]", b'{"groups": {"billing": 7}}'])
+def test_counts_that_cannot_be_read_are_none(api: Client, raw: bytes) -> None:
+    topic = api.topic()
+    wiring.deps().adapters.blobs.put(f"reports/hours/day=2026-11-21/{topic.name}.json", raw)
+    api.get(f"{topic.path}/as-of?at=2026-11-21T09:00:00Z").refused(404, "NOT_ARCHIVED")
+
+
 def test_a_token_sees_only_the_groups_that_it_may_use(api: Client) -> None:
     topic = api.topic()
     counted(topic, "2026-11-21", {"billing": 0, "mailer": 1})
