@@ -414,7 +414,8 @@ class Deps:
     @cached_property
     def mover(self) -> Mover:
         from . import observe
-        from .scheduler.mover import Mover, Ways
+        from .scheduler.mover import Mover
+        from .scheduler.mover_run import Ways
 
         a, waker = self.adapters, self.waker
         new_owner = partial(a.random.id, _OWNER_CHARS)

@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler.mover import _Run
+from chalicelib.scheduler.mover_run import MoverRun
 from chalicelib.services.consume import claim_plan, decision
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.manage import dead_letters
@@ -124,7 +124,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a timer that is due a little too early": (
-        Bug(_Run, "_drain", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
+        Bug(MoverRun, "_drain", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
         "move just before the time",
         None,
         Kind.EARLY,

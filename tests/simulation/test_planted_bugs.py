@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler import mover
+from chalicelib.scheduler import mover_run
 from chalicelib.scheduler.scout import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
@@ -101,7 +101,9 @@ BUGS: dict[str, Bug] = {
         "        return 0\n"
         "    self._timers.drop(timers)",
     ),
-    "a mover that takes what is nearly due": Bug(mover._Run, "_drain", "if timer.due_ms <= now_ms]", "]"),
+    "a mover that takes what is nearly due": Bug(
+        mover_run.MoverRun, "_drain", "if timer.due_ms <= now_ms]", "]"
+    ),
     "a mover that is seconds late": Bug(
         MemoryTimers, "look", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
     ),

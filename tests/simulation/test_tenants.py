@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.scheduler import mover
+from chalicelib.scheduler import mover_run
 from chalicelib.scheduler.walk import Turns
 from chalicelib.services.core.wake import Waker
 from chalicelib.store import changes
@@ -18,7 +18,7 @@ BUGS: dict[str, tuple[str, Bug]] = {
     "a mover that waits for its slowest shard": (
         "throttled partitions",
         Bug(
-            mover._Run,
+            mover_run.MoverRun,
             "__init__",
             "self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)",
             "self._moves: Beside[_Load, MoveReport] = Beside(threads, None)",

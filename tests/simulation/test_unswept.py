@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.scheduler.mover import _Run
+from chalicelib.scheduler.mover_run import MoverRun
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.push.capacity import Capacity
@@ -35,7 +35,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
     ),
     "a fragment taken again after it was given away": (
         29923095213,
-        Bug(_Run, "_hold", "fragment not in self._wanted", "False"),
+        Bug(MoverRun, "_hold", "fragment not in self._wanted", "False"),
     ),
 }
 """With a seed that sees it."""

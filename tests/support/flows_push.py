@@ -13,7 +13,7 @@ from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer, ConsumerKind
-from chalicelib.scheduler.mover import MoveReport
+from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import Contact

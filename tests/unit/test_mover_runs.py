@@ -14,7 +14,8 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
-from chalicelib.scheduler.mover import Mover, MoveReport, Ways, _Run
+from chalicelib.scheduler.mover import Mover
+from chalicelib.scheduler.mover_run import MoveReport, MoverRun, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom
@@ -133,7 +134,7 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
     works: list[Callable[[], object]] = []
     shed = Shed()
     shed.timers.store([make.timer(START_MS + 30_000, fragment=3)])
-    run = _Run(
+    run = MoverRun(
         timers=shed.timers,
         ways=shed.ways,
         clock=shed.clock,

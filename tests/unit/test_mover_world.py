@@ -19,7 +19,8 @@ from chalicelib.adapters import Nobody
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover, Ways
+from chalicelib.scheduler.mover import Mover
+from chalicelib.scheduler.mover_run import Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover, _Run
+from chalicelib.scheduler.mover import Mover
+from chalicelib.scheduler.mover_run import MoverRun
 from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
@@ -56,16 +57,16 @@ BUGS: Planted = {
         a_world_is_in_time,
     ),
     "a mover that leaves without looking once more": (
-        Bug(_Run, "_leave", "return self._try_to_take(fragment, consistent=True)", "return None"),
+        Bug(MoverRun, "_leave", "return self._try_to_take(fragment, consistent=True)", "return None"),
         troubles.test_what_is_filed_while_a_mover_leaves_is_still_its_own,
     ),
     "a refusal that ends the run": (
-        Bug(_Run, "_results", "if not isinstance(error, Exception):", "if error:"),
+        Bug(MoverRun, "_results", "if not isinstance(error, Exception):", "if error:"),
         lambda: troubles.test_a_fragment_that_is_throttled_stops_only_itself("look"),
     ),
     "a wake-up dropped although it was refused": (
         Bug(
-            _Run,
+            MoverRun,
             "_carry",
             "self._ways.wake(timers)\n        self._timers.drop(timers)",
             "self._timers.drop(timers)\n        self._ways.wake(timers)",
@@ -73,11 +74,11 @@ BUGS: Planted = {
         troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
     ),
     "a later one that goes past what was refused": (
-        Bug(_Run, "_move", "if load not in stuck_loads}", "if load}"),
+        Bug(MoverRun, "_move", "if load not in stuck_loads}", "if load}"),
         troubles.test_nothing_of_a_shard_goes_past_what_was_refused,
     ),
     "a mover that hands on what it never held": (
-        Bug(_Run, "_give", "ours = self._ours(fragments)", "ours = list(fragments)"),
+        Bug(MoverRun, "_give", "ours = self._ours(fragments)", "ours = list(fragments)"),
         troubles.test_trouble_that_outlasts_movers_does_not_multiply_them,
     ),
     "a line in all fragments": (
@@ -98,7 +99,7 @@ BUGS: Planted = {
         lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(memory_stage(), 4),
     ),
     "a mover that keeps what only a later release can read": (
-        Bug(_Run, "_move", "> _OUTLIVED_MS", "> 10**12"),
+        Bug(MoverRun, "_move", "> _OUTLIVED_MS", "> 10**12"),
         test_damaged_timers.test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one,
     ),
     "a look that takes all the memory": (

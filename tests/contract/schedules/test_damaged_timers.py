@@ -15,7 +15,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.scheduler.mover import MoveReport
+from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as store
