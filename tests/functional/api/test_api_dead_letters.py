@@ -3,61 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.http import Client, Group, Reply, ShiftingClock, Topic
+from tests.support.dead_letters import again, bodies, buried, bury, edit, letter, letters, redriven, try_now
+from tests.support.http import Client, ShiftingClock
 
 _DAY_SECONDS = 86_400
 
 LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
-
-
-def letters(group: Group, query: str = "") -> list[Any]:
-    items: list[Any] = group.api.get(f"{group.path}/dead-letters?{query}").expect(200)["items"]
-    return items
-
-
-def letter(group: Group, message_id: str) -> Any:
-    return group.api.get(f"{group.path}/dead-letters/{message_id}").expect(200)
-
-
-def edit(group: Group, message_id: str, body: Any) -> Reply:
-    return group.api.call("PATCH", f"{group.path}/dead-letters/{message_id}", {"body": body})
-
-
-def redriven(group: Group, **which: Any) -> int:
-    return int(group.api.post(f"{group.path}/dead-letters/redrive", which).expect(200)["redriven"])
-
-
-def try_now(group: Group, message_id: str) -> Reply:
-    return group.api.post(f"{group.topic.path}/messages/{message_id}/retry", {"group": group.name})
-
-
-def bury(group: Group, reason: str = "no", **fields: Any) -> list[Any]:
-    if messages := group.receive(200, **fields):
-        assert set(group.nack(*messages, dead_letter=True, reason=reason)) == {"ok"}
-    return messages
-
-
-def again(group: Group, **fields: Any) -> list[Any]:
-    """What is received anew; a lane that was just empty is not looked at for half a second."""
-    return group.receive(wait_seconds=1, **fields)
-
-
-def bodies(group: Group, **fields: Any) -> list[Any]:
-    return [message["body"] for message in again(group, **fields)]
-
-
-def buried(topic: Topic, group: Group, *bodies: Any, **fields: Any) -> list[Any]:
-    """The messages that were sent and then buried."""
-    made = [topic.produce(body, **fields) for body in bodies]
-    assert len(bury(group)) == len(made)
-    return made
 
 
 def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
@@ -378,100 +335,6 @@ def test_a_subscriber_gets_the_edited_body_under_the_old_id(
     assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]
     for name in ("webhook-id", "ce-id", "ce-subject", "ce-time", "headrace-shard", "headrace-offset"):
         assert first.headers[name] == second.headers[name]
-
-
-# Trying now what waits
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
-    api: Client, background: Background, mode: str
-) -> None:
-    topic = api.topic(mode=mode)
-    group = topic.group()
-    sent = topic.produce("x")
-    group.nack(*group.receive(), delay_seconds=3600, reason="later")
-    assert group.receive() == []
-    told = try_now(group, sent["id"]).expect(200)
-    assert told.items() >= {"id": sent["id"], "group": "g", "status": "RETRYING", "attempts": 1}.items()
-    try_now(group, sent["id"]).expect(200)
-    [second] = again(group)
-    assert second["attempt"] == 2
-    group.ack(second)
-    background.later(topic, 7200)
-    assert group.receive() == []
-    assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
-
-
-def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_claimed(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    sent = topic.produce("x")
-    group.nack(*group.receive(), delay_seconds=3600)
-    assert group.status_of(sent["id"])["next_attempt_at"] > sent["accepted_at"]
-    assert try_now(group, sent["id"]).expect(200)["next_attempt_at"] is None
-    [second] = again(group)
-    assert group.status_of(sent["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
-    try_now(group, sent["id"]).refused(409, "NOTHING_TO_RETRY")
-    group.ack(second)
-    assert group.status_of(sent["id"])["status"] == "SUCCESS"
-
-
-def test_what_is_dead_can_be_tried_now(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    [sent] = buried(topic, group, "x")
-    assert try_now(group, sent["id"]).expect(200)["status"] == "RETRYING"
-    assert [(m["body"], m["attempt"]) for m in again(group)] == [("x", 2)]
-    assert letters(group) == []
-
-
-@pytest.mark.parametrize("status", ["NEW", "RUNNING", "SUCCESS"])
-def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Client, status: str) -> None:
-    topic = api.topic()
-    group = topic.group()
-    sent = topic.produce("x")
-    messages = group.receive() if status != "NEW" else []
-    if status == "SUCCESS":
-        group.ack(*messages)
-    try_now(group, sent["id"]).refused(409, "NOTHING_TO_RETRY")
-    assert group.status_of(sent["id"])["status"] == status
-
-
-def test_there_is_nothing_to_retry_for_what_nobody_is_owed_yet(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    try_now(group, topic.produce("x", delay_seconds=60)["id"]).refused(409, "NOTHING_TO_RETRY")
-    held = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
-    try_now(group, held["message_id"]).refused(409, "NOTHING_TO_RETRY")
-    api.post(f"/v1/transactions/{held['transaction_id']}/rollback").expect(200)
-
-
-def test_trying_now_needs_a_message_and_a_group_that_are_there(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    sent = topic.produce("x")
-    try_now(group, "nobody").refused(404, "MESSAGE_NOT_FOUND")
-    api.post(f"{topic.path}/messages/{sent['id']}/retry", {"group": "nobody"}).refused(404, "GROUP_NOT_FOUND")
-    api.post(f"{topic.path}/messages/{sent['id']}/retry", {}).refused(400, "VALIDATION")
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_a_subscriber_is_called_at_once_for_what_is_tried_now(
-    api: Client, background: Background, receiver: Receiver, mode: str
-) -> None:
-    topic = api.topic(mode=mode)
-    group = topic.group(retry={"ladder": [3600]})
-    api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
-    receiver.status = 500
-    sent = topic.produce("x")
-    assert background.push(topic) == {"FAILED": 1}
-    receiver.status = 200
-    assert background.push(topic) == {}
-    try_now(group, sent["id"]).expect(200)
-    assert background.run() == {"DONE": 1}
-    assert background.later(topic, 7200) == {}
-    assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]
 
 
 def test_what_died_since_a_moment_is_listed_and_redriven(api: Client, clock: ShiftingClock) -> None:

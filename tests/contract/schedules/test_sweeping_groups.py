@@ -1,0 +1,151 @@
+"""What each kind of group may have waiting is found by the sweep, when its wake-up was lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib import functions
+from chalicelib.domain.call_result import CallResult, Verdict
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.registry import Contact
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import HOUR_MS
+from tests.support.push import Inbox, PushDesk
+from tests.support.stages import Stage
+
+MINUTE_MS = 60_000
+NO = CallResult(Verdict.FAILED)
+
+
+def pushed(stage: Stage, **settings: Any) -> tuple[PushDesk, Group]:
+    desk = PushDesk.at(stage, **settings)
+    group = desk.group(mode=settings.get("mode", "queue"))
+    desk.subscriber(group, "one")
+    desk.topic = desk.deps.catalog.topic(desk.topic.name)
+    return desk, group
+
+
+def minutes_to_find(desk: PushDesk, most: int = 3) -> int:
+    """Every wake-up is lost; only sweeps of new processes come by."""
+    for minute in range(1, most + 1):
+        desk.inbox.asked.clear()
+        desk.stage.clock.advance(MINUTE_MS)
+        deps = Deps(replace(desk.stage.another(), invoker=desk.inbox))
+        deps.sweeper.run_once()
+        if any(event.get("topic") == desk.topic.name for _, event in desk.inbox.asked):
+            return minute
+    raise AssertionError("not found")
+
+
+def rest(desk: PushDesk, minutes: int = 20) -> None:
+    for _ in range(minutes):
+        desk.stage.clock.advance(MINUTE_MS)
+        desk.deps.sweeper.run_once()
+    desk.inbox.asked.clear()
+
+
+def test_what_came_back_from_a_deliverer_that_died_is_found_long_after_it_was_produced(
+    empty_stage: Stage,
+) -> None:
+    desk, group = pushed(empty_stage)
+    desk.produce(make.draft())
+    for _ in range(5):  # for a quarter of an hour somebody is at work, and dies
+        desk.receive(group, lease=180)
+        for _ in range(3):
+            desk.inbox.asked.clear()
+            desk.stage.clock.advance(MINUTE_MS)
+            desk.deps.sweeper.run_once()
+    assert minutes_to_find(desk, 5) <= 4
+
+
+def test_a_retry_whose_wake_up_was_lost_is_found_in_its_lane(empty_stage: Stage) -> None:
+    desk, group = pushed(empty_stage)
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=HOUR_MS))
+    rest(desk)
+    desk.stage.clock.advance(HOUR_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert minutes_to_find(desk) == 1
+
+
+def test_what_waits_in_a_serial_group_is_found_when_it_is_due(empty_stage: Stage) -> None:
+    desk, group = pushed(empty_stage, mode="serial")
+    desk.produce(make.draft(ordering_key="k"))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=3 * HOUR_MS))
+    rest(desk, 170)
+    assert minutes_to_find(desk, 15) >= 10
+
+
+@pytest.mark.parametrize("how", ["resume", "seek", "register"])
+def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how: str) -> None:
+    desk, group = pushed(empty_stage)
+    admin = desk.deps.admin
+    if how == "resume":
+        admin.pause(desk.topic, group.name, True)
+        desk.produce(make.draft())
+    else:
+        desk.produce(make.draft())
+        desk.drain(group)
+    if how == "register":
+        group = desk.group("late")
+    rest(desk)
+    if how == "resume":
+        desk.deps.waker.wake_group(desk.topic, admin.pause(desk.topic, group.name, False))
+    elif how == "seek":
+        desk.seek(group, "earliest")
+        desk.deps.waker.wake_group(desk.topic, group)
+    else:
+        desk.deps.registry.register(desk.topic, group, "one", Contact(ConsumerKind.URL, "one"))
+    assert minutes_to_find(desk) == 1
+
+
+def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    desk.deps.registry.register(
+        desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING)
+    )
+    asked: list[int] = []
+    desk.subscribers.greet = lambda url: asked.append(empty_stage.clock.now_ms()) or NO  # type: ignore[method-assign,func-returns-value]
+    began_ms = empty_stage.clock.now_ms()
+    for _ in range(5 * 60):
+        empty_stage.clock.advance(MINUTE_MS)
+        desk.deps.sweeper.run_once()
+        desk.deps.assigner.run_once()
+    hours = Counter((at_ms - began_ms - 1) // HOUR_MS for at_ms in asked)
+    assert hours[0] >= 55
+    assert all(1 <= hours[hour] <= 12 for hour in (2, 3, 4))
+
+
+class Context:
+    """Lambda's: each question takes four seconds."""
+
+    def __init__(self) -> None:
+        self._left_ms = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        self._left_ms -= 4_000
+        return self._left_ms
+
+
+def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(empty_stage: Stage) -> None:
+    for _ in range(12):
+        desk, _ = pushed(empty_stage, shards=1, alarm_backlog=1)
+        desk.produce(*make.drafts(3))
+    told, swept = 0, 0
+    for _ in range(8):
+        empty_stage.clock.advance(MINUTE_MS)
+        report = functions.sweep(Context(), Deps(replace(empty_stage.another(), invoker=Inbox())))
+        told += report["over"]
+        swept += report["topics"]
+        assert report["over"] >= 1
+        assert report["topics"] >= 1
+    assert told >= 12
+    assert swept >= 12
