@@ -28,12 +28,12 @@ PassOver = Callable[[str], object]
 
 
 def leave_out(row: str) -> None:
-    """A PassOver of whoever only shows what there is."""
+    """A PassOver that ignores the row: for readers that only show what there is."""
 
 
 class Control(Protocol):
-    """What is set up on purpose. Read often (cached above), written seldom, always conditionally. What cannot be read
-    raises Unreadable, unless there is a `pass_over`."""
+    """Topics, groups, consumers, tokens and the like. Read often (cached by the services), written seldom and always
+    conditionally. A row that cannot be read raises Unreadable, unless there is a `pass_over`."""
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         """A read that is not consistent costs half and may be of a moment ago."""
@@ -58,7 +58,7 @@ class Control(Protocol):
         ...
 
     def delete_topic(self, topic: Topic) -> None:
-        """Remove what stands below this topic, itself, and its mark."""
+        """Remove all rows below this topic, then the topic itself and its mark."""
         ...
 
     def group(self, topic: Topic, name: str) -> Group | None:

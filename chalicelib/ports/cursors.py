@@ -39,13 +39,13 @@ class Cursors(Protocol):
     def of_owner(
         self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
     ) -> dict[str, Cursor]:
-        """All cursors of a group (in a broadcast: of a consumer) by the log's partition key. One cheap query; unless
-        `consistent`, it may be a moment old. What was written before it began is in it for each cursor, but they are
-        not all of one moment."""
+        """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
+        has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
+        a moment old."""
         ...
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
-        """Store a first cursor unless there is one; the one that stands."""
+        """Store a first cursor unless there is one. Returns the stored one."""
         ...
 
     def write(
@@ -64,11 +64,11 @@ class Cursors(Protocol):
         ...
 
     def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
-        """Put a cursor in the place of one that is damaged, under an epoch that nobody has seen: the given one's or a
-        higher one. Raises Conflict where a later release wrote it, Unavailable where it can be read (by now)."""
+        """Replace a damaged cursor, under an epoch that was never used: that of `cursor` or a higher one. Raises
+        Conflict if a later release wrote it, and Unavailable if it can be read after all."""
         ...
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
-        """Put CLOSED in the place of cursors, whether they are there or not: what anybody tries on what he knew of them
-        is refused, and none can begin anew. They are forgotten some time after `until_s`."""
+        """Replace cursors, existing or not, by CLOSED: every write that is based on an earlier reading is refused,
+        and no new cursor can be created. The rows are deleted some time after `until_s`."""
         ...

@@ -1,4 +1,4 @@
-"""What is found by something else than its place: messages by key, attempts by message."""
+"""Indexes: messages by business key, attempts by message."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A stream's record of a row that is damaged, or that only a later release can read; as it came."""
+    """A stream's record of a row that is damaged, or that only a later release can read."""
 
     record: Mapping[str, Any]
 

@@ -38,8 +38,8 @@ class DedupEntry:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """Says that a message has a business key. Written before the message: one that lost its race leaves entries of
-    a message that never was."""
+    """One message under one business key. It is written before the message: an append that fails leaves an entry
+    without a message."""
 
     topic_uid: str
     key: str
@@ -87,8 +87,8 @@ Promotable = Timer | DeadLetter | Transaction
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A timer that is no longer where its id says: due at another time, or cancelled (then as it was). `edits` are
-    the timer's: two that led to one time at different moments are different."""
+    """A timer that was changed to another time, or cancelled (`cancelled` is the timer as it was). `edits`: how
+    often the timer was changed."""
 
     due_ms: int
     cancelled: Timer | None = None
@@ -114,17 +114,24 @@ class Log(Protocol):
         dedup: Sequence[DedupEntry] = (),
         moved: Sequence[Promotable] = (),
     ) -> PutResult:
-        """Put the segment at its first offset if that is free. Our own earlier write counts as stored.
+        """Append a segment: store it at its first offset, if no row is there. A row that an earlier try of the same
+        request wrote counts as stored.
 
-        `moved` go in the same transaction: a timer; a dead letter of just this version (its record then says
-        RETRYING, from the segment's time on); or a transaction of just this version (then COMMITTED at the place of
-        its draft, which has the same number among `moved` and in the segment), with the CHECK timer it knows of. A
-        transaction of the store holds 100 actions: a timer is one, the others are two.
+        `dedup`: entries that are stored in the same transaction. If one of their ids was used before, nothing is
+        written (DedupHit).
+
+        `moved`: what becomes messages of this segment and is removed in the same transaction: a timer, which is
+        deleted; a dead letter, whose record then says RETRYING; a transaction, which is then COMMITTED with the
+        offset of its draft (the n-th of `moved` is the n-th message of the segment) and loses its CHECK timer. If
+        one of them is gone or has another version, nothing is written (AlreadyMoved).
+
+        A transaction of DynamoDB holds 100 actions: the segment, each dedup id and each timer are one, the others
+        are two.
         """
         ...
 
     def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
-        """What a dedup id was used for; its window may be over. Read consistently."""
+        """The entry of a dedup id, read consistently; None if it was never used. Its window may be over."""
         ...
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
@@ -136,7 +143,8 @@ class Log(Protocol):
         ...
 
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
-        """Close one reserved offset nobody wrote; what stands there afterwards."""
+        """Close a reserved offset that was never written. Returns the row that is there afterwards: the tombstone,
+        or the segment that was written meanwhile."""
         ...
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
@@ -156,18 +164,19 @@ class Log(Protocol):
         offset: int,
         cursors: Mapping[CursorKey, Cursor | None],
     ) -> bool:
-        """Put `pack` into the row that stands as `old`, as its next edition, and note in every one of the cursors
-        (None: there is none; it then begins at 0) that the message at `offset` was amended: one transaction.
+        """Replace the row `old` by its next edition with the contents of `pack`, and note in each of the cursors
+        (None: it does not exist yet and begins at 0) that the message at `offset` was changed. All in one
+        transaction.
 
-        False, and nothing was written: the row is gone or another edition, a cursor has claimed the offset or other
-        notes than these, or came or went. At most MAX_AMENDED_CURSORS cursors.
+        False, and nothing is written, if the row is gone or has another edition, or if a cursor has claimed the
+        offset, or is not as given. At most MAX_AMENDED_CURSORS cursors.
         """
         ...
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
-        """Let the row that begins at `first` live until then at least. False: it is gone, or lives longer anyway."""
+        """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""
         ...
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
-        """Remember the tail where no expiry reaches it."""
+        """Store the tail in a row that never expires."""
         ...

@@ -8,7 +8,7 @@ from ..domain.meter import Level, Reading
 
 
 class Readings(Protocol):
-    """What is told here may be a moment old. Nothing depends on it but curves."""
+    """Readings of topics' meters, for charts only. They may be a moment old."""
 
     def keep(self, topic_uid: str, level: Level, reading: Reading) -> None:
         """Store a reading, in the place of one of the same hour (ten minutes, minute)."""

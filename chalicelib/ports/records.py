@@ -43,8 +43,8 @@ class Records(Protocol):
         ...
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
-        """Will the group, or one of its consumers, be sent this message again, or is there a dead letter of it? Read
-        consistently."""
+        """Will the group, or one of its consumers, be sent this message again, or does it have a dead letter of it?
+        Read consistently."""
         ...
 
     def edit(self, letter: DeadLetter) -> bool:

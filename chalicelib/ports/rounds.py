@@ -23,8 +23,9 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class EachMinute:
-    """The topics that are looked at each minute, by name: those `watched`, with the versions told, those that are
-    `moving`, whose meters are read, and those that are `troubled`: the higher the number, the worse."""
+    """The topics that some job looks at each minute, by name. `watched`: those with an `alarm_backlog`, with the
+    version of their settings. `moving`: those whose meters are read. `troubled`: those in trouble; a higher number
+    is worse."""
 
     watched: Mapping[str, int]
     moving: Set[str]
@@ -44,7 +45,7 @@ class Rounds(Protocol):
 
 
 class Marks(Protocol):
-    """Where jobs that come by each minute look: marked topics, and those that somebody wants watched. By name."""
+    """The topics that jobs look at each minute: marked ones, and those that are watched. By name."""
 
     def mark(self, mark: Mark) -> None:
         """Store a mark. Harmless to repeat."""

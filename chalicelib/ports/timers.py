@@ -22,27 +22,28 @@ class Timers(Protocol):
     """What is due later, by fragment and due time."""
 
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
-        """Store timers. Harmless to repeat. With dedup ids in one transaction (of at most 100 rows): the entries
-        of ids that were used before, and then nothing was stored."""
+        """Store timers. Harmless to repeat. With dedup ids all goes in one transaction of at most 100 rows. Returns
+        the entries of ids that were used before; then nothing is stored."""
         ...
 
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
-        """Put `new` in the place of `old`, if that is there unchanged; where its time differs, its id leads from the
-        old time to the new until `keep_s`. False: it is gone or was changed."""
+        """Replace `old` by `new`, if `old` is unchanged. If the time differs, a row leads from the old time to the
+        new one until `keep_s`. False: the timer is gone or was changed."""
         ...
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
-        """Take the timer away for good, if it is there unchanged; until `keep_s` it can be seen as cancelled, with the
-        draft it has here."""
+        """Delete the timer, if it is unchanged. A row shows it as cancelled, with the draft given here, until
+        `keep_s`. False: it is gone or was changed."""
         ...
 
     def moved(self, timer_id: str) -> Moved | None:
-        """Where a timer went that was amended to another time, or cancelled; read consistently."""
+        """The new time of a timer that was changed to another time or cancelled, read consistently; None if it was
+        not."""
         ...
 
     def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
-        """The first timers of a fragment (after a sort key) that are due by then, in order of time, read consistently:
-        up to `limit`, and not many more than MAX_LOOK_BYTES."""
+        """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
+        at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently."""
         ...
 
     def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
@@ -50,8 +51,8 @@ class Timers(Protocol):
         ...
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
-        """How many delayed messages of which topic (by uid) are among the first `most` timers of a fragment (or as
-        many as one read holds), and whether those are all. It may be a moment old."""
+        """Count the delayed messages by topic (its uid) among the first `most` timers of a fragment, or as many as
+        one read returns; and whether those are all timers. It may be a moment old."""
         ...
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
@@ -67,12 +68,12 @@ class Timers(Protocol):
         ...
 
     def set_aside(self, timer: Timer) -> None:
-        """Take an UNREADABLE row out of the movers' way, as it is. Harmless where it has gone."""
+        """Move an UNREADABLE row, unchanged, to a partition that no mover reads. Harmless if it is gone."""
         ...
 
     def bring_back(self) -> int:
-        """File again some of what was set aside, as it was, if it can be read now; how many. Costs half a unit where
-        there is nothing."""
+        """Make timers again of some rows that were set aside and can be read now. Returns how many. Costs half a
+        read unit if there are none."""
         ...
 
     def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:

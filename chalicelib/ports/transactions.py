@@ -14,7 +14,7 @@ from .log import DedupEntry
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A number; where `whole` is False, there are at least so many."""
+    """A count; if `whole` is False, the true number may be higher."""
 
     number: int
     whole: bool = True
@@ -24,8 +24,8 @@ class Transactions(Protocol):
     """Messages that wait for a decision, and what was decided."""
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
-        """Store it together with its first CHECK timer and its dedup id. The entries of ids that were used before:
-        then nothing was stored."""
+        """Store a transaction with its first CHECK timer and its dedup ids. Returns the entries of ids that were
+        used before; then nothing is stored."""
         ...
 
     def get(self, transaction_id: str) -> Transaction | None:
@@ -35,8 +35,8 @@ class Transactions(Protocol):
     def change(
         self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
     ) -> bool:
-        """Put `new`, as the next version, in the place of `old`, if that has its version; timers are stored and
-        dropped with it. False: somebody else changed it."""
+        """Replace `old` by `new` as the next version, if it still has its version, and store and delete timers in
+        the same transaction. False: another process has changed it."""
         ...
 
     def listed(
@@ -47,5 +47,6 @@ class Transactions(Protocol):
         ...
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
-        """How many they are, looking at some `most` of them. It may be a moment old."""
+        """How many transactions of a topic are in a state. At most about `most` of them are counted. It may be a
+        moment old."""
         ...

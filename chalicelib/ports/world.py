@@ -67,8 +67,8 @@ class Sender(Protocol):
         ...
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
-        """Send a test event to a consumer that is called, within `seconds`: signed to a URL, to a function as a batch
-        without messages. It is no attempt: nothing comes of it."""
+        """Send a test event to a push consumer, within `seconds`: signed to a URL, or as a batch without messages to
+        a function. It counts as no attempt."""
         ...
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
@@ -77,15 +77,15 @@ class Sender(Protocol):
 
 
 class Cipher(Protocol):
-    """Encrypts small secrets (up to 4 KB) with a key that nobody sees, each in a context: what it is for, and where it
-    lies. Only in the same context it is decrypted."""
+    """Encrypts small secrets (up to 4 KB) with a key that never leaves its service. A ciphertext can be decrypted
+    only under the same context, which names its purpose and its row."""
 
     def encrypt(self, plain: bytes, context: Mapping[str, str]) -> bytes:
         """The ciphertext, another one each time. Raises Unavailable."""
         ...
 
     def decrypt(self, ciphertext: bytes, context: Mapping[str, str]) -> bytes:
-        """What was encrypted. Raises Unavailable, also for what is damaged or of another context or key."""
+        """The plain text. Raises Unavailable, also for a damaged ciphertext and for another context or key."""
         ...
 
 
@@ -97,7 +97,7 @@ class Invoker(Protocol):
         ...
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
-        """Call it once and wait so long for its answer. Raises Unavailable, also where it fails."""
+        """Call it once and wait up to `seconds` for its answer. Raises Unavailable, also if the function fails."""
         ...
 
 
@@ -105,7 +105,7 @@ class Jobs(Protocol):
     """Starts the archive's jobs."""
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        """Start a job, by its file's name in `glue_jobs`. False: there is nobody here to run it."""
+        """Start a job, by its file's name in `glue_jobs`. False: this stage has nothing that runs jobs."""
         ...
 
 
@@ -117,7 +117,7 @@ class Blobs(Protocol):
         ...
 
     def get(self, name: str) -> bytes | None:
-        """The body; None where it is not there. Unavailable where that cannot be told now."""
+        """The body; None if there is none. Raises Unavailable."""
         ...
 
     def delete(self, name: str) -> None:
@@ -125,6 +125,5 @@ class Blobs(Protocol):
         ...
 
     def names(self, prefix: str, after: str, limit: int) -> list[str]:
-        """The names that begin with `prefix` (which ends in a slash) and sort behind `after`, in order, so many at
-        most."""
+        """Up to `limit` names that begin with `prefix` (which ends in a slash) and sort after `after`, in order."""
         ...

@@ -116,7 +116,8 @@ class Assigner:
         return [(topic, staffed.group, consumer) for consumer in pending]
 
     def _ask_all(self, pending: Sequence[_Pending], has_time: HasTime, report: AssignReport) -> None:
-        """Ask as many at once as there are threads. What goes wrong with one is told, and no other's trouble."""
+        """Repeat the handshakes, as many at once as there are threads. An unexpected error with one is reported and
+        does not stop the others."""
 
         def ask(one: _Pending) -> bool | Trouble:
             try:

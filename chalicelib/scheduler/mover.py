@@ -45,7 +45,7 @@ class Mover:
     ) -> MoveReport:
         """Move what is due, and stay while more is due soon.
 
-        `fragments` are those that somebody has just stored a timer in; None: look at all.
+        `fragments`: those in which somebody has just stored a timer; None: all.
         """
         with self._threads() as threads:
             run = MoverRun(
@@ -73,7 +73,7 @@ class Mover:
             report.refused += 1
 
     def tick(self, fragments: Iterable[int]) -> MoveReport:
-        """Move what is due now in these fragments, whoever holds them."""
+        """Move what is due now in these fragments, without a lease on them."""
         with self._threads() as threads:
             run = MoverRun(
                 timers=self._timers,

@@ -133,10 +133,10 @@ class MoverRun:
         self._outgrown: set[int] = set()  # fragments with what only a later release can read
 
     def stay(self, fragments: Iterable[int], has_time: Callable[[], bool], awake_ms: int = 0) -> None:
-        """Hold the fragments in which something is due soon, until nothing is, or there is no more time.
+        """Hold the fragments in which something is due soon, until nothing is, or time is up.
 
-        Those that have nothing yet, or are somebody else's, are looked at again and again for the first `awake_ms`,
-        and once more when that is over: whoever left them to us, or to him, may have stored a timer since.
+        Fragments without such a timer, or held by another run, are looked at repeatedly in the first `awake_ms`, and
+        once more after that: the process that woke this run may have stored its timer meanwhile.
         """
         self._wanted, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
@@ -163,7 +163,8 @@ class MoverRun:
         self._drain(lambda: False)
 
     def _take(self, fragments: Iterable[int], *, consistent: bool) -> None:
-        """Take those in which something is due soon. Who was woken looks consistently: its timer is new."""
+        """Hold the fragments in which something is due soon. `consistent`: a timer has just been stored, and must be
+        seen."""
         tries = {f: partial(self._try_to_take, f, consistent) for f in sorted(fragments)}
         times, refused_keys = self._results(self._takes.do(tries))
         self._held |= {f: next_ms for f, next_ms in times.items() if next_ms is not None}
@@ -183,8 +184,8 @@ class MoverRun:
         self._give(sorted(fragments))
 
     def _drain(self, is_enough: Callable[[], bool]) -> None:
-        """Move what is due now, or until it is enough. The fragments go together, so that what belongs to one shard
-        is one segment. What cannot be moved now hides nobody: behind it, more is looked at."""
+        """Move what is due now, until `is_enough`. All fragments are moved together, so that timers of one shard
+        become one segment. Timers that cannot be moved now don't hide those after them: the next page is read, too."""
         marks, stuck_loads = dict.fromkeys(self._held, ""), set[_Load]()
         while marks:
             now_ms = self._clock.now_ms()
@@ -201,7 +202,8 @@ class MoverRun:
             }
 
     def _visit(self, marks: Mapping[int, str], now_ms: int) -> dict[int, Look]:
-        """What is due in the fragments behind their marks; what could not be asked is asked again later."""
+        """The timers that are due in the fragments after their marks. A fragment that could not be read is read
+        again later."""
         until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
         works = {
             f: partial(self._visit_fragment, f, self._held[f], mark, until_ms) for f, mark in marks.items()
@@ -233,7 +235,8 @@ class MoverRun:
         return _Visit(until_ms, self._timers.look(fragment, until_ms, _PAGE, mark), until_ms)
 
     def _leave(self, fragment: int) -> int | None:
-        """Let go of a fragment. Whoever stored a timer meanwhile met our lease and left it to us: look once more."""
+        """Release a fragment. A process that stored a timer meanwhile saw our lease and started no run, so look once
+        more."""
         self._renewed_ms.pop(fragment, None)
         self._timers.let_go(fragment, self._owner)
         return self._try_to_take(fragment, consistent=True)
@@ -262,9 +265,9 @@ class MoverRun:
         return [fragment for fragment in fragments if fragment in self._renewed_ms]
 
     def _give(self, fragments: Sequence[int]) -> None:
-        """Let go of fragments in which more is due soon, and start a mover for those that were ours. For what nobody
-        could ask the schedule starts one each minute: if each of those started the next, trouble would multiply them.
-        """
+        """Release fragments in which more is due soon, and start another run for those that this run has held. For a
+        fragment whose lease could not be read, the schedule starts a run each minute; if each of these started the
+        next one, runs would multiply while the store fails."""
         ours = self._ours(fragments)
         self._wanted.difference_update(fragments)  # before they are let go: see _hold
         for fragment in fragments:
@@ -278,8 +281,8 @@ class MoverRun:
             self._ways.hand_over(ours)
 
     def _move(self, due_timers: Sequence[Timer], stuck_loads: set[_Load]) -> dict[int, int]:
-        """Take timers, the earliest first, to where they belong, but none of what is stuck. For each fragment in which
-        something stays: when to come again."""
+        """Move timers, the earliest first, except loads that are stuck. Returns, for each fragment in which
+        something stays, when to look again."""
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
         for timer in due_timers:
             loads[_load_of(timer)].append(timer)
@@ -322,14 +325,14 @@ class MoverRun:
         return MoveReport(checked=len(timers))
 
     def _harvest(self, futures: Mapping[_Load, Future[MoveReport]]) -> tuple[set[_Load], set[_Load]]:
-        """Count what loads brought about; those that went, and those that were refused."""
+        """Add the counts of loads that were moved. Returns the loads that were moved, and those that failed."""
         reports, refused_loads = self._results(futures)
         for report in reports.values():
             self.report.add(report)
         return set(reports), refused_loads
 
     def _results(self, futures: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
-        """What work came to, and whose was refused. What nobody expected is told, once."""
+        """The results of work, and the keys of work that failed. An unexpected error is reported once."""
         results, refused_keys = {}, set()
         for key, future in futures.items():
             error = future.exception()

@@ -159,7 +159,7 @@ class Watch:
         return Backlog(topic.name, group.name, most, age_ms, topic.alarm_backlog or 0)
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int:
-        """When the oldest unsettled message was accepted; one whose row is gone is as old as what follows."""
+        """When the oldest unsettled message was accepted. If its row is gone, the age of the next row counts."""
         key = topic.shard_key(shard)
         rows = self._log.read_back(key, offset, 1)
         if not rows or rows[0].end <= offset:

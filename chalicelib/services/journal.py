@@ -45,10 +45,11 @@ class Journal:
         self._blobs = blobs
 
     def write(self, records: Records) -> dict[str, int]:
-        """Store a batch; how many lines and objects. Harmless to repeat. Raises Unavailable: then it must be.
+        """Store a batch. Returns how many lines and objects. Harmless to repeat. Raises Unavailable; the batch must
+        be repeated then.
 
-        What cannot be read lies in quarantine as it came, and what is behind it goes on: a record that stopped its
-        shard would take all of them with it when the stream forgets.
+        A record that cannot be read is stored unchanged in a quarantine folder, and the records after it are
+        processed: if it stopped its shard, all of them would be lost when the stream expires.
         """
         objects: defaultdict[str, list[bytes]] = defaultdict(list)
         bodies: set[ExpiringBody] = set()

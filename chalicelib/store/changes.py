@@ -20,8 +20,8 @@ Records = Iterable[Mapping[str, Any]]
 
 
 def written(records: Records) -> list[Written | TraceRow | Unreadable]:
-    """The rows that writes left, in order. What was removed, and a shard's memory, is left out. A damaged row of the
-    log is told twice: as it came, and with what can be read of it."""
+    """The rows that a stream's records show as written, in order, without removals and without a shard's meta row. A
+    damaged row of the log comes twice: as the record, and with the messages that can still be read."""
     rows: list[Written | TraceRow | Unreadable] = []
     for record in records:
         image = record["dynamodb"].get("NewImage")

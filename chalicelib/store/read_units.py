@@ -15,7 +15,7 @@ _counted: ContextVar[ReadUnits | None] = ContextVar("read_units", default=None)
 
 
 def watch(client: Any) -> None:
-    """Have the client's answers tell what they cost, while somebody counts."""
+    """Count the read units of each answer of this client, while a ReadUnits is being counted."""
     client.meta.events.register("before-parameter-build.dynamodb", _ask)
     client.meta.events.register("after-call.dynamodb", _add)
 

@@ -175,7 +175,7 @@ class DynamoTimers:
         return len(rows)
 
     def _take(self, item: Item, key: Item) -> None:
-        """Put a row where it shall be, and away from where it is, if nobody has changed it meanwhile."""
+        """Move a row to another key, if it is unchanged."""
         names = {name: item[name] for name in ("f", "t")}
         condition = {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
         if "e" in item:
@@ -306,7 +306,8 @@ def _timer(item: Item) -> Timer:
 
 
 def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
-    """The timer a row holds. A damaged one brings what is left of it to whoever was owed the message."""
+    """The timer in a row. A damaged row gives a timer with as much as can be read, so that a dead letter shows it to
+    the group."""
     nowhere = ShardKey("", "", ANY)
     if is_newer(item):
         return Timer(due_ms=due_ms, id=timer_id, kind=TimerKind.NEWER, shard=nowhere)

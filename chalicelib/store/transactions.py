@@ -1,7 +1,7 @@
 """Transactions on DynamoDB (layout: table `transactions`).
 
-Every change is a transaction of the store, even of one row: its token tells our own success, after a lost answer, from
-that of somebody else who wrote the same.
+Every change is a transaction of DynamoDB, even of one row. Its client token shows, after a lost answer, whether our
+own write succeeded, or another process wrote the same.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
 
 
 def _drop(table: str, timer: Timer) -> dict[str, Any]:
-    """Without a condition: a mover may have taken it further by now, and whoever is told then ends it."""
+    """Delete a timer, without a condition: if a mover has moved it to a later time meanwhile, that timer finds the
+    decision and ends itself."""
     return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id)}}
 
 

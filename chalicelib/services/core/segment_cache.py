@@ -50,8 +50,8 @@ class SegmentCache:
         return entry if entry and offset < entry.segment.end else None
 
     def keep(self, shard: ShardKey, segment: Segment, read: int, *, sure: bool) -> Segment:
-        """Cache a segment whose read began at moment `read`; returns its newest known edition. A segment of another
-        request replaces the cached one, whose row has expired."""
+        """Cache a segment that was read from moment `read` on. Returns its newest known edition. If the cached
+        segment has another request id, its row has expired, and the new one replaces it."""
         with self._lock:
             old = self._held.get((shard, segment.first))
             surely = read if sure else 0

@@ -323,7 +323,7 @@ def _holds(row: Segment, offset: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was counted of a topic at one moment: what came in, and what its groups have settled."""
+    """A topic's counts at one moment: messages accepted in its life, and messages that its groups have settled."""
 
     at_ms: int
     accepted: int

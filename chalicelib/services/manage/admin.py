@@ -86,9 +86,9 @@ class Admin:
     def delete_topic(self, topic: Topic) -> None:
         """Remove a topic with its groups. Its messages can no longer be reached, and expire with their retention.
 
-        Takes three seconds, as long as other processes may have the topic in their caches. What they accept for it
-        meanwhile is deleted with it. After a crash, repeating the call or creating the topic again finishes the
-        deletion.
+        Takes three seconds, as long as other processes may have the topic in their caches. Messages that they accept
+        for it in this time are deleted with it. After a crash, repeating the call or creating the topic again
+        finishes the deletion.
         """
         row = self._control.topic(topic.name)
         while row and row.uid == topic.uid and not self._control.retire_topic(row):

@@ -123,8 +123,8 @@ class Redriver:
         ]
 
     def _without_location(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """Those of messages that were delayed and whose rows have gone since: only the letters themselves tell the ids
-        then. They are looked for among the group's first thousand."""
+        """The dead letters of messages that were delayed and whose rows have expired: only the letters themselves
+        have these ids then. Only the group's first thousand letters are searched."""
         delayed_ids = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
         letters: list[DeadLetter] = []
         after = None

@@ -164,5 +164,5 @@ def _marked(replay: Replay, topic: Topic, message: Archived) -> Draft:
 
 
 def not_found() -> NotFound:
-    """The answer for an id that is nobody's, and for one that is somebody else's."""
+    """The error for an id that does not exist, or that the caller may not see."""
     return NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")

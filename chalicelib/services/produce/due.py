@@ -41,7 +41,8 @@ class Due:
         self._counters = counters
 
     def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
-        """Put what timers hold into a shard (ANY: whichever is free); how many went (the others had gone before)."""
+        """Move the drafts of timers into a shard's log (ANY: whichever shard is free). Returns how many were moved;
+        the others had been moved before."""
         home = self._home(shard, keep_days)
         if home is None:
             self._timers.drop(timers)

@@ -92,8 +92,9 @@ class ResendLookup:
 
 
 def stored_before(resend_lookup: RowsFound, drafts: Sequence[Draft]) -> list[Message | None]:
-    """What each draft has become in the rows; None for those that were not stored. Equal ones are interchangeable; one
-    that was changed since stands for whichever is left."""
+    """For each draft of a repeated request, its message in the rows that the first try wrote; None if it has none.
+    Drafts with equal contents are interchangeable. A message that was changed since is matched last, with any draft
+    that has no equal."""
     by_likeness: defaultdict[str, deque[Message]] = defaultdict(deque)
     edits: deque[Message] = deque()
     for row in resend_lookup.rows:

@@ -214,7 +214,7 @@ class Transactor:
 
 
 def not_found() -> NotFound:
-    """The answer for an id that is nobody's, and for one that is somebody else's."""
+    """The error for an id that does not exist, or that the caller may not see."""
     return NotFound("TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired.")
 
 
