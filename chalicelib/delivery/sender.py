@@ -76,17 +76,17 @@ class Sender:
         }
         answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
         if isinstance(answer, Unreached):
-            outcome = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+            result = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
             return Exchange(
-                url=consumer.target, headers=headers, body=post.body, outcome=outcome, answer_headers={}
+                url=consumer.target, headers=headers, body=post.body, result=result, answer_headers={}
             )
         excerpt = answer.body[:MOST_SHOWN_BYTES]
-        outcome, size = self._judge(answer), len(answer.body)
+        result, size = self._judge(answer), len(answer.body)
         return Exchange(
             url=consumer.target,
             headers=headers,
             body=post.body,
-            outcome=outcome,
+            result=result,
             answer_headers=answer.headers,
             answer_body=excerpt,
             answer_bytes=size,
@@ -158,9 +158,9 @@ class Sender:
         deadline = Deadline(self._monotonic, seconds)
         event = ping.event(consumer, self._real_clock.now_ms())
         answer = self._functions.call(consumer.target, event, seconds)
-        outcome = _of_batch(consumer, answer, (), deadline.spent_ms())
-        if not isinstance(outcome, CallResult):
-            outcome = CallResult(
+        result = _of_batch(consumer, answer, (), deadline.spent_ms())
+        if not isinstance(result, CallResult):
+            result = CallResult(
                 Verdict.DONE, "it answered", duration_ms=deadline.spent_ms(), is_own_answer=True
             )
         body = answer if isinstance(answer, bytes) else b""
@@ -168,7 +168,7 @@ class Sender:
             url=consumer.target,
             headers={},
             body=event,
-            outcome=outcome,
+            result=result,
             answer_headers={},
             answer_body=body[:MOST_SHOWN_BYTES],
             answer_bytes=len(body),

@@ -88,19 +88,19 @@ def _attempt(each: "PastAttempt") -> AttemptView:
 
 def test(exchange: Exchange, *, whole: bool) -> TestView:
     """A test and its answer; what may be secret only where it is shown `whole`."""
-    outcome = exchange.outcome
+    result = exchange.result
     answer: TestAnswer | None = None
-    if outcome.is_own_answer or outcome.status is not None:
+    if result.is_own_answer or result.status is not None:
         answer = {
-            "status": outcome.status,
+            "status": result.status,
             "headers": dict(exchange.answer_headers) if whole else None,
             "body": exchange.answer_body.decode(errors="replace") if whole else None,
             "body_bytes": exchange.answer_bytes,
         }
     return {
-        "ok": outcome.verdict is Verdict.DONE,
-        "detail": outcome.detail,
-        "duration_ms": outcome.duration_ms,
+        "ok": result.verdict is Verdict.DONE,
+        "detail": result.detail,
+        "duration_ms": result.duration_ms,
         "request": {
             "method": "POST" if exchange.headers else "INVOKE",
             "url": exchange.url if whole or not exchange.headers else without_path(exchange.url),

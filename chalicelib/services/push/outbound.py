@@ -57,7 +57,8 @@ class Outbound:
         """Send a test event; None: the consumer may not be called any more. Raises Unavailable."""
         event = {"topic": topic.name, "group": group.name, "consumer": consumer.name, "id": id}
         answer = self._invoker.ask("deliver", {"ping": event}, _ANSWER_SECONDS)
-        return msgspec.convert(answer["exchange"], Exchange | None)
+        fields = answer["exchange"]
+        return None if fields is None else msgspec.convert({**fields, "result": fields["outcome"]}, Exchange)
 
     def answer_ping(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The request and the answer, as JSON. Raises Unavailable."""
@@ -72,4 +73,6 @@ class Outbound:
             return {"exchange": None}
         if consumer.kind == ConsumerKind.URL:
             consumer = self._secret_cipher.with_plain_secrets(topic, group, consumer, self._clock.now_ms())
-        return {"exchange": msgspec.to_builtins(self._sender().ping(consumer, event["id"], _PING_SECONDS))}
+        fields = msgspec.to_builtins(self._sender().ping(consumer, event["id"], _PING_SECONDS))
+        fields["outcome"] = fields.pop("result")  # as the release before calls it
+        return {"exchange": fields}
