@@ -74,7 +74,7 @@ class StreamPoller:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Go on until `stop`, whatever the engine does."""
+        """Read the stream until `stop`, also while the engine fails."""
         last_traffic = time.monotonic()
         trouble = 0
         while not self._stopping.is_set():

@@ -49,7 +49,8 @@ def _environment() -> Environment:
 
 
 class _Buttons:
-    """The deeds of a page's buttons. Those that have no curl beside them are told together, below."""
+    """The deeds of a page's buttons. The page shows the curl command of each; those that have none beside their
+    button are listed at its end."""
 
     def __init__(self) -> None:
         self._labels: list[tuple[str, Deed]] = []

@@ -87,8 +87,8 @@ def encrypt(sock: socket.socket, tls: ssl.SSLContext, host: str, seconds: float)
 
 
 class Connection:
-    """An open connection to one checked address; `key` says whose. `heard` tells whether any byte has come
-    since the last request was begun."""
+    """An open connection to one checked address. `key` names host and port. `heard`: has any byte come since the
+    last request was begun?"""
 
     def __init__(self, key: tuple[Any, ...], sock: socket.socket) -> None:
         self.key = key

@@ -24,7 +24,7 @@ class AuditEntry:
 
     @property
     def key(self) -> str:
-        """Orders entries by time, and tells those of one moment apart."""
+        """The sort key: by time; the request id distinguishes entries of one millisecond."""
         return f"{self.at_ms:015d}#{self.request_id}"
 
 

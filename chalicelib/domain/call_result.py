@@ -9,7 +9,7 @@ from .message import Message
 
 
 class Verdict(StrEnum):
-    """How an attempt ended, as read from the answer: what it means for the message (and, for GONE, the consumer)."""
+    """What a subscriber's answer means for the message and, for GONE, for the consumer."""
 
     DONE = "DONE"  # taken: settled as SUCCESS
     FAILED = "FAILED"  # to be tried again on the ladder

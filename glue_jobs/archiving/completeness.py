@@ -23,7 +23,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """By shard: the offsets in the archive, and those that nobody has any more."""
+    """By shard: the offsets that are in the archive, and those that are lost for good."""
 
     ranges: Mapping[str, Ranges]
     lost: Mapping[str, Ranges]
@@ -52,8 +52,8 @@ def load(bucket: Bucket) -> Proof:
 
 
 def ensure(bucket: Bucket) -> None:
-    """See that the proof can be read; where the file is gone, make it of what the manifests say. A day whose manifest
-    is damaged adds to it when it is archived again. Raises TooNew, Unreadable."""
+    """Check that the proof can be read. If its file is missing, make it again from the manifests; a day whose
+    manifest is damaged is added when it is archived again. Raises TooNew, Unreadable."""
     if bucket.exists(NAME):
         load(bucket)
         return

@@ -108,28 +108,29 @@ class Engine(Protocol):
         """The journal was added to."""
 
     def write_messages(self, old: Manifest | None) -> Written:
-        """Write the messages aside. Large bodies that are gone may be in the archive of before. Raises TooNew."""
+        """Write the messages to a temporary folder. A large body whose file is missing is taken from `old`, the
+        archive of the day before this run. Raises TooNew."""
 
     def beside(self) -> Mapping[str, Ranges]:
         """The offsets that the hours before and after have."""
 
     def messages(self, scan: Scan) -> dict[str, Part]:
-        """What lies aside of messages, by topic."""
+        """The files of messages in the temporary folder, by topic."""
 
     def tried(self) -> Sequence[Tried]:
-        """What the journal has of attempts. Raises TooNew."""
+        """The attempts that the journal holds. Raises TooNew."""
 
     def write_deliveries(
         self, tried: Sequence[Tried], others: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
-        """Write the attempts aside, with ids out of this window's messages and those of other days; what lies there,
-        and how many are without an id."""
+        """Write the attempts to a temporary folder, with message ids from this window and from other days. Returns
+        the files by topic, and how many attempts have no id."""
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
-        """Bring offsets from DynamoDB into the journal; how many came, by day."""
+        """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
 
     def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
-        """Bring those traces of a time from DynamoDB into the journal that it lacks; how many came."""
+        """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
 
 
 class Engines(Protocol):

@@ -1,7 +1,7 @@
 """The bucket as the driver sees it: S3 on AWS, a folder on one machine. Spark reads and writes its rows by itself.
 
-What S3 has not, nobody relies on: there are no folders, and no file gets another name in one step. A text is put in one
-step, and who lists sees what was put before.
+Only what S3 has is used: there are no folders, and no file is renamed in one step. A text is written in one step,
+and a listing shows everything that was written before it.
 """
 
 from __future__ import annotations

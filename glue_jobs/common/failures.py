@@ -49,13 +49,13 @@ _ENDED: list[Ended] = []  # py4j turns what a signal raises within a call into a
 
 
 def end_process() -> NoReturn:
-    """Raise Ended; whatever is made of it on its way, `sentence` tells of it."""
+    """Raise Ended. If a library turns it into an error of its own, `sentence` still says that the process was ended."""
     _ENDED.append(Ended("The job was ended from outside. Run it again: it goes on where it was."))
     raise _ENDED[0]
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong; of a failed task what its own code said."""
+    """The error as a sentence; for a failed Spark task, the message of the task's own error."""
     if isinstance(error, JobError) or _ENDED:
         return str([error, *_ENDED][-1])
     text = f"{type(error).__name__}: {error}"

@@ -35,8 +35,8 @@ def run(job: str, options: argparse.Namespace, work: Callable[[Start, Bucket], i
 
 
 def guarded(job: str, work: Callable[[], int]) -> int:
-    """The work's exit code. What it raises is told in a sentence and in the summary; HEADRACE_DEBUG=1 shows where.
-    SIGTERM and Ctrl-C end it in the same way."""
+    """Run the work and return the exit code. An error is written as a sentence, and into the summary;
+    HEADRACE_DEBUG=1 shows the traceback. SIGTERM and Ctrl-C end the work in the same way."""
     before = {each: signal.signal(each, _end) for each in _ENDS}
     is_debugging = bool(os.environ.get("HEADRACE_DEBUG"))
     if not is_debugging:

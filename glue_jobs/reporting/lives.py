@@ -1,8 +1,8 @@
-"""The lives of a name. A topic or group that was deleted and made again under its name has another uid, and what the
-one before left undone is owed to nobody.
+"""The lives of a name. A topic or group that was deleted and made again under its name has another uid; nothing that
+the earlier one left unfinished is delivered to it.
 
-Nobody notes in the archive when a life ends: it is over when something of the next one is seen, a message of a topic,
-an attempt of a group.
+The archive does not note when a life ends: it is over at the first message of the next topic, or the first attempt
+of the next group, under that name.
 """
 
 from __future__ import annotations

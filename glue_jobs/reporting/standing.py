@@ -1,4 +1,5 @@
-"""What the service says of every group now: also of those that were never tried, which no attempt tells of."""
+"""The present counts of every group, from the service: also of groups without attempts, which the archive does not
+show."""
 
 from __future__ import annotations
 

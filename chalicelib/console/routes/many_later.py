@@ -1,4 +1,4 @@
-"""Many delayed messages at once: those of an hour, those that were chosen, or all."""
+"""Actions on many delayed messages: those of an hour, selected ones, or all."""
 
 from __future__ import annotations
 

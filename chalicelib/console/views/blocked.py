@@ -27,7 +27,8 @@ class Blocked:
 
 
 def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
-    """Those that hold back most first; none but in SERIAL. `names` tells consumers by uid."""
+    """The messages, leased or waiting for a retry, that hold back later ones of their unit; those that hold back
+    most come first. None except in SERIAL. `names`: consumers' names by uid."""
     if not POLICIES[survey.group.mode].holds_back:
         return []
     findings: list[Blocked] = []

@@ -34,8 +34,8 @@ def is_for_arrow(part: Part) -> bool:
 
 
 def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) -> Part:
-    """Put a partition's rows aside, sorted, in so many files; what lies there, read again whole: the old files will go,
-    and the journal may have gone. Raises Unusual, Mismatch."""
+    """Write a partition's rows, sorted, into so many files in a temporary folder, and read them again as a whole:
+    the old files will be deleted, and the journal may have expired. Returns the new part. Raises Unusual, Mismatch."""
     aside, places = publish.folder_aside(table, day), rows.PLACES[table]
     bucket.delete(aside)
     with tempfile.TemporaryDirectory(prefix="headrace-compaction-") as folder, Workers() as workers:

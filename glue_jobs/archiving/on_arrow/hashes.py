@@ -68,7 +68,7 @@ def _is_null(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _elements(values: pa.Array, nulls: npt.NDArray[np.bool_], seeds: Hashes) -> Hashes:
-    """Those of lists, element by element; those of maps, by key and value."""
+    """The hashes of lists, element by element, and of maps, by key and value."""
     starts = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = np.where(nulls, 0, starts[1:] - starts[:-1])
     is_map = pa.types.is_map(values.type)

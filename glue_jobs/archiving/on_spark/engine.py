@@ -70,8 +70,8 @@ class OnSpark:
         return lines, {**read.get, **made.get}
 
     def _write_bodies(self, old: Manifest | None) -> tuple[str, ...]:
-        """Write the rows whose bodies lie elsewhere; the names of those that are gone. A body that went with its
-        message's retention is in the archive already, where the day is archived once more."""
+        """Write the rows whose bodies are in files of their own. Returns the names of files that are missing. If the
+        day was archived before, a body whose file has expired is taken from the archive."""
         if not self._files_aside(transforms.ELSEWHERE):
             return ()
         rows = self._aside().where(F.col("kind") == transforms.ELSEWHERE)

@@ -58,8 +58,8 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
 
 
 def with_bodies(rows: DataFrame, files: DataFrame, archived: DataFrame) -> DataFrame:
-    """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`; else with what was
-    archived of the same messages before."""
+    """The rows with their bodies: from `files` (columns `name` and `bytes`) or, if a file is missing, from what was
+    archived of the same message before."""
     before = archived.select(*_MESSAGE_KEY, "id", F.col("body").alias("archived"))
     matches = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
     both = matches.join(before, [*_MESSAGE_KEY, "id"], "left")
