@@ -37,10 +37,10 @@ def main() -> int:
             figures += importlib.import_module(f"bench.{name}").measure(endpoint, args.verbose)
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     print(markdown(figures) if args.markdown else plain(figures))
-    missed = [f.work for f in figures if f.met is False]
-    if missed:
-        print(f"\nMissed: {'; '.join(missed)}", file=sys.stderr)
-    return 1 if missed else 0
+    missed_works = [f.work for f in figures if f.met is False]
+    if missed_works:
+        print(f"\nMissed: {'; '.join(missed_works)}", file=sys.stderr)
+    return 1 if missed_works else 0
 
 
 def _arguments() -> argparse.Namespace:

@@ -22,7 +22,7 @@ _MOST_KB = 15
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Every page of the pictures' scene, in turns; the first round, which loads the templates, is not counted."""
-    with stage(endpoint) as made, served(made) as server:
+    with stage(endpoint) as target, served(target) as server:
         paths = pages.paths(play(server.client()))
         say(f"console: {len(paths)} pages, {_ROUNDS} times each")
         browser = _Browser(server)

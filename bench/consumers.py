@@ -41,24 +41,24 @@ class _Consumed(NamedTuple):
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Units per message, with nothing and with 1,000 messages in flight; RuntimeError unless each came once."""
-    with stage(endpoint) as made:
+    with stage(endpoint) as target:
         for in_flight, shards in ((0, 4), (1000, 4), (0, 1)):
             say(
                 f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, {shards} shards, {in_flight} in flight"
             )
-            yield from _measured(made, in_flight, shards)
+            yield from _measured(target, in_flight, shards)
         for consumers in (3, 4):
-            yield _shares(made, consumers)
+            yield _shares(target, consumers)
 
 
-def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
+def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     meter = Meter()
-    deps = made.deps(meter)
+    deps = target.deps(meter)
     topic, _ = deps.admin.put_topic(f"c{in_flight}-{shards}", {"shards": shards})
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
     places, produced = _produce(deps, meter, topic, _MESSAGES + in_flight)
-    leased_places = _hold(made.deps(), topic, group, in_flight)
-    consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, made, topic, group, _ends(places)))
+    leased_places = _hold(target.deps(), topic, group, in_flight)
+    consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
     _check(places, leased_places, [place for c in consumed for place in c.places])
     cost = sum((c.cost for c in consumed), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
@@ -80,13 +80,13 @@ def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     yield told(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
 
 
-def _shares(made: Stage, consumers: int) -> Figure:
+def _shares(target: Stage, consumers: int) -> Figure:
     """Registered consumers, each a process, that poll in turn what one keyless producer has stored."""
-    deps = made.deps()
+    deps = target.deps()
     topic, _ = deps.admin.put_topic(f"shares-{consumers}", {})
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
     members = [deps.registry.register(topic, group, f"c{n}").member.consumer for n in range(consumers)]
-    processes = [made.deps() for _ in members]
+    processes = [target.deps() for _ in members]
     _ = [
         deps.producer.produce(topic, [Draft(b"1")] * _PRODUCED_AT_ONCE)
         for _ in range(_SHARED // _PRODUCED_AT_ONCE)
@@ -130,11 +130,11 @@ def _hold(deps: Deps, topic: Topic, group: Group, count: int) -> list[tuple[int,
 
 
 def _consume(
-    made: Stage, topic: Topic, group: Group, ends: dict[int, int], number: int, ready: Callable[[], None]
+    target: Stage, topic: Topic, group: Group, ends: dict[int, int], number: int, ready: Callable[[], None]
 ) -> _Consumed:
     """Receive and ack until all is claimed: who only loses races tries again."""
     meter = Meter()
-    deps = made.deps(meter)
+    deps = target.deps(meter)
     _ = deps.signing_key
     places: list[tuple[int, int]] = []
     ready()

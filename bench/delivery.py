@@ -34,8 +34,8 @@ _MIXED_PAUSE_SECONDS = 0.02
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Latency, rates, a storm of retries and a hanging subscriber."""
-    with stage(endpoint) as made, served(made) as server:
-        bench = _Bench(made, server, server.client())
+    with stage(endpoint) as target, served(target) as server:
+        bench = _Bench(target, server, server.client())
         yield from _latency(bench)
         yield from _rates(bench)
         yield from _storm(bench)
@@ -45,7 +45,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    made: Stage
+    target: Stage
     server: Served
     client: Client
 
@@ -97,7 +97,7 @@ def _latency(b: _Bench) -> Iterator[Figure]:
             b.topic(f"wake-{wake}", wake=wake)
             b.groups(f"wake-{wake}", 1)
             b.register(f"wake-{wake}", 1, receiver)
-        bare = b.made.bare_put()
+        bare = b.target.bare_put()
         for n in range(_LATENCIES * len(wakes)):
             time.sleep(chance.expovariate(1 / _LATENCY_PAUSE_SECONDS))
             wake = wakes[n % len(wakes)]
@@ -131,7 +131,7 @@ def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any)
     """Of messages that lay there before anybody was registered; from the first arrival to the last."""
     say(f"delivery: {work}")
     topic = f"rate-{time.time_ns()}"
-    bare = b.made.bare_put()
+    bare = b.target.bare_put()
     with Receiver() as receiver:
         b.topic(topic)
         b.groups(topic, groups, **settings)
@@ -187,7 +187,7 @@ def _attempt(visit: Visit) -> int:
 
 def _due(b: _Bench, count: int) -> dict[str, float]:
     """When the retries are due that are filed, by message id; all are before the first is."""
-    timers, found = b.made.deps().adapters.timers, dict[str, float]()
+    timers, found = b.target.deps().adapters.timers, dict[str, float]()
 
     def all_filed() -> bool:
         until_ms = (int(time.time()) + 2 * _STEP_SECONDS) * 1000

@@ -29,9 +29,11 @@ _BODY = "x" * 100
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Deliveries of one shard, to a subscriber that answers at once."""
     say("units: delivery")
-    with stage(endpoint) as made:
+    with stage(endpoint) as target:
         meter, subscriber = Meter(), _Subscriber()
-        bench = _Bench(meter, subscriber, Deps(replace(made.deps(meter).adapters, sender=lambda: subscriber)))
+        bench = _Bench(
+            meter, subscriber, Deps(replace(target.deps(meter).adapters, sender=lambda: subscriber))
+        )
         bench.set_up()
         for size in (1, 10, 100):
             work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"

@@ -26,9 +26,9 @@ _LIMIT_MS = 1.0
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Median CPU milliseconds of producing one message, and of the put it makes."""
     say(f"handler: {_ROUNDS} messages, each beside a bare put")
-    with stage(endpoint) as made:
-        handle = _handler(made)
-        put = _bare_put(made)
+    with stage(endpoint) as target:
+        handle = _handler(target)
+        put = _bare_put(target)
         for _ in range(_WARM_UP):
             handle(), put()
         pairs = [(_cpu_ms(handle), _cpu_ms(put)) for _ in range(_ROUNDS)]
@@ -40,8 +40,8 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             _profile(handle)
 
 
-def _handler(made: Stage) -> Callable[[], Any]:
-    api = Api(made.deps())
+def _handler(target: Stage) -> Callable[[], Any]:
+    api = Api(target.deps())
     api.call("PUT", "/v1/topics/{topic}", {}, topic="t")
     event = api.event("POST", "/v1/topics/{topic}/messages", {"body": _BODY, "tag": "paid"}, topic="t")
 
@@ -51,13 +51,13 @@ def _handler(made: Stage) -> Callable[[], Any]:
     return handle
 
 
-def _bare_put(made: Stage) -> Callable[[], Any]:
-    client = made.client()
+def _bare_put(target: Stage) -> Callable[[], Any]:
+    client = target.client()
     offset = iter(range(1_000_000))
 
     def put() -> None:
         client.put_item(
-            TableName=made.tables.log,
+            TableName=target.tables.log,
             Item={
                 "s": {"S": "bare:00000000/0"},
                 "o": {"N": str(next(offset))},

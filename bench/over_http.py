@@ -50,12 +50,12 @@ class _Load:
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Produce, then receive and ack, one by one and in batches; beside bare conditional puts in the same run."""
-    with stage(endpoint) as made, served(made) as server:
+    with stage(endpoint) as target, served(target) as server:
         for batch, messages in ((1, _ONE_BY_ONE), (_BATCH, _IN_BATCHES)):
             for n in _CLIENTS:
                 name = f"b{batch}-{n}"
                 # Just before, each time: what else the machine does changes within a run.
-                bare = _rate(together(n, partial(_put, made, name, _ONE_BY_ONE // n)))
+                bare = _rate(together(n, partial(_put, target, name, _ONE_BY_ONE // n)))
                 yield told(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
                 yield from _measured(_Load(server, name, batch, messages // n), n, bare)
 
@@ -120,8 +120,8 @@ def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
     return _Span(began, ended, count)
 
 
-def _put(made: Stage, name: str, count: int, number: int, ready: Callable[[], None]) -> _Span:
-    put = made.bare_putter(f"bare/{name}/{number}", _BODY_CHARS)
+def _put(target: Stage, name: str, count: int, number: int, ready: Callable[[], None]) -> _Span:
+    put = target.bare_putter(f"bare/{name}/{number}", _BODY_CHARS)
     put(count)  # makes the connection
     ready()
     began = time.monotonic()

@@ -57,18 +57,18 @@ class Stage:
 
     def bare_put(self) -> float:
         """How long a bare conditional put takes just now: the median in seconds."""
-        put = self.bare_putter(f"bare{time.time_ns()}")
-        return statistics.median(seconds(partial(put, n)) for n in range(100))
+        putter = self.bare_putter(f"bare{time.time_ns()}")
+        return statistics.median(seconds(partial(putter, n)) for n in range(100))
 
     def bare_putter(self, name: str, chars: int = 0) -> Callable[[int], Any]:
         """Puts rows of a name, by their number, with so many characters in them: into a table whose stream, unlike
         the log's, nobody reads."""
-        put = partial(
+        putter = partial(
             self.client().put_item,
             TableName=self.tables.timers,
             ConditionExpression="attribute_not_exists(t)",
         )
-        return lambda number: put(
+        return lambda number: putter(
             Item={"f": {"S": name}, "t": {"S": f"{number:015d}"}, "m": {"S": "x" * chars}}
         )
 
@@ -87,13 +87,13 @@ def stage(endpoint: str) -> Iterator[Stage]:
     """Create a stage; drop its tables at the end."""
     use(endpoint)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        made = Stage(endpoint, f"bench{secrets.token_hex(4)}", Path(folder))
-        made.deps().setup()
+        target = Stage(endpoint, f"bench{secrets.token_hex(4)}", Path(folder))
+        target.deps().setup()
         try:
-            yield made
+            yield target
         finally:
-            client = made.client()
-            for definition in definitions(made.tables):
+            client = target.client()
+            for definition in definitions(target.tables):
                 client.delete_table(TableName=definition["TableName"])
 
 
@@ -123,9 +123,9 @@ def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list
     by_number = dict(results.get() for _ in children)
     for child in children:
         child.join()
-    failed = [str(result) for result in by_number.values() if isinstance(result, _Failure)]
-    if failed:
-        raise RuntimeError(f"{len(failed)} of {count} processes failed, one with {failed[0]}")
+    failures = [str(result) for result in by_number.values() if isinstance(result, _Failure)]
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {count} processes failed, one with {failures[0]}")
     return [by_number[n] for n in range(count)]
 
 

@@ -42,23 +42,23 @@ _LARGE = 2_000
 
 def measure(endpoint: str, verbose: bool = False, waiting: Sequence[int] = _WAITING) -> Iterator[Figure]:
     """Units, lateness with ever more timers waiting, a crowd, and idling."""
-    with stage(endpoint) as made:
-        yield from _units(made)
-    with stage(endpoint) as made:
-        yield from _lateness(made, waiting)
-        yield from _crowd(made)
-    with stage(endpoint) as made:
-        yield from _cancelled(made)
-    with stage(endpoint) as made:
-        yield from _large(made)
-    with stage(endpoint) as made:
-        yield from _idle(made)
+    with stage(endpoint) as target:
+        yield from _units(target)
+    with stage(endpoint) as target:
+        yield from _lateness(target, waiting)
+        yield from _crowd(target)
+    with stage(endpoint) as target:
+        yield from _cancelled(target)
+    with stage(endpoint) as target:
+        yield from _large(target)
+    with stage(endpoint) as target:
+        yield from _idle(target)
 
 
-def _units(made: Stage) -> Iterator[Figure]:
+def _units(target: Stage) -> Iterator[Figure]:
     say("timers: units")
     meter = Meter()
-    deps = made.deps(meter)
+    deps = target.deps(meter)
     topic, _ = deps.admin.put_topic("t", {"shards": 1})
     with meter.during() as now:
         deps.producer.produce(topic, [Draft(_BODY)])
@@ -79,50 +79,50 @@ def _units(made: Stage) -> Iterator[Figure]:
             yield at_most(f"{work}: {count} due together", extra, 3, "WU")
 
 
-def _lateness(made: Stage, waiting: Sequence[int]) -> Iterator[Figure]:
-    deps = made.deps()
+def _lateness(target: Stage, waiting: Sequence[int]) -> Iterator[Figure]:
+    deps = target.deps()
     topic, _ = deps.admin.put_topic("t", {"shards": 4})
     there = 0
     for count in waiting:
         say(f"timers: {count:,} waiting")
-        _load(made, topic.shard_key(0), there, count)
+        _load(target, topic.shard_key(0), there, count)
         there = count
-        late, units = _probe(made, deps, topic)
+        late, units = _probe(target, deps, topic)
         at = f"with {count:,} timers waiting"
         yield at_most(f"a delayed message enters the log {at}: p99 late by", late[98] / 1000, 1, "s")
         yield told(f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU")
 
 
-def _probe(made: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
+def _probe(target: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
     """How late 100 messages, due at different times within 3 s, enter the log; and the mover's units for each."""
     now_ms = int(time.time() * 1000)
-    due = [now_ms + 1_000 + 20 * n for n in range(_PROBES)]
-    places = deps.producer.produce(topic, [Draft(_BODY, due_ms=d) for d in due])
+    dues_ms = [now_ms + 1_000 + 20 * n for n in range(_PROBES)]
+    places = deps.producer.produce(topic, [Draft(_BODY, due_ms=d) for d in dues_ms])
     meter = Meter()
-    mover = made.deps(meter).mover
+    mover = target.deps(meter).mover
     with meter.during() as cost:
-        mover.run_once(lambda: int(time.time() * 1000) < due[-1] + 30_000)
+        mover.run_once(lambda: int(time.time() * 1000) < dues_ms[-1] + 30_000)
     late = []
-    for place, due_ms in zip(places, due, strict=True):
+    for place, due_ms in zip(places, dues_ms, strict=True):
         message = deps.lookup.message(topic, place.id)  # type: ignore[union-attr]
         late.append(message.accepted_ms - due_ms)
     assert min(late) >= 0, "never early"
     return sorted(late), cost.per(_PROBES)
 
 
-def _load(made: Stage, shard: ShardKey, first: int, count: int) -> None:
+def _load(target: Stage, shard: ShardKey, first: int, count: int) -> None:
     """Timers that are due in some year."""
     fork = mp.get_context("fork")
     steps = [range(first + n, count, _LOADERS) for n in range(_LOADERS)]
-    loaders = [fork.Process(target=_file, args=(made, shard, step)) for step in steps]
+    loaders = [fork.Process(target=_file, args=(target, shard, step)) for step in steps]
     for loader in loaders:
         loader.start()
     for loader in loaders:
         loader.join()
 
 
-def _file(made: Stage, shard: ShardKey, numbers: range) -> None:
-    timers = made.deps().adapters.timers
+def _file(target: Stage, shard: ShardKey, numbers: range) -> None:
+    timers = target.deps().adapters.timers
     base_ms = int(time.time() * 1000) + _YEAR_MS
     batch: list[Timer] = []
     for n in numbers:
@@ -133,10 +133,10 @@ def _file(made: Stage, shard: ShardKey, numbers: range) -> None:
     timers.store(batch)
 
 
-def _crowd(made: Stage) -> Iterator[Figure]:
+def _crowd(target: Stage) -> Iterator[Figure]:
     """10,000 due in the same second, two movers."""
     say(f"timers: {_CROWD:,} due in one second")
-    deps = made.deps()
+    deps = target.deps()
     topic = deps.catalog.topic("t")
     due_ms = int(time.time() * 1000) + 60_000
     drafts = [Draft(_BODY, due_ms=due_ms + n % 1_000) for n in range(_CROWD)]
@@ -145,13 +145,13 @@ def _crowd(made: Stage) -> Iterator[Figure]:
     time.sleep(max(0.0, (due_ms + 1_000) / 1000 - time.time()))
     began = time.monotonic()
     halves = [range(0, FRAGMENTS, 2), range(1, FRAGMENTS, 2)]
-    movers = [threading.Thread(target=made.deps().mover.tick, args=(half,)) for half in halves]
+    movers = [threading.Thread(target=target.deps().mover.tick, args=(half,)) for half in halves]
     for mover in movers:
         mover.start()
     for mover in movers:
         mover.join()
     took = time.monotonic() - began
-    ratio = f"{_CROWD * made.bare_put() / took:.1f} x as quick as so many bare puts"
+    ratio = f"{_CROWD * target.bare_put() / took:.1f} x as quick as so many bare puts"
     yield at_most(f"{_CROWD:,} due in one second, out within", took, 5, "s", ratio)
 
 
@@ -174,14 +174,14 @@ class _Later:
 class _Movers(Nobody):
     """ports.Invoker that starts movers, each in a thread, as Lambda would."""
 
-    def __init__(self, made: Stage) -> None:
-        self._made = made
+    def __init__(self, target: Stage) -> None:
+        self._target = target
         self._started: list[threading.Thread] = []
         self._until = time.monotonic() + 600
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         if function == "mover":
-            mover, fragments = self._made.deps().mover, event["detail"]["fragments"]
+            mover, fragments = self._target.deps().mover, event["detail"]["fragments"]
             self._started.append(threading.Thread(target=mover.run_once, args=(self._has_time, fragments)))
             self._started[-1].start()
 
@@ -194,11 +194,11 @@ class _Movers(Nobody):
             thread.join()
 
 
-def _cancelled(made: Stage) -> Iterator[Figure]:
+def _cancelled(target: Stage) -> Iterator[Figure]:
     """How late 50 short delays are whose process has filed and cancelled long ones before. No schedule runs."""
     say(f"timers: {_CANCELS:,} cancelled")
-    movers = _Movers(made)
-    deps = Deps(replace(made.deps().adapters, invoker=movers))
+    movers = _Movers(target)
+    deps = Deps(replace(target.deps().adapters, invoker=movers))
     topic, _ = deps.admin.put_topic("t", {"shards": 4})
     due_ms = int(time.time() * 1000) + 50_000
     for start in range(0, _CANCELS, 100):
@@ -206,8 +206,8 @@ def _cancelled(made: Stage) -> Iterator[Figure]:
             topic, [Draft(_BODY, due_ms=due_ms + n) for n in range(start, start + 100)]
         )
         for place in places:
-            waiting = deps.delayed.find(topic, place.id)  # type: ignore[union-attr]
-            deps.delayed.cancel(topic, waiting)  # type: ignore[arg-type]
+            message = deps.delayed.find(topic, place.id)  # type: ignore[union-attr]
+            deps.delayed.cancel(topic, message)  # type: ignore[arg-type]
     late = []
     for _ in range(10):
         due_ms = int(time.time() * 1000) + 2_000
@@ -221,21 +221,21 @@ def _cancelled(made: Stage) -> Iterator[Figure]:
 
 def _late(deps: Deps, topic: Topic, message_id: str, due_ms: int) -> int:
     """How late a message entered the log, ms; a minute where it did not yet."""
-    found = deps.lookup.find(topic, message_id)
-    return found.accepted_ms - due_ms if isinstance(found, Message) else 60_000
+    message = deps.lookup.find(topic, message_id)
+    return message.accepted_ms - due_ms if isinstance(message, Message) else 60_000
 
 
-def _large(made: Stage, count: int = _LARGE) -> Iterator[Figure]:
+def _large(target: Stage, count: int = _LARGE) -> Iterator[Figure]:
     """What a process that moves many large timers takes."""
     say(f"timers: {count:,} large ones")
     fork = mp.get_context("fork")
     due_ms = int(time.time() * 1000)
-    made.deps().admin.put_topic("t", {"shards": 4})
-    filing = fork.Process(target=_file_large, args=(made, count, due_ms))
+    target.deps().admin.put_topic("t", {"shards": 4})
+    filing = fork.Process(target=_file_large, args=(target, count, due_ms))
     filing.start()
     filing.join()
     receiver, sender = fork.Pipe(duplex=False)
-    moving = fork.Process(target=_move_large, args=(made, count, sender))
+    moving = fork.Process(target=_move_large, args=(target, count, sender))
     moving.start()
     peak_mb = receiver.recv()
     moving.join()
@@ -244,8 +244,8 @@ def _large(made: Stage, count: int = _LARGE) -> Iterator[Figure]:
     )
 
 
-def _file_large(made: Stage, count: int, due_ms: int) -> None:
-    deps = made.deps()
+def _file_large(target: Stage, count: int, due_ms: int) -> None:
+    deps = target.deps()
     topic = deps.catalog.topic("t")
     for n in range(count):
         body = random.randbytes(190_000)
@@ -253,24 +253,24 @@ def _file_large(made: Stage, count: int, due_ms: int) -> None:
         deps.producer.produce(topic, [draft])
 
 
-def _move_large(made: Stage, count: int, sender: Connection) -> None:
-    moved = made.deps().mover.tick(range(FRAGMENTS)).moved
+def _move_large(target: Stage, count: int, sender: Connection) -> None:
+    moved = target.deps().mover.tick(range(FRAGMENTS)).moved
     assert moved == count, moved
     sender.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 
 
-def _idle(made: Stage) -> Iterator[Figure]:
+def _idle(target: Stage) -> Iterator[Figure]:
     """What schedules cost while nothing happens, and how long they need to find that something did."""
     meter, clock = Meter(), _Later()
 
     def process() -> Deps:
-        return Deps(replace(made.deps(meter).adapters, clock=clock))
+        return Deps(replace(target.deps(meter).adapters, clock=clock))
 
     there = 0
     for topics in (10, 100, 1000):
         say(f"timers: a stage at rest, {topics:,} topics")
         for number in range(there, topics):
-            _subscribed(made.deps(), f"t{number:04}")
+            _subscribed(target.deps(), f"t{number:04}")
         there = topics
         jobs = process()
         for _ in range(2):
@@ -294,7 +294,7 @@ def _idle(made: Stage) -> Iterator[Figure]:
             producer.positions.seek(topic, cursor_key(topic, group, shard), "latest")
         clock.minutes += 10
         _minute(jobs)
-    yield told("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(made):.3g} RU more")
+    yield told("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(target):.3g} RU more")
 
 
 def _subscribed(deps: Deps, name: str) -> None:
@@ -320,10 +320,10 @@ def _minute(deps: Deps) -> int:
     return deps.sweeper.run_once().woken
 
 
-def _watching(made: Stage) -> float:
+def _watching(target: Stage) -> float:
     """Read units of a minute's look at one topic that is at rest, beside the list of those that are watched."""
     meter = Meter()
-    deps = made.deps(meter)
+    deps = target.deps(meter)
     with meter.during() as none:
         deps.watch.run_once()
     topic, _ = deps.admin.put_topic("watched", {"shards": 4, "alarm_backlog": 100})
@@ -343,8 +343,8 @@ def main() -> None:
     waiting = parser.parse_args().waiting
     from local.engine import Engine
 
-    with Engine(is_busy=True) as engine, stage(engine.endpoint) as made:
-        print(plain(list(_lateness(made, (waiting // 1_000, waiting // 10, waiting)))))
+    with Engine(is_busy=True) as engine, stage(engine.endpoint) as target:
+        print(plain(list(_lateness(target, (waiting // 1_000, waiting // 10, waiting)))))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ _GROUP = "/v1/topics/{topic}/groups/{group}"
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """The unit table."""
-    with stage(endpoint) as made:
-        bench = _Bench(made.deps)
+    with stage(endpoint) as target:
+        bench = _Bench(target.deps)
         yield from _producing(bench)
         for mode in ("queue", "serial", "broadcast"):
             for size in (10, 100):
@@ -69,9 +69,9 @@ class _Bench:
     def by_key(self, topic: str, key: str) -> Cost:
         """The last 32 messages of a key, looked up by a process that has read none of them."""
         deps = self._deps_of(self.meter)
-        found = deps.catalog.topic(topic)
+        the_topic = deps.catalog.topic(topic)
         with self.meter.during() as cost:
-            page, _ = deps.key_lookup.newest_first(found, key, Filters(), 32, None)
+            page, _ = deps.key_lookup.newest_first(the_topic, key, Filters(), 32, None)
         if len(page) != 32:
             raise RuntimeError(f"{topic}: a lookup by key gave {len(page)} of 32")
         return cost

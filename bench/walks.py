@@ -145,8 +145,8 @@ class Stage:
         self.invocations = Invocations()
         self.prefix = f"walks{uuid.uuid4().hex[:8]}"
         environment = {"HEADRACE_PREFIX": self.prefix, "HEADRACE_ALLOW_LOOPBACK": "1"}
-        chosen = settings.read({**environment, "HEADRACE_DATA": os.environ["HEADRACE_DATA"]})
-        self.deps: Any = wiring.Deps(adapters.dynamo_adapters(chosen, invoker=self.invocations))
+        chosen_settings = settings.read({**environment, "HEADRACE_DATA": os.environ["HEADRACE_DATA"]})
+        self.deps: Any = wiring.Deps(adapters.dynamo_adapters(chosen_settings, invoker=self.invocations))
         self.deps.setup()
         self.token = self.deps.tokens.ensure_admin(None)
         vars(wiring)["deps"] = lambda: self.deps
@@ -300,7 +300,7 @@ def main() -> int:
     parser.add_argument(
         "--path", action="store_true", help="the files of each walk, in the order of its moves"
     )
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     from local.engine import Engine
 
     tracer = Tracer()
@@ -316,13 +316,13 @@ def main() -> int:
         stage = Stage()
         sys.setprofile(tracer)
         print("| walk | files | functions | moves | different moves |\n|---|---|---|---|---|")
-        for name in chosen.only:
+        for name in options.only:
             path = WALKS[name](stage, lambda: walking(tracer))
             print(
                 f"| {name} | {len(path.files)} | {len(path.functions)} | {path.moves} | {path.crossings} |",
                 flush=True,
             )
-            if chosen.path:
+            if options.path:
                 print("\n".join(path.path), file=sys.stderr)
         sys.setprofile(None)
     return 0

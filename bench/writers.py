@@ -31,12 +31,12 @@ class _Written(NamedTuple):
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """32 processes on 4 shards and on one; RuntimeError if a message is lost or an offset is missing."""
-    with stage(endpoint) as made:
-        alone = _rate(_written(made, 1, 4, 400))
+    with stage(endpoint) as target:
+        alone = _rate(_written(target, 1, 4, 400))
         for shards in (4, 1):
-            batches = _written(made, _WRITERS, shards, _EACH)
+            batches = _written(target, _WRITERS, shards, _EACH)
             cost = sum((w.cost for w in batches), Cost()).per(_WRITERS * _EACH)
-            share = _proved(made, shards, batches)
+            share = _proved(target, shards, batches)
             rate = _rate(batches)
             work = f"{_WRITERS} writers on {shards} shard{'s'[: shards > 1]}"
             losses = sum(w.cost.failed for w in batches) / _WRITERS / _EACH
@@ -50,15 +50,15 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             yield told(f"{work}: share of messages at reserved offsets", f"{share:.0%}")
 
 
-def _written(made: Stage, writers: int, shards: int, each: int) -> list[_Written]:
+def _written(target: Stage, writers: int, shards: int, each: int) -> list[_Written]:
     say(f"writers: {writers} processes x {each} messages on {shards} shards")
-    topic, _ = made.deps().admin.put_topic(f"w{writers}-{shards}", {"shards": shards})
-    return together(writers, partial(_write, made, topic, each))
+    topic, _ = target.deps().admin.put_topic(f"w{writers}-{shards}", {"shards": shards})
+    return together(writers, partial(_write, target, topic, each))
 
 
-def _write(made: Stage, topic: Topic, each: int, number: int, ready: Callable[[], None]) -> _Written:
+def _write(target: Stage, topic: Topic, each: int, number: int, ready: Callable[[], None]) -> _Written:
     meter = Meter()
-    producer = made.deps(meter).producer
+    producer = target.deps(meter).producer
     places = []
     ready()
     began = time.monotonic()
@@ -80,9 +80,9 @@ def _rate(batches: list[_Written]) -> float:
     return sum(len(w.places) for w in batches) / max(w.seconds for w in batches)
 
 
-def _proved(made: Stage, shards: int, batches: list[_Written]) -> float:
+def _proved(target: Stage, shards: int, batches: list[_Written]) -> float:
     """Offsets are dense, and each message stands where its writer was told and nowhere else. The share reserved."""
-    deps = made.deps()
+    deps = target.deps()
     topic = deps.catalog.topic(f"w{len(batches)}-{shards}")
     reserved = 0
     for shard in range(shards):

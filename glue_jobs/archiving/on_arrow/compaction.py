@@ -48,7 +48,7 @@ def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) ->
         def made(key: Key) -> pa.Table:
             return _sorted(table, shelf.take(key), key)
 
-        written = Files(
+        new_files = Files(
             bucket=bucket,
             home=f"{aside}/of={part.topic}",
             folder=Path(folder) / "files",
@@ -56,8 +56,8 @@ def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) ->
             most=math.ceil(sum(shelf.counts.values()) / files),
         )
         for block in workers.ahead(made, keys):
-            written.add(block)
-        written.close()
+            new_files.add(block)
+        new_files.close()
         entries = publish.files_aside(bucket, table, day).get(part.topic, ())
         total = _read_again(bucket, table, entries, Path(folder), workers)
     return publish.part(part.topic, total.rows, total.checksum, entries)

@@ -130,15 +130,15 @@ class OnArrow:
     @lines.only_usual()
     def tried(self) -> Sequence[Tried]:
         self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES))
-        tried: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
+        attempts_by_key: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
         for key in shelf.counts:
             topic, _, topic_uid, shard, _ = key
             sums = shelf.look(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
             for row in sums.to_pylist():
                 place = (topic, topic_uid, shard, row["group_uid"])
-                first, count = tried.get(place, (row["offset_min"], 0))
-                tried[place] = min(first, row["offset_min"]), count + row["offset_count"]
-        return [Tried(*place, first, count) for place, (first, count) in tried.items()]
+                first, count = attempts_by_key.get(place, (row["offset_min"], 0))
+                attempts_by_key[place] = min(first, row["offset_min"]), count + row["offset_count"]
+        return [Tried(*place, first, count) for place, (first, count) in attempts_by_key.items()]
 
     def write_deliveries(
         self, tried: Sequence[Tried], others: Sequence[Manifest]
@@ -207,11 +207,11 @@ class OnArrow:
         def lost(some: Sequence[Tried]) -> list[list[tuple[str, str, str]]]:
             traces = []
             for each in some:
-                known = self._known(each)
+                known_offsets = self._known(each)
                 for *_, trace, offset, encoded in backfill.attempts(
                     table, place, backfill.traces([each]), begin_ms, end_ms
                 ):
-                    if (trace, offset) not in known:
+                    if (trace, offset) not in known_offsets:
                         traces.append(encoded)
             return traces
 

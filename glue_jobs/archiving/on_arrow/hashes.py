@@ -138,7 +138,7 @@ class _Reader:
         """So many words in a row."""
         left, right = self._left[:count], self._right[:count]
         cells = self._cells[:count] + number
-        found, cell = [], self._words.take(cells, mode="clip")
+        matches, cell = [], self._words.take(cells, mode="clip")
         for _ in range(how_many):
             cells += 1
             cell >>= right
@@ -146,9 +146,9 @@ class _Reader:
             high = following << np.uint64(1)
             high <<= left
             high |= cell
-            found.append(high)
+            matches.append(high)
             cell = following
-        return found
+        return matches
 
 
 def _hashed(reader: _Reader, lengths: Integers, seeds: Hashes) -> Hashes:
@@ -213,8 +213,8 @@ class _Tail:
     def _add_word(self, at: int, count: int) -> None:
         if count:
             word = self._reader.word(count, (self._begins[:count] + at) >> 3)
-            mixed = _round(np.zeros(count, np.uint64), word)
-            self._hashes[:count] = _rotated(self._hashes[:count] ^ mixed, 27) * _1 + _4
+            lane = _round(np.zeros(count, np.uint64), word)
+            self._hashes[:count] = _rotated(self._hashes[:count] ^ lane, 27) * _1 + _4
 
 
 def _int(numbers: Hashes, seeds: Hashes) -> Hashes:

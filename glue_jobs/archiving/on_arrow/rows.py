@@ -146,12 +146,12 @@ def deliveries(lines: pa.Table, place: Mapping[str, Any], known: Ids) -> pa.Tabl
     """One row for each attempt of a group on a shard, in order (a redrive is none). Raises Unusual."""
     with only_usual():
         attempts = lines.filter(pc.not_equal(lines["outcome"], "REDRIVEN")).combine_chunks()
-        offsets, started = _numbers(attempts["offset"]), _numbers(attempts["started_ms"])
+        offsets, started_ms = _numbers(attempts["offset"]), _numbers(attempts["started_ms"])
         numbers, consumers = _numbers(attempts["attempt"]), _ranks(attempts["consumer"])
         alike = [_ranks(attempts[name]) for name in ("group_uid", "consumer_uid", "trace")]
-        order = np.lexsort((numbers, started, *alike, offsets))
-        first = _first_of(order, offsets, started, *alike)
-        sort = np.lexsort((consumers[first], numbers[first], started[first], offsets[first]))
+        order = np.lexsort((numbers, started_ms, *alike, offsets))
+        first = _first_of(order, offsets, started_ms, *alike)
+        sort = np.lexsort((consumers[first], numbers[first], started_ms[first], offsets[first]))
         rows = attempts.take(pa.array(first[sort])).combine_chunks()
         id_ = known.of(offsets[first[sort]])
         return table(DELIVERIES, rows, place, started_at=_moments(rows["started_ms"]), id=id_)

@@ -148,8 +148,8 @@ class Messages(Caller):
     ) -> Pager[DeadLetter]:
         """A group's dead letters, each whole, with its reason and last error; `since`: what died then or later."""
         where = group_path(topic, group, "dead-letters")
-        died = rfc3339(since) if since is not None else None
-        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, since=died, limit=limit)
+        since_text = rfc3339(since) if since is not None else None
+        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, since=since_text, limit=limit)
 
     def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
         """One dead letter by its message's id."""

@@ -98,16 +98,18 @@ class Sends(Caller):
         with tracing.sending(topic, 1):
             call = Call("POST", where, message.fields(), headers=self._named())
             try:
-                sent = self._transport.ask(call, Sent)
+                result = self._transport.ask(call, Sent)
             except HeadraceError as error:
                 facts = {"topic": topic, "key": message.key, "outcome": error.code}
                 _LOG.debug(
                     "%s: sending key %s came to %s", topic, message.key, error, extra={"headrace": facts}
                 )
                 raise
-        facts = {"topic": topic, "message_id": sent.id, "key": message.key, "outcome": sent.status}
-        _LOG.debug("%s %s is %s, key %s", topic, sent.id, sent.status, message.key, extra={"headrace": facts})
-        return sent
+        facts = {"topic": topic, "message_id": result.id, "key": message.key, "outcome": result.status}
+        _LOG.debug(
+            "%s %s is %s, key %s", topic, result.id, result.status, message.key, extra={"headrace": facts}
+        )
+        return result
 
     def _named(self) -> dict[str, str]:
         return {REQUEST: self._requests.next(), **tracing.outgoing_headers()}
@@ -283,9 +285,9 @@ class TransactionBlock:
 
     def __enter__(self) -> Transaction:
         topic, message, check_url, check_after = self._prepare
-        prepared = self._sends.prepare(topic, message, check_url=check_url, check_after=check_after)
-        self._id = prepared.transaction_id
-        return prepared
+        transaction = self._sends.prepare(topic, message, check_url=check_url, check_after=check_after)
+        self._id = transaction.transaction_id
+        return transaction
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -194,9 +194,9 @@ class _Attempt:
             return False
         if isinstance(error, Exception):
             self.error = error
-            expected = isinstance(error, Bury | Retry)
+            is_decision = isinstance(error, Bury | Retry)
             facts = (self._event.topic, self._event.group, self._event.id, self._event.attempt, error)
-            _LOG.warning("%s/%s %s attempt %d: %r", *facts, exc_info=None if expected else error)
+            _LOG.warning("%s/%s %s attempt %d: %r", *facts, exc_info=None if is_decision else error)
         return True
 
 
