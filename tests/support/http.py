@@ -37,9 +37,11 @@ class ShiftingClock:
     def __init__(self) -> None:
         self._added_ms = 0
         self._stopped_ns: tuple[int, int] | None = None
+        self._tick_ms = 0
         self.on_wait: Callable[[], Any] | None = None
 
     def now_ms(self) -> int:
+        self._added_ms += self._tick_ms
         return (self._stopped_ns or _machine_ns())[0] // 1_000_000 + self._added_ms
 
     def monotonic_ms(self) -> int:
@@ -53,6 +55,15 @@ class ShiftingClock:
             yield
         finally:
             self._stopped_ns = None
+
+    @contextmanager
+    def slow(self) -> Iterator[None]:
+        """In this block a second passes between any two readings of the time."""
+        self._tick_ms = 1_000
+        try:
+            yield
+        finally:
+            self._tick_ms = 0
 
     def sleep(self, seconds: float) -> None:
         if seconds < _REAL_SLEEP_BELOW_SECONDS:

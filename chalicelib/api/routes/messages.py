@@ -66,9 +66,14 @@ def amend_message(context: Context) -> Response[MessageView]:
         raise _in_transaction(message)
     present = (message if isinstance(message, Message) else message.message).draft.headers
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), present)
-    if isinstance(message, Message):
-        return Response(_view(context, topic, context.deps.amender.amend(topic, message, changes, by)))
-    return Response(_view(context, topic, context.deps.delayed.amend(topic, message, changes, by)))
+    if not isinstance(message, Message):
+        try:
+            return Response(_view(context, topic, context.deps.delayed.amend(topic, message, changes, by)))
+        except Conflict as conflict:
+            if "due_ms" in changes:
+                raise
+            message = _come_due(context, topic, conflict)
+    return Response(_view(context, topic, context.deps.amender.amend(topic, message, changes, by)))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
@@ -76,14 +81,29 @@ def cancel_message(context: Context) -> Response[None]:
     """Cancel a message that no group has claimed."""
     topic = context.topic()
     message = _find(context, topic)
-    if isinstance(message, Message):
-        context.deps.amender.cancel(topic, message, context.by)
-    elif isinstance(message, Transaction):
+    if isinstance(message, Transaction):
         if message.state is not TransactionState.ROLLED_BACK:
             raise _in_transaction(message)
-    else:
-        context.deps.delayed.cancel(topic, message, context.by)
+        return Response(None, 204)
+    if not isinstance(message, Message):
+        try:
+            context.deps.delayed.cancel(topic, message, context.by)
+            return Response(None, 204)
+        except Conflict as conflict:
+            message = _come_due(context, topic, conflict)
+    context.deps.amender.cancel(topic, message, context.by)
     return Response(None, 204)
+
+
+def _come_due(context: Context, topic: Topic, conflict: Conflict) -> Message:
+    """A message that came due since it was read: in its log it can be changed until a group claims it. Raises
+    the conflict if it is another."""
+    if conflict.code != "ALREADY_DUE":
+        raise conflict
+    message = _find(context, topic)
+    if not isinstance(message, Message):
+        raise conflict
+    return message
 
 
 def _in_transaction(transaction: Transaction) -> Conflict:

@@ -133,7 +133,7 @@ class Producer:
         ):
             try:
                 going = [(i, draft) for i, draft in run if _unit_of(topic, draft) not in errors]
-                timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in going]
+                timers = [self._first_timer(topic, self.offload(topic, draft)) for _, draft in going]
                 self._store_batch(topic, going, timers, outcomes)
             except HeadraceError as error:
                 errors |= {unit: error for _, draft in going if (unit := _unit_of(topic, draft))}
@@ -174,8 +174,12 @@ class Producer:
                 self._on_timers_stored([timer for _, timer in items_left])
             items_left = [each for each in items_left if outcomes[each[0][0]] is None]
 
-    def timer(self, topic: Topic, draft: Draft) -> Timer:
-        """The timer of a delayed draft, under the draft's own id."""
+    def _first_timer(self, topic: Topic, draft: Draft) -> Timer:
+        """The timer of a message that was accepted when its delay began."""
+        return self.timer(topic, replace(draft, accepted_ms=None), draft.accepted_ms)
+
+    def timer(self, topic: Topic, draft: Draft, stored_ms: int | None = None) -> Timer:
+        """The timer of a delayed draft, under the draft's own id; stored now, unless `stored_ms` says when."""
         assert draft.due_ms is not None
         assert draft.id is not None
         shard = _shard_of(topic, draft)
@@ -187,7 +191,7 @@ class Producer:
             shard=shard_key,
             draft=replace(draft, due_ms=None),  # the timer says when
             keep_days=topic.retention_days,
-            stored_ms=self._clock.now_ms(),
+            stored_ms=self._clock.now_ms() if stored_ms is None else stored_ms,
         )
 
     def _produce_to(

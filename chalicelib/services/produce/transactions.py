@@ -87,7 +87,8 @@ class Transactor:
             raise error
         if checks.url:
             self._keys.present()  # `check`, which signs with it, may not make it
-        now_ms = self._clock.now_ms()  # before the upload: what counts from here shall not wait for it
+        # When the delay began, and before the upload: what counts from here shall not wait for it.
+        now_ms = draft.accepted_ms or self._clock.now_ms()
         new = self._new(
             topic, self._producer.offload(topic, replace(draft, by=by)), checks, delay_from_commit, now_ms
         )
@@ -116,7 +117,7 @@ class Transactor:
             check_ms=now_ms + after_ms * (1 if checks.url else MAX_CHECKS),
             check_after_ms=after_ms,
             keep_s=max(topic.retention_days * 86_400, topic.dedup_window_seconds),
-            draft=replace(draft, id=ids.half_id(id), due_ms=None),
+            draft=replace(draft, id=ids.half_id(id), due_ms=None, accepted_ms=None),
             check_url=checks.url,
             shard=draft.shard,
             delay_ms=draft.due_ms - now_ms if draft.due_ms and delay_from_commit else 0,

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -20,32 +20,11 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
+from tests.support.interrupted import Interrupted
 from tests.support.stages import Stage
 
 _MOST_CALLS = 8  # on the timers, of one operation that nobody disturbs, and more
 Act = Callable[[Deps], object]
-
-
-class Interrupted:
-    """Timers between whose calls others act: before the call of each number that is given, the next of them."""
-
-    def __init__(self, timers: Timers, before: Sequence[int], others: Sequence[Callable[[], object]]) -> None:
-        self._timers = timers
-        self._before = list(before)
-        self._others = list(others)
-        self.calls = 0
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._timers, name)
-
-        def counted(*given: Any, **named: Any) -> Any:
-            while self._others and self._before[0] <= self.calls:
-                self._before.pop(0)
-                self._others.pop(0)()
-            self.calls += 1
-            return call(*given, **named)
-
-        return counted
 
 
 def interrupted(stage: Stage, before: Sequence[int], others: Sequence[Callable[[], object]]) -> Deps:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
+from chalicelib import wiring
+from chalicelib.api.parse import time_ms
 from chalicelib.api.responses.common import at
+from chalicelib.ports.timers import Timers
+from chalicelib.wiring import Deps
 from tests.support.background import Background
-from tests.support.http import Client, Topic
+from tests.support.http import Client, Reply, Topic
+from tests.support.interrupted import Interrupted
 
 
 def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
@@ -43,6 +49,57 @@ def test_a_batch_may_mix_delayed_and_immediate_messages(api: Client) -> None:
     assert [r.get("status") for r in told] == ["NEW", "DELAYED", None]
     assert told[2]["error"]["code"] == "VALIDATION"
     assert topic.accepted == 1
+
+
+def test_a_delay_counts_from_the_acceptance_however_long_storing_takes(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    with background.clock.slow():
+        alone = topic.produce(1, delay_seconds=60)
+        batch = topic.batch([{"body": n, "delay_seconds": 60} for n in range(3)])
+        half = api.post(f"{topic.path}/transactions", {"message": {"body": 1, "delay_seconds": 60}}).expect(
+            201
+        )
+        decided = api.post(f"/v1/transactions/{half['transaction_id']}/commit").expect(200)
+    assert {_ms(each["deliver_at"]) - _ms(each["accepted_at"]) for each in [alone, *batch]} == {60_000}
+    assert _ms(decided["deliver_at"]) - _ms(decided["decided_at"]) == 60_000
+
+
+def _ms(text: str) -> int:
+    return time_ms(text, "")
+
+
+def just_before_it_moves(
+    api: Client, background: Background, method: str, path: str, body: Any = None
+) -> Reply:
+    """A call during which the message comes due: after it was read, before it is changed."""
+    adapters = background.deps.adapters
+    timers = cast(Timers, Interrupted(adapters.timers, [1], [background.move]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "deps", lambda: Deps(replace(adapters, timers=timers)))
+        return api.call(method, path, body)
+
+
+def test_a_message_that_comes_due_meanwhile_is_changed_in_its_log(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    changes = {
+        "DELETE": None,
+        "PATCH": {"body": "new"},
+        "PATCH the time": {"deliver_at": "2030-01-01T00:00:00Z"},
+    }
+    replies = []
+    for call, change in changes.items():
+        path = f"{topic.path}/messages/{topic.produce(call, delay_seconds=5)['id']}"
+        background.clock.advance(5)
+        replies.append(just_before_it_moves(api, background, call.split()[0], path, change))
+    replies[0].expect(204)
+    assert replies[1].expect(200)["status"] == "NEW"
+    replies[2].refused(409, "ALREADY_DUE")
+    assert sorted(group.bodies()) == ["PATCH the time", "new"]
 
 
 def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, background: Background) -> None:
