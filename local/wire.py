@@ -25,6 +25,7 @@ _ABSOLUTE = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _BARE = (204, 304)
+_ONCE = ("authorization", "host")
 
 
 class Hangup(Exception):
@@ -121,8 +122,8 @@ def _headers(stream: BufferedIOBase) -> dict[str, str]:
         name, value = match[1].decode().lower(), match[2].decode("latin-1").rstrip(" \t")
         if name in ("content-length", "transfer-encoding") and headers.get(name, value) != value:
             raise _bad("The length of the body is given twice.")
-        if name == "authorization" and name in headers:
-            raise _bad("Authorization is given twice.")
+        if name in _ONCE and name in headers:
+            raise _bad(f"{name.title()} is given twice.")
         headers[name] = value
     return headers
 

@@ -241,6 +241,8 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
         raise
     raw = request.raw_body
     raw = raw.encode() if isinstance(raw, str) else raw
+    if raw:
+        _check_coding(request.headers)
     return _with_body(entry, msgspec.structs.replace(context, query=_query(entry, request), raw=raw))
 
 
@@ -377,7 +379,17 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
     repetitions = [name for name in query if len(query.getlist(name)) > 1]
     if repetitions:
         raise invalid(repetitions[0], "is given more than once")
+    for name in query:
+        check_name(name, query[name])
     return {name: query[name] for name in query}
+
+
+def _check_coding(headers: Mapping[str, str]) -> None:
+    """A message is stored and delivered as it came: subscribers would not be told that its body is compressed."""
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMedia(
+            "UNSUPPORTED_MEDIA_TYPE", "Send the body as it is, without a Content-Encoding such as gzip."
+        )
 
 
 def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:

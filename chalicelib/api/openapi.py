@@ -175,7 +175,7 @@ def _refusals(entry: Call) -> list[int]:
         404: "{" in entry.path,
         409: writes or "{" in entry.path,
         413: takes_body,
-        415: bool(entry.body),
+        415: takes_body,
         422: True,  # a delivery that calls Headrace is refused everywhere
         429: True,
         503: True,

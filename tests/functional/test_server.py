@@ -318,6 +318,10 @@ def test_two_authorizations_are_refused(server: Server) -> None:
     assert code(talk(server.port, post(twice))) == "BAD_REQUEST"
 
 
+def test_two_hosts_are_refused(server: Server) -> None:
+    assert code(talk(server.port, post(b"Host: a.example\r\nhost: b.example\r\n"))) == "BAD_REQUEST"
+
+
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:
     for size in (BODY_LIMIT_BYTES - 1, BODY_LIMIT_BYTES):
         client.request("POST", "/echo/a", bytes(size), OPEN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 import time
@@ -157,6 +158,21 @@ def test_case_and_charset_of_the_media_type_do_not_matter(api: Client, media: st
 
 def test_a_missing_media_type_is_taken_for_json(api: Client) -> None:
     send(api.topic(), b'{"body":1}', None).expect(201)
+
+
+@pytest.mark.parametrize("path", ["{topic}/messages", "{topic}/messages/batch", "/v1/publish/{name}"])
+def test_a_compressed_body_is_a_415_on_every_way_in(api: Client, path: str) -> None:
+    topic = api.topic()
+    path = path.format(topic=topic.path, name=topic.name)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    raw = gzip.compress(b'{"body":1}')
+    api.call("POST", path, raw=raw, headers=headers).refused(415, "UNSUPPORTED_MEDIA_TYPE")
+    assert topic.accepted == 0
+
+
+def test_the_coding_identity_is_none(api: Client) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "Identity"}
+    api.call("POST", f"{api.topic().path}/messages", raw=b'{"body":1}', headers=headers).expect(201)
 
 
 @pytest.mark.parametrize(
