@@ -154,6 +154,13 @@ def test_a_seek_is_previewed(command: Command, headrace: LocalHeadrace) -> None:
     assert len(headrace.receive("orders", "mailer")) == 3
 
 
+def test_a_seek_to_no_place_says_which_there_are(
+    headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["seek", "orders", "mailer", "yesterday", "--preview"]) == 2
+    assert "neither earliest, latest, a time" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_preview_counts(
     headrace: LocalHeadrace, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:

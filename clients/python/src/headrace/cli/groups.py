@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +19,7 @@ app = typer.Typer(
     name="groups", help="Groups: list, show, create, pause, seek, delete.", no_args_is_help=True
 )
 _COUNTED = 2000
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
 
 @app.command("list")
@@ -102,7 +104,7 @@ def seek(
 ) -> None:
     """Move a group back or forward, after showing the effect."""
     s = session(context)
-    where: str | int = int(to) if to.isdigit() else to
+    where = _place(to)
     before = s.hr.get_group(topic, group)
     if not s.output.as_json:
         s.output.out.print(_shards(before, shard))
@@ -118,6 +120,17 @@ def seek(
         s.output.document(after)
     else:
         s.output.out.print(_shards(after, shard))
+
+
+def _place(to: str) -> str | int:
+    """Where a seek goes. Raises BadParameter."""
+    if to.isascii() and to.isdigit():
+        return int(to)
+    if to not in ("earliest", "latest") and not _TIME.match(to):
+        raise typer.BadParameter(
+            f"{to!r} is neither earliest, latest, a time like 2030-01-01T00:00:00Z, nor an offset."
+        )
+    return to
 
 
 @dataclass(frozen=True)
