@@ -119,6 +119,8 @@ class Adapters:
     """May a caller be known by its signature, which API Gateway has verified?"""
     cipher: Cipher | None = None
     """Encrypts secrets; None where nothing is kept."""
+    is_ending: Callable[[], bool] = lambda: False
+    """Is this process about to end? Then no caller is kept waiting for messages."""
 
 
 def from_environment() -> Adapters:

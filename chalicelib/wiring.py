@@ -198,6 +198,7 @@ class Deps:
             clock=a.clock,
             random=a.random,
             empty_lanes=self.empty_lanes,
+            is_ending=a.is_ending,
         )
 
     @cached_property

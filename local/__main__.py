@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +45,8 @@ def run(options: Options) -> None:
         functions = functions_of(front.app)
         invocations = Invocations(functions)
         clock = HandClock(options.data / "clock" if store.tokens else None)
-        services = _services(store, clock, invocations)
+        end_event = threading.Event()
+        services = _services(store, clock, invocations, end_event.is_set)
         triggers = Triggers(front.app, invocations, store.pumps(functions))
         token = _admin_token(options, store, services())
         if options.clock == MOVABLE:
@@ -60,7 +62,9 @@ def run(options: Options) -> None:
         stack.callback(server.shutdown)
         server.start()
         print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)
-        end_event = threading.Event()
+        stack.callback(
+            end_event.set
+        )  # first of all, so that the server need not wait for who waits for messages
         if options.lifeline:
             _tell_at_end_of_stdin(end_event)
         while not end_event.wait(_LOOK_SECONDS):
@@ -98,10 +102,14 @@ def _opened(options: Options) -> contextlib.AbstractContextManager[Store]:
     return dynamodb.opened(options)
 
 
-def _services(store: Store, clock: HandClock, invocations: Invocations) -> Services:
+def _services(
+    store: Store, clock: HandClock, invocations: Invocations, is_ending: Callable[[], bool]
+) -> Services:
     """What the functions and the HTTP interface find in the place of those that the environment would make."""
     wiring: Any = importlib.import_module("chalicelib.wiring")
-    services = Services(lambda: wiring.Deps(store.adapters(settings.read(), clock, invocations)))
+    services = Services(
+        lambda: wiring.Deps(replace(store.adapters(settings.read(), clock, invocations), is_ending=is_ending))
+    )
     wiring.deps = services
     return services
 

@@ -6,7 +6,6 @@ import base64
 import binascii
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -199,10 +198,6 @@ def _check_headers(headers: Mapping[str, str], attributes: Collection[str] = ())
                 "HEADER_RESERVED",
                 f"A message may not have the header {name!r}: on its way it would be taken for the request's own.",
             )
-    names = Counter(name.lower() for name in headers)
-    if names.total() > len(names):
-        name = max(names, key=lambda name: names[name])
-        raise invalid("headers", f"{name} is given twice: upper and lower case are the same")
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
         raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...domain.call_result import CallResult
@@ -46,8 +46,10 @@ class Receiver:
         clock: Clock,
         random: Random,
         empty_lanes: TtlCache[CursorKey, bool],
+        is_ending: Callable[[], bool],
     ) -> None:
-        """`empty_lanes` are retry lanes that were just seen empty and are skipped for a moment."""
+        """`empty_lanes` are retry lanes that were just seen empty and are skipped for a moment. `is_ending`: this
+        process is, and nobody waits longer for messages."""
         self._catalog = catalog
         self._assignments = assignments
         self._claimer = claimer
@@ -57,6 +59,7 @@ class Receiver:
         self._random = random
         self._last_sources: TtlCache[str, int] = TtlCache(clock, _LAST_SOURCE_MS)
         self._empty_lanes = empty_lanes
+        self._is_ending = is_ending
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -89,7 +92,7 @@ class Receiver:
             messages = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
             deliveries = self._opened(topic, group, messages)
             seconds_left = (until_ms - self._clock.now_ms()) / 1000
-            if deliveries or seconds_left <= 0:
+            if deliveries or seconds_left <= 0 or self._is_ending():
                 return deliveries
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.record import Record
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.desk import ALREADY, Desk, attempts, offsets
@@ -399,3 +401,13 @@ def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> N
     drained = desk.drain(group, 1000)
     assert len(drained) == 3000
     assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
+
+
+def test_nobody_waits_for_messages_in_a_process_that_is_ending(stage: Stage) -> None:
+    deps = Deps(replace(stage.another(), is_ending=lambda: True))
+    desk = Desk.at(stage)
+    group, start_ms = desk.group(), stage.clock.now_ms()
+    assert deps.receiver.receive(desk.topic, group, None, 1, 20, 30) == []
+    assert stage.clock.now_ms() == start_ms
+    desk.produce(make.draft("x"))
+    assert len(deps.receiver.receive(desk.topic, group, None, 1, 20, 30)) == 1

@@ -32,18 +32,6 @@ def test_a_reserved_header_is_refused_on_every_way_in(api: Client, name: str) ->
     assert topic.accepted == 0
 
 
-def test_a_header_that_is_there_twice_but_for_its_case_is_refused(api: Client) -> None:
-    topic = api.topic()
-    message = {"body": 1, "headers": {"X-Trace": "1", "x-trace": "2"}}
-    refusal = api.post(f"{topic.path}/messages", message).refused(400, "VALIDATION")
-    assert refusal["errors"][0]["path"] == "headers"
-    assert "x-trace is given twice" in refusal["errors"][0]["issue"]
-    id = api.post(f"{topic.path}/messages", {"body": 1, "delay_seconds": 60}).expect(201)["id"]
-    change = {"headers": message["headers"]}
-    api.call("PATCH", f"{topic.path}/messages/{id}", change).refused(400, "VALIDATION")
-    assert topic.accepted == 0
-
-
 def test_a_message_in_the_log_is_not_given_a_reserved_header_later(api: Client) -> None:
     topic = api.topic()
     id = api.post(f"{topic.path}/messages", {"body": 1}).expect(201)["id"]
