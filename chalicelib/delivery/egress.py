@@ -37,6 +37,7 @@ _FRAMING = {"host", "content-length", "transfer-encoding", "trailer", "te", "exp
 _FRAMING |= {"keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"}
 _FRAMING |= {name.lower() for name in _OURS}
 _REGISTRATION_SECONDS = 5.0
+_STALE_MS = 1000  # within that time one hears that a connection had been closed while it waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,12 @@ class Egress:
             connection = self._pool.take(_key(target, address))
             if connection is None:
                 continue
+            begun_ms = deadline.spent_ms()
             try:
                 return self._exchange(connection, method, request, deadline)
             except (ConnectionError, ssl.SSLError):
-                if connection.heard:
-                    raise
+                if connection.heard or deadline.spent_ms() - begun_ms > _STALE_MS:
+                    raise  # whoever took so long was at work on it
                 break  # it was closed while it waited: a new one has to do
         return self._exchange(self._connect(target, addresses, deadline), method, request, deadline)
 
