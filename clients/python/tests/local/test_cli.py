@@ -55,6 +55,8 @@ def command(headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]) -> Comm
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
     (sent,) = command("send", "orders", '{"order": 188}', "--key", "order-188", "--tag", "paid", "--json")
     (match,) = command("find", "orders", "--key", "order-188", "--json")
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", sent["accepted_at"]), "as the service writes it"
+    assert match["accepted_at"] == sent["accepted_at"]
     assert (match["id"], match["body"], match["tag"]) == (sent["id"], {"order": 188}, "paid")
     (message,) = command("receive", "orders", "mailer", "--wait", "5s", "--ack", "--json")
     assert message["id"] == sent["id"]
@@ -143,6 +145,14 @@ def test_a_dead_letter_is_mended_and_sent_again(
     assert command("dead", "redrive", "orders", "mailer", "--yes", "--json") == [{"redriven": 1}]
     (message,) = headrace.receive("orders", "mailer")
     assert message.body == {"order": 13}
+
+
+def test_a_message_as_a_dict_is_what_the_service_answers(command: Command, headrace: LocalHeadrace) -> None:
+    headrace.send("orders", {"order": 188}, key="order-188")
+    (message,) = headrace.receive("orders", "mailer")
+    values = message.as_dict()
+    assert (values["body"], values["keys"], values["attempt"]) == ({"order": 188}, ["order-188"], 1)
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", values["accepted_at"])
 
 
 def test_a_seek_is_previewed(command: Command, headrace: LocalHeadrace) -> None:

@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..models import plain
+
 _PLAIN_WIDTH = 240
 _BODY_CHARS = 80
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # all but ends of lines
@@ -29,7 +31,7 @@ class Output:
 
     def document(self, value: Any) -> None:
         """One JSON document on a line of its own."""
-        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
         sys.stdout.flush()
 
     def one(self, value: Any, fields: Iterable[tuple[str, Any]]) -> None:
