@@ -90,7 +90,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
     const keys = first ? `${first} ${event.key}` : event.key;
     first = event.key === "g" && !first ? "g" : "";
-    if (event.key === "?") { const help = document.getElementById("keys"); if (help.showModal) help.showModal(); }
+    if (event.key === "?") { const help = document.getElementById("keys"); if (help && help.showModal) help.showModal(); }
     else if (!keys.startsWith("g ") && event.key === "j") step(1);
     else if (!keys.startsWith("g ") && event.key === "k") step(-1);
     else { const link = keyed(keys); if (link) { event.preventDefault(); link.click(); } }

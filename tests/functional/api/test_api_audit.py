@@ -36,12 +36,6 @@ def test_each_change_leaves_an_entry_with_its_result(api: Client) -> None:
     ]
 
 
-def test_a_filter_by_what_is_no_name_is_refused(api: Client) -> None:
-    api.get("/v1/audit?topic=caf%C3%A9").refused(400, "INVALID_NAME")
-    path = f"{api.topic().path}/messages"
-    api.get(f"{path}?group=.x").refused(400, "INVALID_NAME")
-
-
 def test_an_entry_names_the_token_the_request_and_the_time(api: Client, clock: ShiftingClock) -> None:
     made = token(api, "admin", name="shop ü")
     reply = api.with_token(made["token"]).put("/v1/topics/of-the-shop")
