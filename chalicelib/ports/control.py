@@ -85,6 +85,11 @@ class Control(Protocol):
         """Remove this group with its consumers, its assignment and its mark."""
         ...
 
+    def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        """The group's consumer of this name, if there is one. One row is read, so others that cannot be read do not
+        matter."""
+        ...
+
     def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
         """All consumers of a group, by name."""
         ...

@@ -98,6 +98,9 @@ class DynamoControl:
             self._delete(_group_key(topic, group.name))
         self._delete(_retired_key(topic, group))
 
+    def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        return self._get(ConsumerRow, _consumer_key(topic, group, name))
+
     def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
         return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#", pass_over)
 

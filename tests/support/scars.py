@@ -98,6 +98,10 @@ class ScarredControl(Scarred):
         rows = [(control_store._group_key(topic, g.name), g) for g in self._port.groups(topic)]
         return self._readable(GroupRow, rows, pass_over)
 
+    def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        key = control_store._consumer_key(topic, group, name)
+        return self._decoded(ConsumerRow, key, self._port.consumer(topic, group, name))
+
     def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
         rows = [
             (control_store._consumer_key(topic, group, c.name), c) for c in self._port.consumers(topic, group)

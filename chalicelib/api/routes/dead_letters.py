@@ -168,5 +168,5 @@ def _views(
 ) -> list[DeadLetterView]:
     """Dead letters with their bodies."""
     blobs = context.deps.adapters.blobs
-    names = {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
+    names = context.deps.catalog.consumer_names(topic, group)
     return [dead_letters.view(letter, with_body(blobs, letter.message), names) for letter in letters]

@@ -116,12 +116,12 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     """Which consumer owns which shard, and why."""
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
-    consumers = context.deps.catalog.consumers(topic, group)
+    consumers = context.deps.catalog.readable_consumers(topic, group)
     return Response(assignments.view(topic, assignment, consumers))
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     status = context.deps.lookup.group_status(topic, group)
     assignment = context.deps.assignments.current(topic, group)
-    names = {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
+    names = context.deps.catalog.consumer_names(topic, group)
     return groups.detail(group, status, names, assignments.owners(topic, assignment, names))

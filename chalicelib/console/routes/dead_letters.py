@@ -39,7 +39,7 @@ def dead_letters(visit: Visit) -> Shown:
         "group": group,
         "letters": letters,
         "kinds": view.kinds(letters),
-        "names": {c.uid: c.name for c in visit.deps.catalog.consumers(topic, group)},
+        "names": visit.deps.catalog.consumer_names(topic, group),
         "following": following,
         "counted": exact_count,
         "more": following is not None and exact_count >= _MOST_COUNTED,
@@ -123,6 +123,6 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
         "problem": problem,
         "edit": edit,
         "diff": view.diff(body, draft) if draft is not None and problem is None else None,
-        "names": {c.uid: c.name for c in deps.catalog.consumers(topic, group)},
+        "names": deps.catalog.consumer_names(topic, group),
     }
     return Page("dead_letter.html", model, 200 if problem is None else 400)

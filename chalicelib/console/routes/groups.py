@@ -27,7 +27,7 @@ def group_page(visit: Visit) -> Shown:
     topic, group = visit.group()
     first = first_shard(visit, topic)
     survey = deps.surveyor.look(topic, only=group, whole=True, first_shard=first)
-    consumers = deps.catalog.consumers(topic, group)
+    consumers = deps.catalog.readable_consumers(topic, group)
     assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
     model: dict[str, Any] = {

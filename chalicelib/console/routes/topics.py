@@ -55,10 +55,10 @@ def first_shard(visit: Visit, topic: Topic) -> int:
 def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
     """The names of a broadcast's consumers by uid: read already, for they say whose cursors there are."""
     return {
-        consumer.uid: consumer.name
+        uid: name
         for group in survey.groups
         if any(each.key.consumer_uid for each in group.shards)
-        for consumer in visit.deps.catalog.consumers(topic, group.group)
+        for uid, name in visit.deps.catalog.consumer_names(topic, group.group).items()
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...domain.errors import NotFound, Refused, Unreadable
 from ...domain.topic import Consumer, Group, Topic
@@ -78,6 +78,10 @@ class Catalog:
             pass_over(row)
         return consumers
 
+    def consumer_names(self, topic: Topic, group: Group) -> Mapping[str, str]:
+        """The names of the consumers by uid; one whose row cannot be read has none."""
+        return {consumer.uid: consumer.name for consumer in self.readable_consumers(topic, group)}
+
     def _read_consumers(self, topic: Topic, group: Group) -> _Consumers:
         entry = self._consumers.get(group.uid)
         if entry is None:
@@ -100,7 +104,8 @@ class Catalog:
             for consumer in self.readable_consumers(topic, group):
                 if consumer.name == name:
                     return consumer
-        self.consumers(topic, group)  # is it not there, or can its row not be read?
+        if self._read_consumers(topic, group)[1]:
+            self.control.consumer(topic, group, name)  # is it not there, or can its row not be read?
         raise NotFound(
             "CONSUMER_NOT_FOUND",
             f"Group {group.name!r} has no consumer {name!r}. Register it with "

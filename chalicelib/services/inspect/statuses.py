@@ -140,7 +140,7 @@ class Statuses:
             return DeliveryStatus(Status.CANCELLED, 0)
         if not POLICIES[group.mode].per_consumer:
             return statuses[""]
-        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
+        names = self._catalog.consumer_names(topic, group)
         return _together({names.get(uid, uid): status for uid, status in statuses.items()})
 
     def keys(self, topic: Topic, group: Group, shard: int | None) -> list[CursorKey]:

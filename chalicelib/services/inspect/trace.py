@@ -85,7 +85,7 @@ class Tracer:
 
     def _leased(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
-        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
+        names = self._catalog.consumer_names(topic, group)
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
         for lease in self._statuses.held(topic, group, message):
             at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
@@ -93,7 +93,7 @@ class Tracer:
 
     def _of_group(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
-        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
+        names = self._catalog.consumer_names(topic, group)
         rows = self._traces.covering(key, message.offset)
         dead: set[str] = set()
         for row in rows:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...domain.assignment import is_online
 from ...domain.breaker import Health
-from ...domain.errors import NotFound, Refused, Unavailable, Unreadable, unavailable
+from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.limits import MAX_CONSUMERS
 from ...domain.secret import Secret
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic
@@ -107,9 +107,12 @@ class Registry:
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
         for _ in range(_TRIES):
-            consumers = self._control.consumers(topic, group)
+            unreadable_rows: list[str] = []
+            consumers = self._control.consumers(topic, group, unreadable_rows.append)
             old = next((consumer for consumer in consumers if consumer.name == name), None)
-            if old is None and len(consumers) >= MAX_CONSUMERS:
+            if old is None and unreadable_rows:
+                old = self._control.consumer(topic, group, name)  # is this row among them?
+            if old is None and len(consumers) + len(unreadable_rows) >= MAX_CONSUMERS:
                 raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
@@ -259,7 +262,7 @@ class Registry:
         has_cursors = POLICIES[group.mode].per_consumer
         if has_cursors:
             self._control.retire_consumer(topic, group, consumer)
-        row = self._find(topic, group, consumer.name)
+        row = self._control.consumer(topic, group, consumer.name)
         if row is None or row.uid == consumer.uid:
             self._control.delete_consumer(topic, group, consumer)
         self._catalog.forget(topic, group)
@@ -277,7 +280,7 @@ class Registry:
     ) -> Consumer | None:
         """Change a registration as it stands; None where this consumer, with this target, is there no more."""
         for _ in range(_TRIES):
-            row = self._find(topic, group, consumer.name)
+            row = self._control.consumer(topic, group, consumer.name)
             if row is None or _identity(row) != _identity(consumer):
                 return None
             new = change(row)
@@ -287,15 +290,6 @@ class Registry:
             if self._put(topic, group, new, row):
                 return replace(new, version=row.version + 1)
         raise _busy()
-
-    def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
-        """The consumer as it is stored. Raises Unreadable where its row may be one that cannot be read."""
-        unreadable_rows: list[str] = []
-        consumers = self._control.consumers(topic, group, unreadable_rows.append)
-        consumer = next((c for c in consumers if c.name == name), None)
-        if consumer is None and unreadable_rows:
-            raise Unreadable("UNAVAILABLE", unreadable_rows[0])
-        return consumer
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
         context = encryption_context_of(topic, group, new.name)

@@ -108,6 +108,9 @@ class MemoryControl:
                 del self._groups[topic.uid, group.name]
             self._retired_groups.pop((topic.uid, group.uid), None)
 
+    def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        return self._consumers.get((topic.uid, group.uid, name))
+
     def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
         home = (topic.uid, group.uid)
         with self._lock:

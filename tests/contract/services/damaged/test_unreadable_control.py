@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import NotFound, Unavailable
 from chalicelib.domain.limits import CONSUMER_OFFLINE_AFTER, RETENTION_GRACE
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
 from chalicelib.functions import route
@@ -123,6 +123,27 @@ def test_a_group_goes_on_without_the_consumer_whose_row_cannot_be_read(stage: St
 
 def damage_consumer(stage: Stage, topic: Topic, group: Group, name: str) -> None:
     change_control(stage, f"topic#{topic.uid}", f"consumer#{group.uid}#{name}", DAMAGES["of a later release"])
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_consumers_come_and_go_beside_one_whose_row_cannot_be_read(stage: Stage, mode: str) -> None:
+    desk = PushDesk.at(stage, mode=mode)
+    group = desk.group("all")
+    for name in ("bad", "good"):
+        desk.consumer(group, name)
+    damage_consumer(stage, desk.topic, group, "bad")
+    desk.restarted()
+    new = desk.consumer(group, "new")
+    desk.produce(make.draft("one"))
+    assert len(desk.receive(group, consumer=new)) == 1
+    desk.deps.registry.unregister(desk.topic, group, desk.deps.catalog.consumer(desk.topic, group, "good"))
+    assert desk.deps.catalog.consumer_names(desk.topic, group) == {new.uid: "new"}
+    with pytest.raises(NotFound):
+        desk.deps.catalog.consumer(desk.topic, group, "good")
+    for asked in (desk.deps.registry.register, desk.deps.catalog.consumer):
+        with pytest.raises(Unavailable):
+            asked(desk.topic, group, "bad")
+    assert [c.name for c in desk.deps.catalog.readable_consumers(desk.topic, group)] == ["new"]
 
 
 def test_the_sweep_wakes_a_group_for_the_consumers_whose_rows_can_be_read(stage: Stage) -> None:
