@@ -70,6 +70,17 @@ class Sums:
             self.settled += max(0, group.settled - old.settled)
             self.retried += max(0, group.retried - old.retried)
 
+    def include(self, other: Sums) -> None:
+        """Rise by another's sums, which are later."""
+        self.at_ms = max(self.at_ms, other.at_ms)
+        self.accepted += other.accepted
+        self.settled += other.settled
+        self.retried += other.retried
+
+    @property
+    def is_zero(self) -> bool:
+        return not (self.accepted or self.settled or self.retried)
+
     def on_top_of(self, before: Reading) -> Reading:
         """The sum of all that was read so far, as a reading of one group without a name."""
         old = before.groups.get("", GroupReading(0, 0))
@@ -95,6 +106,8 @@ class MeterReader:
         self._troubled: Mapping[str, int] = {}
         self._turns = 0
         self._sum = Sums()
+        self._unkept = Sums()  # what was written without an answer, as `_attempt`
+        self._attempt: Reading | None = None
         self._known: dict[str, _Known] = {}
 
     def run_once(
@@ -122,12 +135,19 @@ class MeterReader:
         return number
 
     def _add_up(self) -> None:
-        """Keep the stage's own meters, which rise by what was seen since: a write in a minute in which any did."""
-        if not any((self._sum.accepted, self._sum.settled, self._sum.retried)):
+        """Keep the stage's own meters, which rise by what was seen since: a write in a minute in which any did. One
+        whose answer was lost may be there: then its sums are not added again."""
+        if self._sum.is_zero and self._unkept.is_zero:
             return
         before = next(iter(self._readings.latest(meter.STAGE, meter.HOURS, 1)), Reading(0, 0))
-        self._readings.keep(meter.STAGE, meter.HOURS, self._sum.on_top_of(before))
-        self._sum = Sums()
+        if before == self._attempt:
+            self._unkept = Sums()
+        self._unkept.include(self._sum)
+        self._sum, self._attempt = Sums(), None
+        if not self._unkept.is_zero:
+            self._attempt = self._unkept.on_top_of(before)
+            self._readings.keep(meter.STAGE, meter.HOURS, self._attempt)
+            self._unkept, self._attempt = Sums(), None
 
     def _due(self, names: Sequence[str]) -> Sequence[str]:
         """Whose turn it is."""

@@ -243,3 +243,21 @@ def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
     assert [each.accepted for each in kept] == [60]
     (stage_sum,) = stage.adapters.readings.latest(STAGE, HOURS, 1)
     assert stage_sum.accepted == before + 60
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_sum_whose_answer_was_lost_is_counted_once(stage: Stage, is_kept: bool) -> None:
+    desk, lost = Desk.at(stage), iter([True])
+    readings: Any = Troubled(
+        stage.adapters.readings,
+        lambda name, uid, *_: (name, uid) == ("keep", STAGE) and next(lost, False),
+        after=is_kept,
+    )
+    reader = Deps(replace(stage.another(), readings=readings)).meter_reader
+    before, sums = of_stage(stage)[0], []
+    for number in (60, 5, 0):
+        desk.produce(*make.drafts(number))
+        stage.clock.advance(MINUTE_MS)
+        reader.run_once({desk.topic.name})
+        sums.append(of_stage(stage)[0] - before)
+    assert sums == [60 if is_kept else 0, 65, 65]
