@@ -57,7 +57,7 @@ def run(options: Options) -> None:
             ResetController(services, clock, token).register(front.app, front.authorize)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
-        gateway = Gateway(front.app, throttle=Throttle(options.anonymous))
+        gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
         server.gateway = LoggedGateway(gateway, log.logger(options.log))
         stack.callback(server.shutdown)
         server.start()

@@ -52,16 +52,19 @@ class Gateway:
         *,
         integration_seconds: float = INTEGRATION_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] | None = None,
         prefix: str = "",
         throttle: Throttle | None = None,
     ) -> None:
-        """`prefix` is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle`
-        bounds the calls that need no token; None: nothing does."""
+        """`now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix`
+        is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the
+        calls that need no token; None: nothing does."""
         _make_thread_safe(app)
         _log_to_stderr(app.log)
         self._app = app
         self._seconds = integration_seconds
         self._clock = clock
+        self._now_ms = now_ms
         self._prefix = prefix
         self._throttle = throttle
         self._routes = Routes(app.routes)
@@ -94,6 +97,7 @@ class Gateway:
         if not path.startswith(f"{self._prefix}/"):
             raise problems.not_found()
         path = path.removeprefix(self._prefix)
+        received_ms = self._now_ms() if self._now_ms else None
         match = self._match(path)
         entries = self._app.routes[match.route]
         if method not in entries:
@@ -109,6 +113,7 @@ class Gateway:
             raise problems.throttled()
         event = self._events.create_lambda_event(method, path, headers, body or None)
         event["requestContext"]["requestId"] = context.aws_request_id
+        event["requestContext"]["requestTimeEpoch"] = received_ms
         event["requestContext"]["path"] = self._prefix + event["requestContext"]["path"]
         if not is_anonymous:
             event = self._authorize(path, event, context)

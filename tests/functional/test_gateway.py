@@ -165,6 +165,12 @@ def test_each_of_two_requests_at_once_sees_itself(gateway: Gateway) -> None:
     assert seen == [{"name": name, "seen": name, "context": True} for name in ("a", "b")]
 
 
+def test_a_request_is_as_old_as_it_is_though_the_authorizer_took_its_time(clock: Clock) -> None:
+    gateway = Gateway(make(clock), clock=clock, now_ms=lambda: round(clock.now * 1000))
+    clock.now = 7.0
+    assert ok(gateway.handle("GET", "/when", GOOD, None)) == {"received_ms": 7_000}
+
+
 def test_calls_without_a_token_have_a_bound_each_and_others_none(clock: Clock) -> None:
     clock.now = 1000.0
     gateway = Gateway(make(clock), clock=clock, throttle=Throttle(10))

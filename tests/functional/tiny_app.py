@@ -37,11 +37,17 @@ def _authorize(request: AuthRequest) -> AuthResponse | None:
 
 
 def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
-    """The app. `/slow/{seconds}` advances the clock; `/meet/{name}` waits for a second such request."""
+    """The app. Its authorizer takes a second, `/slow/{seconds}` so many; `/meet/{name}` waits for a second such
+    request."""
     app = Chalice("tiny")
     if binary:
         app.api.binary_types = ["*/*"]
-    authorizer = app.authorizer()(_authorize)
+
+    @app.authorizer()
+    def authorizer(request: AuthRequest) -> AuthResponse | None:
+        if clock:
+            clock.now += 1
+        return _authorize(request)
 
     def current() -> Request:
         assert app.current_request
@@ -81,6 +87,10 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
     @app.route("/private", authorizer=authorizer)
     def private() -> Response:
         return reply(caller=current().context["authorizer"]["principalId"])
+
+    @app.route("/when", authorizer=authorizer)
+    def when() -> Response:
+        return reply(received_ms=current().context["requestTimeEpoch"])
 
     @app.route("/slow/{seconds}")
     def slow(seconds: str) -> Response:
