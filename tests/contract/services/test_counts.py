@@ -130,6 +130,30 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     assert account(desk) == Account(new=10, skipped=2)
 
 
+def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("one"))
+
+    def counts() -> tuple[int, Account]:
+        seen = stats(desk).groups["billing"]
+        return seen.dead, seen.account
+
+    desk.nack(group, desk.receive(group), BURY)
+    assert counts() == (1, Account(dead=1))
+    desk.seek(group, "earliest")
+    assert counts() == (1, Account(new=1)), "the letter is there, and the newer delivery begins"
+    desk.ack(group, desk.receive(group))
+    assert counts() == (1, Account(dead=1)), "a first attempt leaves no record: the older delivery's stands"
+    desk.seek(group, "earliest")
+    desk.nack(group, desk.receive(group), Nack(delay_ms=0))
+    desk.ack(group, desk.receive(group))
+    assert counts() == (1, Account(success=1)), "a later attempt leaves one in its place"
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, next(messages(desk)).id)
+    desk.deps.redriver.discard(desk.topic, group, letter)
+    assert counts() == (0, Account(success=1))
+
+
 def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
