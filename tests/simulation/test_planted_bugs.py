@@ -185,6 +185,9 @@ BUGS: dict[str, Bug] = {
     "a retry of before a seek that is still counted": Bug(
         Lookup, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
     ),
+    "a letter from before a seek, counted beside its message": Bug(
+        lookup, "account", "if position(cursor, offset)[0] is Position.SETTLED", ""
+    ),
 }
 
 
