@@ -77,7 +77,8 @@ class Notes:
         reader = self._world.reader_of(group, consumer.name)
         for attempt in parcel.attempts:
             wanted = (reader, attempt.message.id, attempt.number)
-            grant = next((g for g in self._granted if _attempt(g[0]) == wanted), None)
+            # the last: a seek makes leases void, and what was not begun under them is granted again
+            grant = next((g for g in reversed(self._granted) if _attempt(g[0]) == wanted), None)
             if grant is None:
                 self._world.accuse(f"attempt {attempt.number} of {attempt.message.id} was never granted")
                 continue
