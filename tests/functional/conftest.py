@@ -29,6 +29,7 @@ from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.roles import Guard, guarded
+from tests.support.timers import drop_all
 
 FUNCTIONS = Path(__file__).parents[2] / "examples" / "functions.py"
 ORIGIN = "headrace.local"
@@ -95,6 +96,12 @@ def background(running: Background) -> Background:
     """What runs beside HTTP, with nothing left over from other tests."""
     running.inbox.asked.clear()
     return running
+
+
+@pytest.fixture
+def no_timers(running: Background) -> None:
+    """No timers of other tests: those of all topics lie together, and an answer looks through a bounded number."""
+    drop_all(running.deps.adapters.timers)
 
 
 @pytest.fixture

@@ -17,21 +17,17 @@ from chalicelib.ports.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage
+from tests.support.timers import FOREVER, drop_all
 
-FOREVER = 10**15 - 2
 _fragments = itertools.count(1_000)
 
 
 @pytest.fixture
 def timers(stage: Stage) -> Timers:
     """With nothing in it: fragments are the same for everybody."""
-    held = stage.adapters.timers
-    for fragment in range(FRAGMENTS):
-        for _ in range(100):  # a look is bounded in bytes, too
-            held.drop(held.look(fragment, FOREVER, 10_000).timers)
-            if not held.look(fragment, FOREVER, 1).timers:
-                break
-    return held
+    timers: Timers = stage.adapters.timers
+    drop_all(timers)
+    return timers
 
 
 @pytest.fixture

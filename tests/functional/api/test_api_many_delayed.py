@@ -10,6 +10,7 @@ from chalicelib.api.responses.common import at
 from tests.support.background import Background
 from tests.support.http import Client, Topic
 
+pytestmark = pytest.mark.usefixtures("no_timers")
 HOUR = 3600
 
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.console.views.heat import heat_map
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.services.inspect.due_hours import HOUR_MS, DueHour
 from local.clock import HandClock
-from tests.support.background import Background
 from tests.support.browser import Browser
 from tests.support.http import Client, Topic
 
+pytestmark = pytest.mark.usefixtures("no_timers")
 DAY_MS = 24 * HOUR_MS
 NOW_MS = 4_102_444_800_000 + 5 * HOUR_MS + 7  # 05:00 on some day
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_over(running: Background) -> None:
-    """Timers of all topics lie together, and a page looks through a bounded number of them."""
-    timers = running.deps.adapters.timers
-    for fragment in range(FRAGMENTS):
-        while left := timers.look(fragment, 10**15, 1_000).timers:
-            timers.drop(left)
 
 
 def test_what_is_due_is_told_by_the_hour_delays_and_retries_apart(api: Client) -> None:
