@@ -14,17 +14,12 @@ import pytest
 from chalicelib.services.consume.claim import Claimer
 from tests.crash.all_flows import CALLS, FLOWS
 from tests.crash.scenes import Result, complaints, play
-from tests.support.faults import DEADLY, Fault, Note
+from tests.support.faults import DEADLY, QUICK_FAULTS, Fault, Note
 from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-_SOAKED = {  # the roads of FAIL_ONCE, of LOST_ANSWER and CONFLICT, and of LOST_ANSWER and FAIL_ALWAYS
-    Fault.THROTTLED,
-    Fault.LOST_THEN_CONFLICT,
-    Fault.LOST_FOR_GOOD,
-}
-FAULTS = tuple(fault for fault in Fault if SOAK or fault not in _SOAKED)
+FAULTS = tuple(Fault) if SOAK else QUICK_FAULTS
 _REFUSED = {Fault.FAIL_ONCE, Fault.FAIL_ALWAYS, Fault.THROTTLED, Fault.CONFLICT, Fault.UNPROCESSED}
 _played: dict[object, tuple[str, Fault, int]] = {}
 

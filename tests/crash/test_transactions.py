@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 import pytest
 
 from tests.crash.transaction_flows import FLOWS, play
-from tests.support.faults import Fault
+from tests.support.faults import QUICK_FAULTS, Fault, FaultPlan
 from tests.support.flows import SharedTables
 
+FAULTS = tuple(Fault) if os.environ.get("HEADRACE_SOAK") else QUICK_FAULTS
 
-@pytest.mark.parametrize(
-    "fault", [f for f in Fault if f is not Fault.THROTTLED], ids=lambda f: f.name.lower()
-)
+
+@cache
+def _healthy(tables: SharedTables, name: str) -> tuple[FaultPlan, list[str]]:
+    return play(tables, FLOWS[name])
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("name", FLOWS)
 def test_no_fault_at_any_call_breaks_a_transaction(tables: SharedTables, name: str, fault: Fault) -> None:
     found: list[str] = []
-    calls = play(tables, FLOWS[name])[0].notes
+    calls = _healthy(tables, name)[0].notes
     for at in [n for n, note in enumerate(calls, 1) if fault in note.spoilt_by]:
         found += [
             f"call {at} ({calls[at - 1].operation}): {x}" for x in play(tables, FLOWS[name], fault, at)[1]
@@ -47,6 +55,6 @@ CALLS = {
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_step_makes_as_many_storage_calls_as_it_is_known_to(tables: SharedTables, name: str) -> None:
-    plan, wrong = play(tables, FLOWS[name])
+    plan, wrong = _healthy(tables, name)
     assert wrong == []
     assert len(plan.calls) == CALLS[name], plan.calls
