@@ -26,6 +26,7 @@ from tests.support.clock import SECOND_MS
 from tests.support.damage import NEWER, Change, _change, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage, dynamo_stage, memory_stage
+from tests.support.timers import drop_all
 
 DAMAGES: dict[str, Change] = {
     "no known kind": having("k", {"S": "sweepstake"}),
@@ -135,6 +136,7 @@ def test_what_says_no_place_is_set_aside_and_told(stage: Stage, damage: Change) 
 
 
 def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
+    drop_all(own.adapters.timers)
     desk = Desk.at(own, shards=1)
     group = desk.group()
     (placed,) = desk.produce(make.draft("x"))

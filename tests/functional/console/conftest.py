@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,9 +85,16 @@ class Scene:
             yield name, screen
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def local_clock() -> Iterator[HandClock]:
     """The console has the local service's clock at hand."""
+    with clock_at_hand() as clock:
+        yield clock
+
+
+@contextmanager
+def clock_at_hand() -> Iterator[HandClock]:
+    """The console's page of what comes later moves this clock, as on a local service."""
     clock = HandClock()
     controller = ClockController(
         clock=clock, deps=lambda: (_ for _ in ()).throw(AssertionError), invocations=Invocations({})
@@ -99,7 +107,7 @@ def local_clock() -> Iterator[HandClock]:
 
 
 @pytest.fixture(scope="module")
-def scene(local_clock: HandClock) -> Iterator[Scene]:
+def scene() -> Iterator[Scene]:
     """The scene of the pictures, and what it lacks: a paused group, a transaction."""
     clock = ShiftingClock()
     rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
@@ -114,7 +122,7 @@ def scene(local_clock: HandClock) -> Iterator[Scene]:
     )
     deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
     deps.setup()
-    with pytest.MonkeyPatch.context() as patch:
+    with clock_at_hand(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)
         client = Client(Gateway(app.app), deps.tokens.ensure_admin(None))
         service = _Service(client)

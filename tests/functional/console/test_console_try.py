@@ -68,6 +68,7 @@ def test_a_message_leads_to_its_trace(browser: Browser) -> None:
     id = form_of(screen).fields["ids"].split()[0]
     screen = browser.follow(id)
     assert "accepted" in screen.text
+    browser.submit(form_of(begun(browser, "queue")), way="ack")
 
 
 @pytest.mark.parametrize(("path", "fields"), [("", {"mode": "x"}), ("/take", {"mode": "queue", "way": "x"})])
