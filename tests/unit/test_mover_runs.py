@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -294,5 +294,12 @@ def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
 
     shed = Ending()
     shed.timers.store([make.timer(START_MS - 1)])
+    mover = Mover(
+        timers=shed.timers,
+        ways=shed.ways,
+        clock=shed.clock,
+        new_owner=lambda: "me",
+        threads=lambda: ThreadPoolExecutor(2),
+    )
     with pytest.raises(Death):
-        shed.mover.run_once()
+        mover.tick(range(FRAGMENTS))

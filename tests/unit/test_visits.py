@@ -233,6 +233,7 @@ def test_a_mark_of_a_window_that_is_not_over_is_found_though_it_was_made_late(st
     first, second = (PushDesk.at(stage) for _ in range(2))
     for desk in (first, second):
         desk.subscriber(desk.group(), "hook")
+    stage.clock.advance(60 * MINUTE_MS)
     now_ms = stage.clock.now_ms()
     marks = stage.adapters.marks
     marks.mark(Mark(first.topic.name, now_ms - 10 * MINUTE_MS))

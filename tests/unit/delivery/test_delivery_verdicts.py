@@ -1,0 +1,193 @@
+"""What an answer means, what is signed and when, and what a test event is: without a network."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chalicelib.delivery import function_batch, ping
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.egress import Egress, Reply
+from chalicelib.delivery.events import post, rfc3339
+from chalicelib.delivery.functions import FunctionFailed, Throttled
+from chalicelib.delivery.sender import Sender
+from chalicelib.domain.call_result import Verdict
+from chalicelib.domain.secret import Secret
+from chalicelib.domain.topic import Consumer, ConsumerKind
+from chalicelib.domain.transaction import Transaction
+from tests.support import factories as make
+from tests.support.clock import START_MS, ManualClock
+from tests.unit.delivery.parcels import parcel
+
+REAL_MS = START_MS + 77_000
+URL = "http://127.0.0.1:5000/in"
+
+
+class Told:
+    """A function of somebody else's, that answers as it is told."""
+
+    answer: bytes | FunctionFailed | Throttled = b""
+
+    def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
+        return self.answer
+
+    def refusal(self, name: str) -> str | None:
+        return None
+
+
+class Wire:
+    """Both ends of a connection on which an answer lies ready."""
+
+    def __init__(self) -> None:
+        self.near, self._far = socket.socketpair()
+        self._far.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def headers(self) -> dict[str, str]:
+        """Those of the request that came."""
+        lines = self._far.recv(65_536).decode().partition("\r\n\r\n")[0].split("\r\n")[1:]
+        return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+    def close(self) -> None:
+        self.near.close()
+        self._far.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def sender(wire: Wire, told: Told) -> Sender:
+    egress = Egress(
+        rules=Rules(allow_loopback=True),
+        monotonic=lambda: 0.0,
+        resolve=lambda host: (),
+        dial=lambda address, port, seconds: wire.near,
+    )
+    return Sender(
+        egress=egress,
+        functions=told,
+        clock=ManualClock(),
+        real_clock=ManualClock(REAL_MS),
+        monotonic=lambda: 0.0,
+        origin="queue.example.com",
+    )
+
+
+def consumer(kind: ConsumerKind = ConsumerKind.URL, target: str = URL, **settings: Any) -> Consumer:
+    secrets = (Secret((b"s" * 32).hex()),)
+    group = make.group(make.topic())
+    return make.consumer(group, kind=kind, target=target, secrets=secrets, **settings)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "is_own_answer"),
+    [
+        *((status, Verdict.DONE, True) for status in (200, 204, 299)),
+        *((status, Verdict.FAILED, True) for status in (199, 300, 302, 400, 404, 499, 500, 501)),
+        (410, Verdict.GONE, True),
+        (489, Verdict.REFUSED, True),
+        *((status, Verdict.FAILED, False) for status in (429, 502, 503, 504)),
+    ],
+)
+def test_a_status_says_what_becomes_of_the_message_and_whose_it_is(
+    sender: Sender, status: int, verdict: Verdict, is_own_answer: bool
+) -> None:
+    result = sender._judge(Reply(status, {"retry-after": "7"}, b"", 3))
+    assert (result.verdict, result.is_own_answer, result.status) == (verdict, is_own_answer, status)
+    assert result.retry_after_ms == (7_000 if status in (429, 503) else None)
+
+
+def test_a_request_is_signed_by_the_time_that_subscribers_share(sender: Sender, wire: Wire) -> None:
+    (result,) = sender.send(consumer(), parcel(make.draft(1)), 5)
+    assert result.verdict is Verdict.DONE
+    headers = wire.headers()
+    assert headers["webhook-timestamp"] == str(REAL_MS // 1000)
+    assert headers["webhook-id"] == "0123456789ab-3-7"
+
+
+def test_each_check_has_an_id_of_its_own(sender: Sender, wire: Wire) -> None:
+    transaction = Transaction(
+        "t1", "orders", "u1", START_MS, START_MS + 5, 60_000, 0, make.draft(1), check_url=URL
+    )
+    sender.ask(transaction, [b"s" * 32], 5)
+    headers = wire.headers()
+    assert headers["webhook-id"] == f"t1.{START_MS + 5}"
+    assert headers["webhook-timestamp"] == str(REAL_MS // 1000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "is_busy", "is_own_answer"),
+    [
+        (Throttled(), Verdict.NOT_ATTEMPTED, False, False),
+        (FunctionFailed("late", may_run=True), Verdict.FAILED, True, False),
+        (FunctionFailed("raised", ran=True), Verdict.FAILED, False, True),
+        (FunctionFailed("not reached"), Verdict.FAILED, False, False),
+        (b"[]", Verdict.FAILED, False, True),
+        (b"", Verdict.DONE, False, True),
+        (b"null", Verdict.DONE, False, True),
+    ],
+)
+def test_a_functions_answer_says_the_same(
+    sender: Sender,
+    told: Told,
+    answer: bytes | FunctionFailed | Throttled,
+    verdict: Verdict,
+    is_busy: bool,
+    is_own_answer: bool,
+) -> None:
+    told.answer = answer
+    function = consumer(ConsumerKind.FUNCTION, "mail", timeout_seconds=90)
+    busy_ms = function.busy_seconds * 1000 if is_busy else 0
+    results = sender.send(function, parcel(make.draft(1), make.draft(2)), 5)
+    assert [(r.verdict, r.busy_ms, r.is_own_answer) for r in results] == [
+        (verdict, busy_ms, is_own_answer)
+    ] * 2
+
+
+def test_of_a_batch_those_have_failed_that_the_function_names(sender: Sender, told: Told) -> None:
+    of = parcel(make.draft(1), make.draft(2))
+    bad = of.attempts[1].message.id
+    told.answer = json.dumps({"batchItemFailures": [{"itemIdentifier": bad}]}).encode()
+    results = sender.send(consumer(ConsumerKind.FUNCTION, "mail"), of, 5)
+    assert [r.verdict for r in results] == [Verdict.DONE, Verdict.FAILED]
+
+
+@pytest.mark.parametrize("payload", ["binary", "structured", "batch"])
+def test_a_message_that_waited_was_accepted_when_its_producer_heard_so(payload: str) -> None:
+    waited = parcel(make.draft(1, accepted_ms=START_MS - 9_000), payload=payload)
+    sent, accepted = post(waited), rfc3339(START_MS - 9_000)
+    assert accepted in (sent.headers.get("ce-time", "") + sent.body.decode())
+    assert accepted in function_batch.event(waited).decode()
+
+
+def test_each_message_of_a_batch_bears_its_own_trace() -> None:
+    traces = [f"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{n}-01" for n in range(2)]
+    of = parcel(*(make.draft(n, headers={"traceparent": trace}) for n, trace in enumerate(traces)))
+    assert [each["traceparent"] for each in json.loads(post(of).body)] == traces
+
+
+def test_a_test_event_says_that_it_is_one_and_brings_no_message() -> None:
+    to = consumer()
+    request = ping.post(to, "p1", START_MS)
+    assert request.headers["ce-type"] == "headrace.test"
+    assert json.loads(request.body) == {
+        "test": True,
+        "topic": to.topic,
+        "group": to.group,
+        "consumer": to.name,
+        "sent_at": rfc3339(START_MS),
+    }
+    assert json.loads(ping.event(to, START_MS))["messages"] == []

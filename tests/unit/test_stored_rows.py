@@ -1,0 +1,302 @@
+"""Rows of DynamoDB without one: what is stored comes back whole, and what is damaged as far as it can be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.cursor import Cursor, Lease
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.message import DeadReason, Draft, Origin
+from chalicelib.domain.pull_share import Part, Round
+from chalicelib.domain.segment import Allocation, Segment, Tail
+from chalicelib.domain.spans import Span
+from chalicelib.domain.status import Status
+from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
+from chalicelib.domain.trace import TraceRow
+from chalicelib.domain.transaction import Transaction, TransactionState
+from chalicelib.ports.log import AlreadyMoved, DedupHit, OffsetTaken, Stored
+from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
+from chalicelib.store.dedup import dedup_put
+from chalicelib.store.layout import META_OFFSET, number, record_key, segment_key, text
+from tests.support import factories as make
+from tests.support.clock import START_MS
+
+SHARD = make.shard(2)
+KEY = make.cursor_key(SHARD)
+LATER = {"v": {"N": "2"}}
+
+
+def entry(offset: int) -> Draft:
+    """An entry of a retry lane: it has no body, only the place of its message."""
+    return replace(make.draft(origin=make.origin(offset)), body=b"")
+
+
+# Cursors.
+
+SPANS = [
+    Span(5, 1),
+    Span(5, 9),
+    Span(5, 2, 3),
+    Span(0, 1, 2, "k3Yz", 1_700_000_000_000),
+    Span(7, 1, 1, "-"),
+    Span(7, 3, 1, "", 0, 0b1000001_000001),
+    Span(7, 1, 1, "", 0, 1),
+]
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_a_span_comes_back_with_and_without_its_start(span: Span) -> None:
+    span = replace(span, count=span.mask.bit_count()) if span.mask else span
+    assert cursors.parse_span(cursors.span_text(span)) == span
+    assert cursors.parse_span(cursors.span_text(span, start=False), span.start) == span
+
+
+def test_a_lease_comes_back_and_says_no_start_twice() -> None:
+    lease = Lease("1.a", (Span(5, 2), Span(7, 1, 4), Span(20, 3)), START_MS, "me")
+    told = cursors.lease_text(lease)
+    assert cursors.parse_lease("1.a", told) == lease
+    assert told.partition(";")[0] == "5+2,*4,20+3"
+
+
+def test_a_cursor_comes_back_with_all_that_it_holds() -> None:
+    cursor = Cursor(
+        epoch=7,
+        floor=3,
+        next=40,
+        begin=1,
+        segment_at=33,
+        skipped=2,
+        leases={"1.a": Lease("1.a", (Span(5, 2),), START_MS, "me")},
+        waiting=(Span(9, 2, 2, "", START_MS), Span(12, 1, 3)),
+        amended=((50, 52), (60, 61)),
+        round=Round(3, START_MS, 4, {0: Part(5, START_MS + 7, 10), 2: Part(0, START_MS, 1)}),
+    )
+    item = cursors._item(cursor)
+    assert cursors.cursor_of(item) == cursor
+    del item["k"]
+    assert cursors.cursor_of(item) == replace(cursor, skipped=0), "as earlier releases stored it"
+    for damage in ({"l": text("?")}, {"e": text("x")}):
+        with pytest.raises(Unavailable, match="damaged"):
+            cursors.cursor_of({**item, **damage})
+    with pytest.raises(Unavailable, match="later release"):
+        cursors.cursor_of({**item, **LATER})
+    assert cursors._or_none({**item, **LATER}) == cursors._or_none({**item, "e": text("x")}) == Cursor()
+
+
+# Timers.
+
+TIMERS = [
+    make.timer(START_MS, id="d1", shard=SHARD, keep_days=7, stored_ms=START_MS - 9, edits=3),
+    make.timer(
+        START_MS,
+        id="r1",
+        kind=TimerKind.RETRY,
+        shard=SHARD,
+        draft=entry(4),
+        keep_days=9,
+        group_uid="g",
+        consumer_uid="c",
+    ),
+    make.timer(START_MS, id="c1", kind=TimerKind.CHECK, shard=SHARD, every_ms=90_000),
+    make.timer(START_MS, id="w1", kind=TimerKind.WAKE, shard=SHARD),
+]
+
+
+@pytest.mark.parametrize("timer", TIMERS, ids=lambda timer: timer.kind)
+def test_a_timer_comes_back(timer: Timer) -> None:
+    assert timers._timer(timers._item(timer)) == timer
+
+
+def test_a_cancelled_timer_leaves_what_it_was_and_for_how_long() -> None:
+    timer = TIMERS[0]
+    row = {**timers._content(timer), **timers._forward(timer, START_MS // 1000)}
+    assert row["x"] == number(START_MS // 1000)
+    assert timers._timer_of(row, timer.due_ms, timer.id) == timer
+
+
+def test_of_a_damaged_timer_comes_what_can_be_told() -> None:
+    message, retry, check, _ = map(timers._item, TIMERS)
+    broken = {"m": text("broken")}
+    draft = timers._timer({**message, **broken}).draft
+    assert draft is not None
+    assert (draft.id, draft.dead_reason) == ("d1", DeadReason.UNDECODABLE)
+    for field, told in (("d", 30), ("e", ANY_EDITION), ("y", 60_000)):
+        row = timers._timer({**(check if field == "y" else retry), field: text("?")})
+        assert {"d": row.keep_days, "e": row.edits, "y": row.every_ms}[field] == told
+    assert timers._timer({**message, "s": text("nowhere")}).kind is TimerKind.DAMAGED
+    assert timers._timer({**message, **LATER}).kind is TimerKind.NEWER
+
+
+def test_a_look_ends_where_it_is_full_and_says_where_to_go_on() -> None:
+    some = [make.timer(START_MS + n, id=f"t{n}") for n in range(3)]
+    assert timers.first_of(iter(some), 3).go_on_after is None
+    look = timers.first_of(iter(some), 2)
+    assert (look.timers, look.go_on_after) == (some[:2], some[1].sort_key)
+    large = [make.timer(START_MS + n, id=f"l{n}", draft=make.draft("x" * 200_000)) for n in range(99)]
+    look = timers.first_of(iter(large), 99)
+    assert 1 < len(look.timers) < 99
+    assert look.go_on_after == look.timers[-1].sort_key
+
+
+def test_what_is_set_aside_lies_under_its_format_or_behind_all() -> None:
+    row = timers._item(TIMERS[0])
+    assert timers._aside_key({**row, **LATER})["t"]["S"].startswith("000002#")
+    assert timers._aside_key(row)["t"]["S"].startswith("damaged#")
+    assert timers._version("9") < timers._version("10") < "damaged"
+
+
+# Records and letters.
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        make.record(5, Status.RETRYING, attempts=3, next_ms=START_MS + 1, attempts_before_redrive=2),
+        make.record(5, Status.DEAD, reason="REJECTED", last_error="HTTP 500"),
+        make.record(5, Status.SUCCESS, attempts=0, expires_s=START_MS // 1000),
+    ],
+    ids=lambda record: record.status,
+)
+def test_a_record_comes_back(record: Any) -> None:
+    item = {**record_key(KEY, 5), **records._item(record)}
+    assert records._record(item) == replace(record, shard=SHARD.shard)
+    damaged = records._record({**item, "a": text("?")})
+    assert (damaged.status, damaged.reason) == (Status.DEAD, DeadReason.UNDECODABLE)
+
+
+def test_a_letter_comes_back() -> None:
+    letter = make.letter(KEY, make.dead_record(5, last_error="HTTP 500", shard=2), edited=True, version=3)
+    assert records._letter(KEY, records._letter_item(letter)) == letter
+    damaged = records._letter(KEY, {**records._letter_item(letter), "n": text("?")})
+    assert (damaged.reason, damaged.version, damaged.at_ms) == (
+        DeadReason.UNDECODABLE,
+        letter.version,
+        letter.at_ms,
+    )
+
+
+def test_what_is_unfinished_is_told_by_its_time_and_state() -> None:
+    timed = records._item(make.record(5, Status.RETRYING, next_ms=START_MS))
+    waiting = records._item(make.record(5, Status.RETRYING))
+    rows = [records._unfinished({**record_key(KEY, 5), **item}) for item in (timed, waiting)]
+    assert [(row.timed, row.status) for row in rows] == [(True, "RETRYING"), (False, "RETRYING")]
+    del timed["j"]
+    assert records._unfinished({**record_key(KEY, 5), **timed}).status == Status.DEAD
+
+
+def test_a_record_of_a_lane_is_filed_where_its_message_is() -> None:
+    place = make.cursor_key(make.shard(0))
+    for record in (make.record(5, Status.SUCCESS, of=place), make.dead_record(5, of=place)):
+        puts = records.record_writes("t", KEY, [record])
+        assert len(puts) == (2 if record.status == Status.DEAD else 1)
+        assert puts[0]["Put"]["Item"].items() >= record_key(place, 5).items()
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize("state", list(TransactionState))
+def test_a_transaction_comes_back(state: TransactionState) -> None:
+    transaction = Transaction(
+        id="t1",
+        topic="orders",
+        topic_uid="u1",
+        prepared_ms=START_MS,
+        check_ms=START_MS + 1,
+        check_after_ms=60_000,
+        keep_s=77,
+        draft=make.draft(1),
+        state=state,
+        check_url="https://example.com",
+        shard=0,
+        offset=0,
+        delay_ms=5,
+        due_ms=0,
+        checks=2,
+        last_answer="unknown",
+        decided_ms=START_MS + 9,
+        keys_until_s=88,
+        version=4,
+    )
+    item = transactions._item(transaction)
+    assert transactions._transaction(item) == transaction
+    assert item["x"] == number(transaction.expires_s or 0)
+    with pytest.raises(Unavailable):
+        transactions._transaction({**item, **LATER})
+    with pytest.raises(Unavailable):
+        transactions._transaction({**item, "m": text("broken")})
+
+
+# The log.
+
+
+def stored(segment: Segment) -> dict[str, Any]:
+    return log._item(SHARD, segment, codec.pack(segment.drafts))
+
+
+def test_a_row_of_the_log_comes_back() -> None:
+    lane = make.segment(8, [entry(n) for n in range(2)])
+    for segment in (make.segment(8, 3), make.segment(8, allocation=Allocation.RESERVED), lane):
+        assert log.segment_of(stored(segment)) == segment
+    edited = {**stored(make.segment(8)), "e": number(2), "y": number(5), "p": text("tok")}
+    told = log.segment_of(edited)
+    assert (told.edition, told.planned_s, told.by) == (2, 5, "tok")
+    assert log.segment_of({**edited, **LATER}).newer
+
+
+@pytest.mark.parametrize("damage", [{"n": number(0)}, {"n": number(50_001)}, {"a": text("?")}])
+def test_a_damaged_row_is_there_for_ever_with_its_edition(damage: dict[str, Any]) -> None:
+    row = {**stored(make.segment(8, 2)), "e": number(4), **damage}
+    told = log.segment_of(row)
+    assert (told.first, told.edition) == (8, 4)
+    assert all(draft.dead_reason for draft in told.drafts)
+    del row["x"]
+    assert log.segment_of({**row, **damage}).expires_s > START_MS // 1000 * 2
+
+
+def test_entries_that_cannot_be_read_keep_their_places() -> None:
+    origins = [make.origin(3), make.origin(9)]
+    row = stored(make.segment(8, [make.draft(n, origin=each) for n, each in enumerate(origins)]))
+    told: list[Origin | None] = [draft.origin for draft in log.segment_of({**row, "m": text("?")}).drafts]
+    assert [place and (place.shard, place.offset) for place in told] == [(0, 3), (0, 9)]
+
+
+def test_a_tail_is_what_the_highest_row_tells() -> None:
+    assert log.tail_of(stored(make.segment(8, 3))).offset == 10
+    meta = {**segment_key(SHARD, META_OFFSET), "t": number(7)}
+    assert log.tail_of(meta) == Tail(7)
+    assert log.tail_of({**meta, "c": number(20), "w": text(Allocation.RESERVED)}).offset == 19
+    assert log.tail_of({**meta, "c": number(3)}).offset == 7
+
+
+def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
+    mine, other = make.segment(8, 2), make.segment(8)
+    assert log._stored_or_taken(mine, stored(mine)) == Stored()
+    assert log._stored_or_taken(mine, stored(other)) == OffsetTaken(other)
+    with pytest.raises(Unavailable):
+        log._stored_or_taken(mine, None)
+    entry = make.dedup(other, dedup_id="d2")
+    known = dedup_put("t", entry)["Put"]["Item"]
+    both = [make.dedup(mine), make.dedup(mine, 1, "d2")]
+    assert log._refused(mine, both, (), [None, None, known]) == DedupHit((entry,))
+    assert log._refused(mine, both, (0, 1, 1), [None, None, None, None, {}, None]) == AlreadyMoved((1,))
+    assert log._refused(mine, both, (), [stored(mine), None, known]) == Stored()
+
+
+# Traces.
+
+
+@pytest.mark.parametrize("rank", [None, 0, 3])
+def test_a_trace_comes_back(rank: int | None) -> None:
+    of = make.cursor_key(SHARD, consumer_uid="c9")
+    row: TraceRow = replace(make.trace(of, make.tried([5, 7]), rank=rank), group="mail")
+    assert traces._row(of, traces._item(row)) == row
+    assert traces.row_of(traces._item(row)) == row
+
+
+def test_a_trace_of_far_places_is_several() -> None:
+    row = make.trace(KEY, make.tried([0, 999, 1000, 3000]))
+    assert [[each.offset for each in part.tried] for part in traces.parts(row)] == [[0, 999], [1000], [3000]]
