@@ -18,7 +18,12 @@ _NO_TABLES = (
 _NO_START = (
     "Spark did not start: see that Java 17 or newer is installed and memory is free, and run the job again."
 )
+_NO_CREDENTIALS = (
+    "AWS needs credentials, and there are none. On one machine name the folder of the data: HEADRACE_DATA=.data, or "
+    "--folder .data/bucket."
+)
 _SIGNS = (
+    ("Unable to locate credentials", _NO_CREDENTIALS),
     ("non-existent table", _NO_TABLES),  # DynamoDB Local
     ("Requested resource not found", _NO_TABLES),
     ("JAVA_GATEWAY_EXITED", _NO_START),

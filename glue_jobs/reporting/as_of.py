@@ -121,7 +121,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     groups = counted(messages_then)
     if not groups:
         raise NotArchived(
-            f"Nobody has tried anything of {options.topic}{_of(options.group)}, as far as is archived."
+            f"Nobody has tried anything of {options.topic}{_of(options.group)} that had come by "
+            f"{at:%Y-%m-%dT%H:%M:%SZ}, as far as is archived."
         )
     print(as_text(groups, ("group", *STATES, "oldest_open_at")))
     if options.list:

@@ -119,8 +119,9 @@ class ReportJob:
 
     def run(self, standing: Sequence[Standing], silent: str | None) -> tuple[dict[str, int], list[str]]:
         """Write everything; the number of rows of each table, and what the archive lacks. `standing` is what the
-        service says of its groups, `silent` why it says nothing."""
+        service says of its groups, `silent` why it says nothing. Raises NothingArchived."""
         manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
+        self._refuse_nothing(manifests)
         spark = self._start(is_small(manifests))
         messages, deliveries = (
             table(spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
@@ -137,6 +138,16 @@ class ReportJob:
         told = Report(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
+
+    def _refuse_nothing(self, manifests: Sequence[Manifest]) -> None:
+        parts = (part for each in manifests for parts in each.tables.values() for part in parts)
+        is_empty = not any(self._topics is None or part.topic in self._topics for part in parts)
+        if is_empty or self._span.first > self._span.last:
+            of_topic = f" of {self._topics[0]}" if self._topics else ""
+            raise NothingArchived(
+                f"Nothing{of_topic} is archived of {self._span.first} to {self._span.last}: run make archive, or see "
+                "GET /v1/archive for the days and topics that are there."
+            )
 
     def _hours(
         self, manifests: Sequence[Manifest], messages: DataFrame, deliveries: DataFrame, end: datetime

@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import FolderBucket
-from glue_jobs.common.manifest import Manifest, load, save
+from glue_jobs.common.manifest import Manifest, Part, load, save
 from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
 from glue_jobs.reporting.run import Span, gaps, known_until, notes, span_of
@@ -188,6 +189,26 @@ def test_the_counts_of_hours_are_cut_into_days_that_overlap_by_a_moment(tmp_path
 def test_an_empty_archive_has_nothing_to_report(place: Place) -> None:
     with pytest.raises(report.NothingArchived, match="run make archive"):
         run(place)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "of"),
+    [
+        (["--from", "2020-01-01", "--to", "2020-01-02"], " is archived of 2020-01-01 to 2020-01-02"),
+        (["--from", "2031-01-01"], " is archived of 2031-01-01 to 2030-01-02"),
+        (["--topic", "order"], " of order is archived"),
+    ],
+)
+def test_days_and_topics_of_which_nothing_is_archived_are_told(
+    tmp_path: Path, arguments: list[str], of: str
+) -> None:
+    no_spark: Any = None
+    bucket = FolderBucket(tmp_path / "bucket", "headrace")
+    tables: dict[str, tuple[Part, ...]] = {"messages": (Part("orders", 1, "0", ()),)}
+    for each in (DAY, NEXT):
+        save(bucket, Manifest(str(each), 24, "", tables, ()))
+    with pytest.raises(report.NothingArchived, match=f"^Nothing{of}.*: run make archive"):
+        run(Place(no_spark, bucket, "headrace", tmp_path / "bucket"), *arguments)
 
 
 def test_the_days_are_the_last_seven_of_the_archive_unless_others_are_asked_for(tmp_path: Path) -> None:
