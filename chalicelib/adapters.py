@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .ports.cursors import Cursors
     from .ports.indexes import Keys, Traces
     from .ports.log import Log
-    from .ports.rates import Rates
     from .ports.readings import Readings
     from .ports.records import Records
     from .ports.rounds import Marks, Rounds
     from .ports.tickets import Tickets
     from .ports.timers import Timers
+    from .ports.token_buckets import TokenBuckets
     from .ports.transactions import Transactions
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
 
@@ -93,7 +93,7 @@ class Adapters:
     transactions: Transactions
     traces: Traces
     keys: Keys
-    rates: Rates
+    token_buckets: TokenBuckets
     rounds: Rounds
     readings: Readings
     audit: Audit
@@ -169,7 +169,6 @@ def dynamo_adapters(
     from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.marks import DynamoMarks
-    from .store.rates import DynamoRates
     from .store.read_units import counted, watch
     from .store.readings import DynamoReadings
     from .store.records import DynamoRecords
@@ -177,6 +176,7 @@ def dynamo_adapters(
     from .store.tables import create_missing, unreadable
     from .store.tickets import DynamoTickets
     from .store.timers import DynamoTimers
+    from .store.token_buckets import DynamoTokenBuckets
     from .store.traces import DynamoTraces
     from .store.transactions import DynamoTransactions
 
@@ -191,7 +191,7 @@ def dynamo_adapters(
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
     )
-    rates = DynamoRates(dynamo)
+    token_buckets = DynamoTokenBuckets(dynamo)
     return Adapters(
         log=DynamoLog(dynamo),
         cursors=DynamoCursors(dynamo),
@@ -200,7 +200,7 @@ def dynamo_adapters(
         transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
-        rates=rates,
+        token_buckets=token_buckets,
         rounds=DynamoRounds(dynamo),
         readings=DynamoReadings(dynamo),
         audit=DynamoAudit(dynamo),
@@ -214,7 +214,7 @@ def dynamo_adapters(
         random=random,
         create_tables=lambda: create_missing(client, tables),
         unreadable=lambda: unreadable(dynamo),
-        sender=lambda: _sender(settings, clients, clock, rates),
+        sender=lambda: _sender(settings, clients, clock, token_buckets),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
@@ -238,7 +238,7 @@ def _threads() -> Executor:
     return ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="send")
 
 
-def _sender(settings: Settings, clients: Clients, clock: Clock, rates: Rates) -> Sender:
+def _sender(settings: Settings, clients: Clients, clock: Clock, token_buckets: TokenBuckets) -> Sender:
     from .delivery.addresses import Rules
     from .delivery.egress import Egress
     from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
@@ -258,7 +258,7 @@ def _sender(settings: Settings, clients: Clients, clock: Clock, rates: Rates) ->
 
     def may_ask(host: str) -> bool:
         account = f"handshakes#{host.lower()}"
-        return bool(rates.take(account, MAX_HANDSHAKES, 1, real_clock.now_ms(), _HOUR_SECONDS).count)
+        return bool(token_buckets.take(account, MAX_HANDSHAKES, 1, real_clock.now_ms(), _HOUR_SECONDS).count)
 
     return Out(
         egress=egress,
@@ -286,7 +286,7 @@ def memory_adapters(
     from .store import memory
 
     settings = settings or environment.read({})
-    tables, rates = memory.MemoryTables(), memory.MemoryRates()
+    tables, token_buckets = memory.MemoryTables(), memory.MemoryTokenBuckets()
     return Adapters(
         log=memory.MemoryLog(tables, on_put),
         cursors=memory.MemoryCursors(tables),
@@ -295,7 +295,7 @@ def memory_adapters(
         transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
-        rates=rates,
+        token_buckets=token_buckets,
         rounds=memory.MemoryRounds(),
         readings=memory.MemoryReadings(),
         audit=memory.MemoryAudit(),
@@ -307,7 +307,7 @@ def memory_adapters(
         random=random,
         create_tables=lambda: None,
         unreadable=lambda: None,
-        sender=sender or (lambda: _sender(settings, Clients(settings.region), clock, rates)),
+        sender=sender or (lambda: _sender(settings, Clients(settings.region), clock, token_buckets)),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=threads,

@@ -168,7 +168,7 @@ class Deps:
     def rate_limits(self) -> RateLimits:
         from .services.core.rate_limiter import RateLimits
 
-        return RateLimits(self.adapters.rates, self.adapters.clock)
+        return RateLimits(self.adapters.token_buckets, self.adapters.clock)
 
     @cached_property
     def denials(self) -> TtlCache[tuple[str, str], bool]:

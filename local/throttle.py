@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from chalicelib.domain import rate
+from chalicelib.domain import token_bucket
 
 
 class Throttle:
@@ -19,6 +19,6 @@ class Throttle:
         """May this call be made now? Half a second's worth may come at once."""
         with self._lock:
             before = self._given_until_ns.get((method, route), 0)
-            grant, after = rate.take(before, self._per_second, 1, round(now_seconds * 1000))
+            grant, after = token_bucket.take(before, self._per_second, 1, round(now_seconds * 1000))
             self._given_until_ns[method, route] = after
         return bool(grant.count)

@@ -111,7 +111,7 @@ Attribute names are short because a row is billed by its size, names included.
 
 **rates** · the permits of a topic that has a rate limit, or of the handshakes with a host: one row.
     r  S   partition key: topic uid, or `handshakes#<host>`
-    t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
+    t  N   the time up to which permits have been given out, ns (domain/token_bucket.py). Changes are conditional on it.
     x  N   expires at, s: a time long past is as good as no row
 
 **rounds** · what the jobs that come by topics have to know.

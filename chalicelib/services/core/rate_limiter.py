@@ -1,5 +1,5 @@
 """Rate limits as token buckets. A topic or an access token has one *account*, a bucket that all processes share (a row,
-ports/rates.py). Each process takes a few permits from it in advance, so that not each message costs a write."""
+ports/token_buckets.py). Each process takes a few permits from it in advance, so that not each message costs a write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 from ...domain.topic import Topic
-from ...ports.rates import Rates
+from ...ports.token_buckets import TokenBuckets
 from ...ports.world import Clock
 from .expiring_cache import BoundedCache
 
@@ -38,8 +38,8 @@ class _LocalTokenBucket:
 class RateLimits:
     """The rate limits of topics and access tokens. One per process."""
 
-    def __init__(self, rates: Rates, clock: Clock) -> None:
-        self._rates = rates
+    def __init__(self, token_buckets: TokenBuckets, clock: Clock) -> None:
+        self._token_buckets = token_buckets
         self._clock = clock
         self._buckets: BoundedCache[str, _LocalTokenBucket] = BoundedCache()
 
@@ -72,7 +72,7 @@ class RateLimits:
         lately = bucket.demand * _AHEAD_MS // max(1, now_ms - bucket.visited_ms)
         bucket.extra = min(lately, limit // _MOST_AHEAD, 2 * bucket.extra + 1)
         amount = max(count, bucket.extra)
-        grant = self._rates.take(account, limit, amount, now_ms)
+        grant = self._token_buckets.take(account, limit, amount, now_ms)
         bucket.permits += grant.count
         bucket.good_until_ms = now_ms + _IN_HAND_MS
         bucket.visited_ms, bucket.demand = now_ms, 0

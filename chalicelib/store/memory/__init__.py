@@ -7,13 +7,13 @@ from .cursors import MemoryCursors
 from .keys import MemoryKeys
 from .log import MemoryLog
 from .marks import MemoryMarks
-from .rates import MemoryRates
 from .readings import MemoryReadings
 from .records import MemoryRecords
 from .rounds import MemoryRounds
 from .tables import MemoryTables
 from .tickets import MemoryTickets
 from .timers import MemoryTimers
+from .token_buckets import MemoryTokenBuckets
 from .traces import MemoryTraces
 from .transactions import MemoryTransactions
 
@@ -25,13 +25,13 @@ __all__ = [
     "MemoryKeys",
     "MemoryLog",
     "MemoryMarks",
-    "MemoryRates",
     "MemoryReadings",
     "MemoryRecords",
     "MemoryRounds",
     "MemoryTables",
     "MemoryTickets",
     "MemoryTimers",
+    "MemoryTokenBuckets",
     "MemoryTraces",
     "MemoryTransactions",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chalicelib.domain.rate import Grant
+from chalicelib.domain.token_bucket import Grant
 from chalicelib.ports.rounds import Bookmark
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -22,7 +22,7 @@ def a_job_goes_on_from_the_place_that_was_read(stage: Stage) -> None:
 
 
 def permits_are_given_once(stage: Stage) -> None:
-    rates, uid = stage.adapters.rates, make.uid("t")
+    rates, uid = stage.adapters.token_buckets, make.uid("t")
     assert rates.take(uid, 10, 3, START_MS) == Grant(3)
     assert rates.take(uid, 10, 3, START_MS) == Grant(2, 100)
     assert rates.take(uid, 10, 3, START_MS) == Grant(0, 100)

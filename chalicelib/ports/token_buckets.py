@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..domain.rate import Grant
+from ..domain.token_bucket import Grant
 
 
-class Rates(Protocol):
+class TokenBuckets(Protocol):
     """The permits of whatever has a rate limit, a topic by its uid or the handshakes with a host: an account for each,
     shared by all processes."""
 

@@ -11,9 +11,9 @@ import pytest
 
 from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import DeadReason, Draft
-from chalicelib.domain.rate import Grant
+from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports.rates import Rates
+from chalicelib.ports.token_buckets import TokenBuckets
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.manage.dead_letters import Wanted
@@ -26,40 +26,40 @@ from tests.support.stages import Stage
 
 
 @pytest.fixture
-def rates(stage: Stage) -> Rates:
-    return stage.adapters.rates
+def token_buckets(stage: Stage) -> TokenBuckets:
+    return stage.adapters.token_buckets
 
 
-def test_an_account_may_be_by_the_hour(rates: Rates) -> None:
+def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     host, hour_ms = make.uid("handshakes#"), 3_600_000
-    assert rates.take(host, 600, 400, START_MS, 3600) == Grant(300, 6_000), "half an hour's at once"
-    assert rates.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
-    taken = [rates.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
+    assert token_buckets.take(host, 600, 400, START_MS, 3600) == Grant(300, 6_000), "half an hour's at once"
+    assert token_buckets.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
+    taken = [token_buckets.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
     assert sum(taken) in (599, 600, 601)
 
 
-def test_an_account_gives_what_it_has_and_says_when_it_has_more(rates: Rates) -> None:
+def test_an_account_gives_what_it_has_and_says_when_it_has_more(token_buckets: TokenBuckets) -> None:
     uid = make.uid("t")
-    assert rates.take(uid, 10, 3, START_MS) == Grant(3)
-    assert rates.take(uid, 10, 3, START_MS) == Grant(2, 100)
-    assert rates.take(uid, 10, 3, START_MS + 99) == Grant(0, 1)
-    assert rates.take(uid, 10, 3, START_MS + 100) == Grant(1, 100)
-    assert rates.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
+    assert token_buckets.take(uid, 10, 3, START_MS) == Grant(3)
+    assert token_buckets.take(uid, 10, 3, START_MS) == Grant(2, 100)
+    assert token_buckets.take(uid, 10, 3, START_MS + 99) == Grant(0, 1)
+    assert token_buckets.take(uid, 10, 3, START_MS + 100) == Grant(1, 100)
+    assert token_buckets.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
 
 
-def test_an_account_left_alone_is_full_again(stage: Stage, rates: Rates) -> None:
+def test_an_account_left_alone_is_full_again(stage: Stage, token_buckets: TokenBuckets) -> None:
     uid = make.uid("t")
     for _ in range(3):
-        assert rates.take(uid, 100, 200, stage.clock.now_ms()).count == 50
+        assert token_buckets.take(uid, 100, 200, stage.clock.now_ms()).count == 50
         stage.clock.advance(500)
     stage.clock.advance(2 * DAY_MS)
     stage.drop_expired()
-    assert rates.take(uid, 100, 200, stage.clock.now_ms()).count == 50
+    assert token_buckets.take(uid, 100, 200, stage.clock.now_ms()).count == 50
 
 
 def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
     uid, start = make.uid("t"), threading.Barrier(6)
-    accounts = [stage.another().rates for _ in range(6)]
+    accounts = [stage.another().token_buckets for _ in range(6)]
 
     def work(n: int) -> int:
         start.wait()
@@ -67,13 +67,13 @@ def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert sum(pool.map(work, range(6))) <= 50
-    rates = stage.adapters.rates
-    assert rates.take(uid, 100, 50, START_MS + 500).count == 50
+    token_buckets = stage.adapters.token_buckets
+    assert token_buckets.take(uid, 100, 50, START_MS + 500).count == 50
 
 
 def test_processes_share_a_topics_rate(stage: Stage) -> None:
     topic = make.topic(rate_limit=100)
-    processes = [RateLimits(stage.another().rates, stage.clock) for _ in range(3)]
+    processes = [RateLimits(stage.another().token_buckets, stage.clock) for _ in range(3)]
     accepted = []
     for n in range(4_000):
         accepted.append(processes[n * 7 % 3].admit(topic, 1))
@@ -125,7 +125,7 @@ def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
 
 def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
     desk = Desk.at(stage)
-    deps = Deps(replace(stage.another(), rates=cast(Rates, None)))
+    deps = Deps(replace(stage.another(), token_buckets=cast(TokenBuckets, None)))
     assert len(placed(deps.rate_limited_producer.produce(desk.topic, make.drafts(20)))) == 20
 
 

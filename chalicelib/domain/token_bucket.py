@@ -1,4 +1,4 @@
-"""The arithmetic of a rate limit: a bucket that fills at a steady pace and holds little (GCRA).
+"""The arithmetic of a token bucket, which fills at a steady pace and holds little (GCRA).
 
 Its state is one number, the time up to which permits have been given out, in ns since 1970. A permit is given if that
 time is not too far ahead; a time long past is as good as none.

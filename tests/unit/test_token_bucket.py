@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain import rate
+from chalicelib.domain import token_bucket
 from chalicelib.services.core.rate_limiter import RateLimits
-from chalicelib.store.memory import MemoryRates
+from chalicelib.store.memory import MemoryTokenBuckets
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 
@@ -28,7 +28,7 @@ def test_no_window_gets_more_than_its_share_and_a_burst(limit: int, asked: list[
     granted: list[tuple[int, int]] = []
     for later_ms, count in asked:
         now_ms += later_ms
-        grant, state = rate.take(state, limit, count, now_ms)
+        grant, state = token_bucket.take(state, limit, count, now_ms)
         assert 0 <= grant.count <= count
         granted.append((now_ms, grant.count))
     for first, (start_ms, _) in enumerate(granted):
@@ -43,11 +43,11 @@ def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, asked: list[
     state, now_ms = 0, START_MS
     for later_ms, count in asked:
         now_ms += later_ms
-        grant, state = rate.take(state, limit, count, now_ms)
+        grant, state = token_bucket.take(state, limit, count, now_ms)
         if grant.count < count:
             assert 0 < grant.wait_ms <= 1000
-            assert rate.take(state, limit, 1, now_ms + grant.wait_ms)[0].count == 1
-            assert rate.take(state, limit, 1, now_ms + grant.wait_ms - 1)[0].count == 0
+            assert token_bucket.take(state, limit, 1, now_ms + grant.wait_ms)[0].count == 1
+            assert token_bucket.take(state, limit, 1, now_ms + grant.wait_ms - 1)[0].count == 0
         else:
             assert grant.wait_ms == 0
 
@@ -56,7 +56,7 @@ def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, asked: list[
     ("limit", "holds"), [(1, 1), (2, 1), (3, 1), (4, 2), (10, 5), (100, 50), (5_000, 2_500)]
 )
 def test_an_idle_account_holds_half_a_seconds_permits(limit: int, holds: int) -> None:
-    assert rate.take(0, limit, 10_000, START_MS)[0].count == holds
+    assert token_bucket.take(0, limit, 10_000, START_MS)[0].count == holds
 
 
 class Fleet:
@@ -64,10 +64,10 @@ class Fleet:
 
     def __init__(self, limit: int, processes: int, seed: int = 1) -> None:
         self.clock = ManualClock()
-        self.rates = MemoryRates()
+        self.token_buckets = MemoryTokenBuckets()
         self.limit = limit
         self.topic = make.topic(rate_limit=limit)
-        self.members = [RateLimits(self.rates, self.clock) for _ in range(processes)]
+        self.members = [RateLimits(self.token_buckets, self.clock) for _ in range(processes)]
         self.random = random.Random(seed)
         self.accepted: list[int] = []  # by millisecond
 
@@ -109,8 +109,8 @@ def test_ten_seconds_get_what_the_limit_says_to_five_percent(
     fleet.run(25, fleet.shared(times))
     fleet.check()
     if limit >= 100:
-        assert fleet.rates.writes < sum(fleet.accepted) * (0.25 if limit == 100 else 0.02)
-        assert fleet.rates.writes <= 25 * processes * 15, "a second"
+        assert fleet.token_buckets.writes < sum(fleet.accepted) * (0.25 if limit == 100 else 0.02)
+        assert fleet.token_buckets.writes <= 25 * processes * 15, "a second"
 
 
 @pytest.mark.parametrize("processes", [1, 8])
@@ -141,21 +141,21 @@ def test_demand_below_the_limit_is_let_in_whole() -> None:
     fleet = Fleet(100, 3)
     fleet.run(20, lambda ms: iter([(ms // 13 % 3, 1)] * (ms % 13 == 0)))
     assert sum(fleet.accepted) == -(-20_000 // 13)
-    assert fleet.rates.writes < sum(fleet.accepted) * 0.6
+    assert fleet.token_buckets.writes < sum(fleet.accepted) * 0.6
 
 
 def test_refusals_cost_no_writes_and_idleness_costs_nothing() -> None:
     fleet = Fleet(1, 1)
     fleet.run(10, lambda _: iter([(0, 100)]))
-    assert fleet.rates.writes == sum(fleet.accepted) <= 11
+    assert fleet.token_buckets.writes == sum(fleet.accepted) <= 11
     fleet.clock.advance(3_600_000)
-    assert fleet.rates.writes == sum(fleet.accepted)
+    assert fleet.token_buckets.writes == sum(fleet.accepted)
 
 
 def test_a_topic_without_a_limit_never_asks() -> None:
     fleet = Fleet(1, 1)
     assert fleet.members[0].admit(make.topic(), 1_000_000) == 1_000_000
-    assert fleet.rates.writes == 0
+    assert fleet.token_buckets.writes == 0
 
 
 def test_a_limit_that_changes_holds_at_once() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..domain import rate
-from ..domain.rate import Grant
+from ..domain import token_bucket
+from ..domain.token_bucket import Grant
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT, Item, int_of, number, text
@@ -12,8 +12,8 @@ _KEEP_SECONDS = 86_400
 _TRIES = 8
 
 
-class DynamoRates:
-    """ports.Rates: half a read unit and one write unit. A lost race returns the account's new state.
+class DynamoTokenBuckets:
+    """ports.TokenBuckets: half a read unit and one write unit. A lost race returns the account's new state.
 
     A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
     answer is refused too: its permits are given to nobody.
@@ -28,7 +28,7 @@ class DynamoRates:
         item: Item = self._dynamo.call("get_item", TableName=self._table, Key=key).get("Item") or {}
         for _ in range(_TRIES):
             before_ns = int_of(item, "t")
-            grant, after_ns = rate.take(before_ns, limit, count, now_ms, seconds)
+            grant, after_ns = token_bucket.take(before_ns, limit, count, now_ms, seconds)
             if not grant.count:
                 return grant
             try:

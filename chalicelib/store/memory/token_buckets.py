@@ -1,15 +1,15 @@
-"""ports.Rates in memory."""
+"""ports.TokenBuckets in memory."""
 
 from __future__ import annotations
 
 import threading
 
-from ...domain import rate
-from ...domain.rate import Grant
+from ...domain import token_bucket
+from ...domain.token_bucket import Grant
 
 
-class MemoryRates:
-    """ports.Rates as a dict. `writes` counts what DynamoDB would have written."""
+class MemoryTokenBuckets:
+    """ports.TokenBuckets as a dict. `writes` counts what DynamoDB would have written."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -18,7 +18,9 @@ class MemoryRates:
 
     def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
         with self._lock:
-            grant, after_ns = rate.take(self._given_until.get(account, 0), limit, count, now_ms, seconds)
+            grant, after_ns = token_bucket.take(
+                self._given_until.get(account, 0), limit, count, now_ms, seconds
+            )
             if grant.count:
                 self._given_until[account] = after_ns
                 self.writes += 1
