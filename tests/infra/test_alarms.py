@@ -8,7 +8,7 @@ import pytest
 
 from app import app
 from infra import names
-from infra.alarms import Alarm, all_alarms
+from infra.alarms import Alarm, alarms, all_alarms
 from local.schedule import schedules_of
 
 PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
@@ -20,6 +20,24 @@ def lambda_alarms(function: str, metric: str) -> list[Alarm]:
     name = names.function("p", function)
     found = all_alarms("p", names.FUNCTIONS)
     return [a for a in found if a.metric == ("AWS/Lambda", metric, {"FunctionName": name})]
+
+
+def deployed(name: str) -> Alarm:
+    """An alarm as CloudFormation gets it."""
+    told = alarms("p")[f"{name}Alarm"]["Properties"]
+    assert told["AlarmActions"] == told["OKActions"] == [{"Ref": "AlarmTopic"}]
+    dimensions = {each["Name"]: each["Value"] for each in told["Dimensions"]}
+    return Alarm(
+        name,
+        told["AlarmDescription"],
+        (told["Namespace"], told["MetricName"], dimensions),
+        told["Threshold"],
+        told["Statistic"],
+        told["Period"],
+        told["EvaluationPeriods"],
+        told["TreatMissingData"],
+        {"LessThanThreshold": True, "GreaterThanThreshold": False}[told["ComparisonOperator"]],
+    )
 
 
 def comes(alarm: Alarm, points: Points, days: int = 4) -> bool:
@@ -88,3 +106,63 @@ def test_what_is_told_every_six_hours_is_enough_for_its_alarm(metric: str, every
     [alarm] = [a for a in all_alarms("p", names.FUNCTIONS) if a.metric[1] == metric]
     assert comes(alarm, ((at, 2.0 * alarm.over + 1) for at in range(0, 4 * DAY_S, every)))
     assert not comes(alarm, [])
+
+
+def series(value: float, times: int = 1, every: int = 60) -> list[tuple[int, float]]:
+    """A value so often, on the third day."""
+    return [(2 * DAY_S + n * every, value) for n in range(times)]
+
+
+HOUR_MS = 3_600_000
+CALLED = [names.logical(name) for name in (names.API, names.AUTHORIZE, "route", "deliver")]
+TROUBLE: dict[str, tuple[Points, Points]] = {
+    "BacklogOver": (series(1, 3), series(1, 2)),
+    "OldestAge": (series(3_601, 3), series(3_600, 3)),
+    "DeadLetters": (series(1), series(0)),
+    "Undecodable": (series(1), series(0)),
+    "NewerFormat": (series(1, 6, 300), series(1, 5, 300)),
+    "DelaysLate": (series(30_001, 3), [*series(30_001, 2), *series(11_000, 60, 20)]),
+    "RoundLate": (series(18 * HOUR_MS + 1), series(17 * HOUR_MS, 9, 6 * 3600)),
+    "TopicPassedOver": (series(1), series(0)),
+    "NotArchived": (series(1), series(0)),
+    "Unavailable": (series(1, 6, 10), series(1, 5, 10)),
+    "RouteLate": (series(60_001, 5), [*series(60_001, 4), *series(60_000, 60)]),
+    "JournalLate": (series(HOUR_MS + 1), series(HOUR_MS, 60)),
+    "FailureQueue": (series(1), series(0, 60)),
+    "JobFailed": (series(1), series(0)),
+    **{f"{name}Throttles": (series(1, 2, 300), series(1)) for name in CALLED},
+    **{f"{names.logical(name)}Errors": (series(1, 2, 300), []) for name in names.FUNCTIONS},
+}
+"""What raises an alarm, and what is not enough."""
+
+
+@pytest.mark.parametrize("name", TROUBLE)
+def test_an_alarm_comes_at_its_threshold_and_not_before(name: str) -> None:
+    enough, less = TROUBLE[name]
+    assert comes(deployed(name), enough)
+    assert not comes(deployed(name), less)
+
+
+@pytest.mark.parametrize("function", names.TIMED)
+def test_a_stop_is_told_as_it_is_deployed(function: str) -> None:
+    alarm = deployed(f"{names.logical(function)}Stopped")
+    assert comes(alarm, [])
+    assert not comes(alarm, ((at, 1.0) for at in runs(function)))
+
+
+def test_a_night_without_an_archive_is_told_by_the_next_morning() -> None:
+    alarm = deployed("ArchiveLate")
+    nights = [(night * DAY_S + 3 * 3600, 1.0) for night in range(5)]
+    assert not comes(alarm, nights)
+    assert comes(alarm, [at for at in nights if at[0] // DAY_S != 2])
+
+
+def test_what_is_late_is_measured_where_it_is_read() -> None:
+    for name, function in (("RouteLate", "route"), ("JournalLate", "journal")):
+        metric = ("AWS/Lambda", "IteratorAge", {"FunctionName": names.function("p", function)})
+        assert deployed(name).metric == metric
+
+
+def test_every_alarm_is_one_of_those_that_are_tried_here() -> None:
+    stops = {f"{names.logical(name)}Stopped" for name in names.TIMED}
+    assert {alarm.name for alarm in all_alarms("p", names.FUNCTIONS)} == {*TROUBLE, *stops, "ArchiveLate"}

@@ -244,3 +244,17 @@ def test_who_does_not_fail_is_not_disabled() -> None:
 def test_failures_that_never_opened_the_circuit_disable_nobody() -> None:
     assert breaker.should_disable(START_MS, 0, START_MS + 40 * DAY_MS) is False
     assert breaker.disables_ms(START_MS, 0, START_MS + 40 * DAY_MS) is None
+
+
+def test_who_may_have_all_again_has_recovered() -> None:
+    """Then a failure halves nothing any more."""
+    recovering = Health(allowance=FULL // 2, succeeded_ms=START_MS)
+    recovered = lived(".", recovering)
+    assert recovered.allowance == 0
+    assert allowance(lived("x", recovered), FULL, START_MS) == FULL
+
+
+def test_probes_with_messages_that_failed_before_count_too() -> None:
+    """Where nothing else is left, they are all that can tell."""
+    health = opened()
+    assert lived("A" * 8, health, until(health)).times_opened == 2
