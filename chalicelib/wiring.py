@@ -564,7 +564,7 @@ class Deps:
     def rate_charts(self) -> RateCharts:
         from .services.inspect.rates import RateCharts
 
-        return RateCharts(self.surveyor, self.adapters.readings, self.adapters.clock)
+        return RateCharts(self.adapters.readings, self.adapters.clock)
 
     @cached_property
     def past(self) -> Past:

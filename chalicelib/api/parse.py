@@ -34,6 +34,7 @@ from . import requests, strict
 from .http import Context, invalid
 
 if TYPE_CHECKING:
+    from ..domain.meter import Window
     from ..services.inspect.lookup import TopicStats
     from ..services.manage.replays import Archived
 
@@ -257,6 +258,16 @@ def _base64(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise invalid("body_base64", "must be base64") from None
+
+
+def window(query: Mapping[str, str]) -> Window:
+    """The period of a chart. Raises Malformed."""
+    from ..domain.meter import WINDOWS
+
+    choice = WINDOWS.get(query.get("window", "1h"))
+    if choice is None:
+        raise invalid("window", f"must be one of {', '.join(WINDOWS)}")
+    return choice
 
 
 def limit(query: Mapping[str, str]) -> int:

@@ -68,13 +68,13 @@ PHRASES: dict[str, str] = {
     "Nothing here yet.": "这里还什么都没有。",
     "Make a topic, give it a group, send a message. In a shell:": "建一个主题和一个消费组, 发一条消息。在终端里:",
     "the one you have just pasted": "刚才粘贴的令牌",
-    "A message's id, or one of its keys": "消息 ID, 或它的一个键",
+    "A message's id, one of its keys, or the beginning of a topic's name": "消息 ID, 它的一个键, 或主题名的开头",
     "Find": "查找",
     "Topic": "主题",
     "Accepted": "已接收",
     "Nothing has this id or key. It may have expired.": "没有这个 ID 或键的消息, 它可能已过期。",
-    "{n} of {all} topics were searched: so far {most} read units reach. In one topic, use its Messages page.": (
-        "已查找 {all} 个主题中的 {n} 个: {most} 个读单位只够这些。单个主题请用它的消息页。"
+    "{n} topics were searched here, up to {name}: so far {most} read units reach.": (
+        "本页查找了 {n} 个主题, 到 {name} 为止: {most} 个读单位只够这些。"
     ),
     "Paused: no messages are handed out.": "已暂停: 不再派发消息。",
     "Resume": "恢复",
@@ -162,6 +162,19 @@ PHRASES: dict[str, str] = {
     "No message waits for its time here.": "没有等待到期的消息。",
     "Later ones": "更晚的",
     "Look further": "继续查找",
+    "Templates": "模板",
+    "Local": "本地",
+    "JSON": "JSON",
+    "with keys and a tag": "带键和标签",
+    "in order for a key": "按键有序",
+    "in an hour": "一小时后",
+    "stored once": "只存一次",
+    "with headers, for a day": "带头部, 一天内有效",
+    "like the newest message": "与最新消息相同",
+    "Behind, by shard": "各分片的积压",
+    "All shards have one scale. Read each minute while something comes in; nobody who sends pays for it.": (
+        "各分片使用同一刻度。有消息进入时每分钟读取一次, 发送者不为此付费。"
+    ),
     "From the first one on": "从第一条开始",
     "Messages of all topics wait in one list. Up to {time} this page found none of this topic; there are later ones.": (
         "所有主题的定时消息排在同一个列表中。本页查到 {time}, 没有属于此主题的消息; 之后还有更多。"

@@ -21,6 +21,14 @@ class GroupReading:
     settled: int
     backlog: int
     retried: int = 0
+    by_shard: tuple[int, ...] = field(default=(), compare=False)
+    """The backlog's parts by shard; empty where they are not known."""
+
+    def backlog_of(self, shard: int) -> int | None:
+        """The backlog in one shard; None: not known. A shard that the topic got later had none."""
+        if not self.by_shard:
+            return None if self.backlog else 0
+        return self.by_shard[shard] if shard < len(self.by_shard) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +85,13 @@ WINDOWS: Mapping[str, Window] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupBucket:
-    """A group's rates a second in a bucket, and its backlog at the end of the bucket. None: there is no reading."""
+    """A group's rates a second in a bucket, and its backlog at the end of the bucket, also by shard where that was
+    wanted. None: there is no reading."""
 
     settled: float | None
     retried: float | None
     backlog: int | None
+    by_shard: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +113,14 @@ def level_of(last_ms: Mapping[str, int], at_ms: int) -> Level | None:
     return None
 
 
-def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bucket]:
-    """The window's buckets up to now, from the first that is known; `readings` in order of time."""
+def buckets(readings: Sequence[Reading], window: Window, now_ms: int, *, shards: int = 0) -> list[Bucket]:
+    """The window's buckets up to now, from the first that is known; `readings` in order of time. `shards`: of so many
+    also the backlogs by shard."""
     if not readings:
         return []
     names = sorted({name for reading in readings for name in reading.groups})
     accepted_curve = _Curve(readings, lambda reading: reading.accepted, window)
-    curves = {name: _curves(readings, name, window) for name in names}
+    curves = {name: _GroupCurves(readings, name, window, shards) for name in names}
     first_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
     known_ms = readings[0].at_ms
     rows = []
@@ -117,23 +128,32 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bu
         end_ms = min(start_ms + window.bucket_ms, now_ms)
         if end_ms < known_ms:
             continue
-        groups = {
-            name: GroupBucket(
-                settlements.rate(start_ms, end_ms), retries.rate(start_ms, end_ms), lag.at(end_ms)
-            )
-            for name, (settlements, retries, lag) in curves.items()
-        }
+        groups = {name: curve.bucket(start_ms, end_ms) for name, curve in curves.items()}
         rows.append(Bucket(start_ms, end_ms, accepted_curve.rate(start_ms, end_ms), groups))
     return rows
 
 
-def _curves(readings: Sequence[Reading], name: str, window: Window) -> tuple[_Curve, _Curve, _Curve]:
-    own = [reading for reading in readings if name in reading.groups]
-    return (
-        _Curve(own, lambda reading: reading.groups[name].settled, window),
-        _Curve(own, lambda reading: reading.groups[name].retried, window),
-        _Curve(own, lambda reading: reading.groups[name].backlog, window),
-    )
+class _GroupCurves:
+    """The meters of one group over time."""
+
+    def __init__(self, readings: Sequence[Reading], name: str, window: Window, shards: int) -> None:
+        own = [reading for reading in readings if name in reading.groups]
+        self._settled = _Curve(own, lambda reading: reading.groups[name].settled, window)
+        self._retried = _Curve(own, lambda reading: reading.groups[name].retried, window)
+        self._backlog = _Curve(own, lambda reading: reading.groups[name].backlog, window)
+        self._by_shard = [_backlog_of(own, name, shard, window) for shard in range(shards)]
+
+    def bucket(self, start_ms: int, end_ms: int) -> GroupBucket:
+        return GroupBucket(
+            self._settled.rate(start_ms, end_ms),
+            self._retried.rate(start_ms, end_ms),
+            self._backlog.at(end_ms),
+            tuple(curve.at(end_ms) for curve in self._by_shard),
+        )
+
+
+def _backlog_of(own: Sequence[Reading], name: str, shard: int, window: Window) -> _Curve:
+    return _Curve(own, lambda reading: reading.groups[name].backlog_of(shard), window)
 
 
 class _Curve:
@@ -143,13 +163,18 @@ class _Curve:
     the whole difference belongs to the bucket before the second.
     """
 
-    def __init__(self, readings: Sequence[Reading], value: Callable[[Reading], int], window: Window) -> None:
+    def __init__(
+        self, readings: Sequence[Reading], value: Callable[[Reading], int | None], window: Window
+    ) -> None:
         self._times: list[int] = []
         self._values: list[float] = []
         for reading in readings:
+            number = value(reading)
+            if number is None:
+                continue
             if self._times and reading.at_ms - self._times[-1] > 2 * window.bucket_ms:
                 self._add(reading.at_ms - window.bucket_ms, self._values[-1])
-            self._add(reading.at_ms, value(reading))
+            self._add(reading.at_ms, number)
 
     def _add(self, at_ms: int, value: float) -> None:
         self._times.append(at_ms)

@@ -132,6 +132,8 @@ Attribute names are short because a row is billed by its size, names included.
   minute; TTL removes it (`x`).
     a  N   read at, ms      n  N  messages accepted in the topic's life
     g  S   JSON: by group's name `[settled, backlog, retries handed out]`
+    b  S   JSON: in the order of `g` the backlog's parts by shard, `[]` where nothing is behind, or the row would become
+           longer than half a KB: those with the largest backlogs come first
   The sum of all topics (`meter#stage#h`) is written again in each minute in which any of them moved.
 
 **audit** · who changed what: a row for each call that did, or tried to.

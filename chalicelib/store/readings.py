@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from ..domain.meter import GroupReading, Level, Reading
 from .dynamo import Dynamo
 from .layout import FORMAT, Item, int_of, number, text
 
+_MOST_BYTES = 512
+"""Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
+
 
 class DynamoReadings:
-    """ports.Readings: a write unit for a reading; half a read unit for 4 KB of readings, some 40 of them."""
+    """ports.Readings: a write unit for a reading; half a read unit for 4 KB of readings, some 10 to 40 of them."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
@@ -28,6 +33,8 @@ class DynamoReadings:
             "x": number((reading.at_ms + level.keep_ms) // 1000),
             "v": {"N": FORMAT},
         }
+        if by_shard := _by_shard(reading.groups, _MOST_BYTES - _bytes(item)):
+            item["b"] = text(by_shard)
         self._dynamo.put(self._table, [item])
 
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
@@ -47,8 +54,33 @@ def _home(topic_uid: str, level: Level) -> str:
 
 def _reading(item: Item) -> Reading:
     groups = msgspec.json.decode(item["g"]["S"], type=dict[str, tuple[int, int, int]])
+    parts = (
+        msgspec.json.decode(item["b"]["S"], type=list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
+    )
     return Reading(
         int_of(item, "a"),
         int_of(item, "n"),
-        {name: GroupReading(*numbers) for name, numbers in groups.items()},
+        {
+            name: GroupReading(*numbers, by_shard)
+            for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
+        },
     )
+
+
+def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:
+    """The backlogs by shard as they are stored: those that are behind, the most of them first, while there is room."""
+    parts = dict.fromkeys(groups, b"[]")
+    room -= sum(len(part) + 1 for part in parts.values()) + 2
+    for name, each in sorted(groups.items(), key=lambda entry: -entry[1].backlog):
+        part = msgspec.json.encode(each.by_shard)
+        if each.backlog and len(part) <= room:
+            parts[name] = part
+            room -= len(part)
+    return (
+        f"[{b','.join(parts.values()).decode()}]" if any(part != b"[]" for part in parts.values()) else None
+    )
+
+
+def _bytes(item: Item) -> int:
+    """About what DynamoDB counts."""
+    return sum(len(name) + len(str(value).encode()) for name, each in item.items() for value in each.values())

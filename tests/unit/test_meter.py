@@ -102,3 +102,29 @@ def test_a_reading_is_kept_once_with_the_coarsest_level_that_has_none() -> None:
     assert kept[:2] == [HOURS, TENS]
     assert (kept.count(HOURS), kept.count(TENS), kept.count(MINUTES)) == (2, 7, 61)
     assert level_of(last_ms, at_ms + 1_000) is None
+
+
+def behind(ago_ms: int, *by_shard: int, known: bool = True) -> Reading:
+    group = GroupReading(0, sum(by_shard), 0, by_shard if known else ())
+    return Reading(NOW_MS - ago_ms, sum(by_shard), {"mailer": group})
+
+
+def test_a_backlog_is_drawn_by_shard_and_not_where_it_was_not_kept() -> None:
+    readings = [
+        behind(4 * MINUTE_MS, 8, 0),
+        behind(3 * MINUTE_MS, 5, 5, known=False),
+        behind(2 * MINUTE_MS, 0, 6),
+        behind(MINUTE_MS, 0, 0, known=False),
+        behind(0, 1, 2, 3),
+    ]
+    last = {
+        each.to_ms: each.groups["mailer"].by_shard
+        for each in buckets(readings, WINDOWS["1h"], NOW_MS, shards=3)
+    }
+    assert last[NOW_MS] == (1, 2, 3)
+    assert all(parts[2] == 0 for at_ms, parts in last.items() if at_ms < NOW_MS - MINUTE_MS), "it came later"
+    shown = [parts[0] for parts in last.values() if parts[0] is not None]
+    assert shown == [5, 1, 0, 1, 1], "a straight line from 8 to 0 over what was not kept"
+    assert buckets(readings, WINDOWS["1h"], NOW_MS)[-1].groups["mailer"].by_shard == ()
+    unknown = buckets([behind(0, 5, 5, known=False)], WINDOWS["1h"], NOW_MS, shards=2)
+    assert unknown[-1].groups["mailer"].by_shard == (None, None)

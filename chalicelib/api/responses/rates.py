@@ -9,7 +9,7 @@ from ...domain.meter import Bucket, GroupBucket, Window
 from .common import Count, Time, at
 
 if TYPE_CHECKING:
-    from ...domain.topic import Caller, Topic
+    from ...domain.topic import Caller, Group, Topic
 
 Rate = Annotated[float, Meta(ge=0)]
 
@@ -39,12 +39,47 @@ class RatesView(TypedDict):
     points: list[RatePoint]
 
 
+class GroupRatePoint(GroupRates):
+    """A group's rates from `at` on, for a bucket's length, and its backlog at the end, also by shard. Null: not
+    known."""
+
+    at: Time
+    backlog_by_shard: list[Count | None]
+
+
+class GroupRatesView(TypedDict):
+    """A group's rates in buckets of one length, the oldest first."""
+
+    topic: str
+    group: str
+    bucket_seconds: Count
+    points: list[GroupRatePoint]
+
+
 def view(topic: "Topic", window: Window, buckets: Sequence[Bucket], caller: "Caller | None") -> RatesView:
     """The buckets, with the groups that the caller may use."""
     return {
         "topic": topic.name,
         "bucket_seconds": window.bucket_ms // 1_000,
         "points": [_point(bucket, caller) for bucket in buckets],
+    }
+
+
+def of_group(topic: "Topic", group: "Group", window: Window, buckets: Sequence[Bucket]) -> GroupRatesView:
+    """The buckets in which something is known of the group."""
+    return {
+        "topic": topic.name,
+        "group": group.name,
+        "bucket_seconds": window.bucket_ms // 1_000,
+        "points": [
+            {
+                "at": at(bucket.from_ms),
+                **_group(bucket.groups[group.name]),
+                "backlog_by_shard": list(bucket.groups[group.name].by_shard),
+            }
+            for bucket in buckets
+            if group.name in bucket.groups
+        ],
     }
 
 

@@ -12,6 +12,7 @@ from ..responses import assignments, groups
 from ..responses.assignments import AssignmentView
 from ..responses.common import Page, page
 from ..responses.groups import GroupDetail, GroupSummary, GroupView
+from ..responses.rates import GroupRatesView
 
 _BEGINS = f'"{EARLIEST}", "{LATEST}"'
 _GROUP = "/v1/topics/{topic}/groups/{group}"
@@ -44,6 +45,20 @@ def _begin(text: str) -> str:
 def get_group(context: Context) -> Response[GroupDetail]:
     """A group's settings, its counts, and each shard's tail, floor, next, backlog, owner and leases."""
     return Response(_detail(context, *context.group()))
+
+
+@call("GET", _GROUP + "/rates", scopes=ANY, query=("window",))
+def get_group_rates(context: Context) -> Response[GroupRatesView]:
+    """A group's rates of settled messages and retries, and its backlog, also by shard, over time.
+
+    `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
+    from ..responses import rates
+
+    window = parse.window(context.query)
+    topic, group = context.group()
+    deps = context.deps
+    buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic, group), only=group)
+    return Response(rates.of_group(topic, group, window, buckets))
 
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...domain.errors import Malformed
 from ...domain.topic import DEFAULT_RETRY, Scope
 from .. import parse
-from ..http import ANY, Context, Reach, Response, call, invalid
+from ..http import ANY, Context, Reach, Response, call
 from ..requests import TopicBody
 from ..responses import as_of, due, rates, topics
 from ..responses.as_of import AsOfView
@@ -48,13 +48,10 @@ def get_rates(context: Context) -> Response[RatesView]:
     """Rates of produced and settled messages, and each group's backlog, over time.
 
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
-    from ...domain.meter import WINDOWS
-
-    window = WINDOWS.get(context.query.get("window", "1h"))
-    if window is None:
-        raise invalid("window", f"must be one of {', '.join(WINDOWS)}")
-    topic = context.topic()
-    return Response(rates.view(topic, window, context.deps.rate_charts.of(topic, window), context.caller))
+    window = parse.window(context.query)
+    topic, deps = context.topic(), context.deps
+    buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic))
+    return Response(rates.view(topic, window, buckets, context.caller))
 
 
 @call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))

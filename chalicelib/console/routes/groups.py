@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import HeadraceError
-from ..http import Page, Shown, Visit, page
+from ..http import MOST_READ_UNITS, Page, Shown, Visit, page
 
 if TYPE_CHECKING:
     from ...domain.message import Message
-    from ...domain.topic import Topic
+    from ...domain.topic import Group, Topic
     from ...services.inspect.survey import TopicSurvey
 
 
@@ -48,7 +48,27 @@ def group_page(visit: Visit) -> Shown:
         "waits": ladder.waits(group.retry or topic.retry)[:12],
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
     }
+    # Charts are no moving part: they are read with the page, and not again every few seconds.
+    model |= {} if visit.wants_fragment else _lag(visit, topic, group, survey)
     return Page("group.html", model)
+
+
+def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:
+    """The group's backlog over time in each of the shards that are shown, as far as the page may read."""
+    from ...domain.meter import WINDOWS
+    from ...ports.control import leave_out
+    from ..views.rates import shard_charts
+    from .rates import rows_for
+
+    name = visit.query.get("window", "")
+    name = name if name in WINDOWS else "1h"
+    groups = visit.deps.catalog.groups(topic, leave_out)
+    rows = rows_for(MOST_READ_UNITS - visit.units.number - 2, topic, len(groups))
+    now = survey.reading if survey.is_whole else None
+    buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, only=group, most_rows=rows)
+    shards = [extent.shard for extent in survey.shards]
+    lag = shard_charts(buckets, WINDOWS[name], visit.now_ms, group.name, shards)
+    return {"lag": lag, "window": name, "windows": list(WINDOWS)}
 
 
 def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message | None:

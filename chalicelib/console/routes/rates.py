@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..http import MOST_READ_UNITS, Page, Shown, Visit, page
 
-_KEPT_BYTES = 64_000  # of readings: eight read units
-_ROW_BYTES, _GROUP_BYTES = 130, 40  # of a reading, and of a group in it; names are mostly short
+if TYPE_CHECKING:
+    from ...domain.topic import Topic
+
+_UNIT_BYTES = 8_000  # of readings, for a read unit
+_SPARE = 2  # read units: for the topic, its groups, and what a page of readings is rounded up by
+_ROW_BYTES, _GROUP_BYTES, _SHARD_BYTES = (
+    130,
+    40,
+    5,
+)  # of a reading, of a group in it, of a shard that is behind
+_MOST_BYTES = 512  # of a reading with its shards
 _MOST_GROUPS = 12
 
 
@@ -13,16 +24,18 @@ _MOST_GROUPS = 12
 def rates(visit: Visit) -> Shown:
     """The charts of a topic and its groups."""
     from ...domain.meter import WINDOWS
+    from ...ports.control import leave_out
     from ..views import rates as view
 
     topic = visit.topic()
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
-    groups = visit.deps.catalog.groups(topic)
-    rows = _KEPT_BYTES // (_ROW_BYTES + _GROUP_BYTES * len(groups))
+    groups = visit.deps.catalog.groups(topic, leave_out)
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
-    reads_now = (topic.shards + len(groups)) / 2 < MOST_READ_UNITS / 2
-    buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], most_rows=rows, reads_now=reads_now)
+    cost_now = (topic.shards + len(groups)) / 2
+    now = visit.deps.surveyor.reading(topic) if cost_now < MOST_READ_UNITS / 2 else None
+    rows = rows_for(MOST_READ_UNITS - _SPARE - (cost_now if now else 0), topic, len(groups))
+    buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, most_rows=rows)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
         "topic": topic,
@@ -33,3 +46,10 @@ def rates(visit: Visit) -> Shown:
         "poll_seconds": 30,
     }
     return Page("rates.html", model)
+
+
+def rows_for(read_units: float, topic: Topic, groups: int) -> int:
+    """How many readings of a topic with so many groups may be read for these read units."""
+    plain = _ROW_BYTES + _GROUP_BYTES * groups
+    row = max(plain, min(_MOST_BYTES, plain + _SHARD_BYTES * topic.shards * groups))
+    return max(1, int(read_units * _UNIT_BYTES / row))

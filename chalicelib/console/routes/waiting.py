@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...domain.topic import Topic
-    from ...services.produce.delayed import Waiting
+    from ..views.delayed import Delayed
 
 _LINES = 30
 _LEFT = 5  # so much is left, when the timers are read on
 _FOR_THE_LIST = 10
 _PER_SHARD = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Delayed:
-    """Some of a topic's delayed messages. Timers of all topics are stored together, so there may be more of them though
-    few or none are here: those due up to `until_ms` were looked through (None: all), and `following` is where the next
-    page begins."""
-
-    rows: Sequence[Waiting]
-    until_ms: int | None
-    following: str | None
 
 
 @page("GET", "/console/topics/{topic}/later")
@@ -59,6 +45,7 @@ def delayed_of(visit: Visit, topic: Topic, most: int) -> Delayed:
     from ...services.inspect.delayed_list import soonest_first
     from ...services.inspect.due_hours import HOUR_MS
     from ...services.inspect.lookup import Filters
+    from ..views.delayed import Delayed
 
     hour_ms, after = hour_of(visit), _after(visit, topic)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()

@@ -45,9 +45,47 @@ class RateCharts:
     groups: Sequence[GroupCharts]
 
 
+@dataclass(frozen=True, slots=True)
+class ShardChart:
+    """How far a group was behind in one shard; all shards' charts have one scale."""
+
+    shard: int
+    backlog: Chart
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCharts:
+    """The same of several shards, between two moments."""
+
+    from_ms: int
+    shards: Sequence[ShardChart]
+
+    @property
+    def is_known(self) -> bool:
+        return any(each.backlog.most is not None for each in self.shards)
+
+
+def shard_charts(
+    buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Iterable[int]
+) -> ShardCharts:
+    """The charts of a window that ends now, of these shards; `buckets` with backlogs by shard."""
+    from_ms = _beginning(window, now_ms)
+    values = {
+        shard: [
+            (bucket, bucket.groups[group].by_shard[shard] if group in bucket.groups else None)
+            for bucket in buckets
+        ]
+        for shard in shards
+    }
+    most = max((number for each in values.values() for _, number in each if number), default=None)
+    return ShardCharts(
+        from_ms, [ShardChart(shard, _chart(each, from_ms, now_ms, most)) for shard, each in values.items()]
+    )
+
+
 def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]) -> RateCharts:
     """The charts of a window that ends now, of these groups."""
-    from_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
+    from_ms = _beginning(window, now_ms)
 
     def chart(value: Callable[[Bucket], float | None]) -> Chart:
         return _chart([(bucket, value(bucket)) for bucket in buckets], from_ms, now_ms)
@@ -71,7 +109,14 @@ def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Itera
     )
 
 
-def _chart(values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: int) -> Chart:
+def _beginning(window: Window, now_ms: int) -> int:
+    return (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
+
+
+def _chart(
+    values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: int, scale: float | None = None
+) -> Chart:
+    """`scale`: the value at the top (without: the highest one)."""
     numbers = [value for _, value in values if value is not None]
     most = max(numbers, default=None)
     lines: list[list[str]] = [[]]
@@ -79,7 +124,7 @@ def _chart(values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: i
         if value is None:
             lines.append([])
             continue
-        y = HEIGHT - 1 - value / (most or 1) * (HEIGHT - 1 - _TOP)
+        y = HEIGHT - 1 - value / (scale or most or 1) * (HEIGHT - 1 - _TOP)
         for at_ms in (bucket.from_ms, bucket.to_ms):  # steps: a bucket has one rate
             x = WIDTH * (at_ms - from_ms) / max(1, to_ms - from_ms)
             lines[-1].append(f"{min(max(x, 0), WIDTH):.1f} {y:.1f}")

@@ -3,11 +3,12 @@ week."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...domain.meter import Bucket, Reading, Window, buckets
-from ...domain.topic import Topic
+from ...domain.topic import Group, Topic
 from ...ports.readings import Readings
 from ...ports.world import Clock
-from .survey import Surveyor
 
 _MOST_ROWS = 1_000
 
@@ -15,21 +16,28 @@ _MOST_ROWS = 1_000
 class RateCharts:
     """Reads only."""
 
-    def __init__(self, surveyor: Surveyor, readings: Readings, clock: Clock) -> None:
-        self._surveyor = surveyor
+    def __init__(self, readings: Readings, clock: Clock) -> None:
         self._readings = readings
         self._clock = clock
 
     def of(
-        self, topic: Topic, window: Window, *, most_rows: int = _MOST_ROWS, reads_now: bool = True
+        self,
+        topic: Topic,
+        window: Window,
+        now: Reading | None,
+        *,
+        only: Group | None = None,
+        most_rows: int = _MOST_ROWS,
     ) -> list[Bucket]:
-        """The buckets of a window up to now, or (not `reads_now`) to the last reading that was kept. Costs two read
-        units or so for those, of each level the last `most_rows`; and what `reading` does."""
+        """The buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
+        its backlog by shard. Costs two read units or so; of each level the last `most_rows` are read."""
         readings = self._kept(topic, window, most_rows)
-        if reads_now:
-            now = self._surveyor.reading(topic)
+        if now:
             readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
-        return buckets(readings, window, self._clock.now_ms())
+        if only:
+            readings = [_of_group(reading, only) for reading in readings if _is_of(reading, only)]
+        now_ms = now.at_ms if now else self._clock.now_ms()
+        return buckets(readings, window, now_ms, shards=topic.shards if only else 0)
 
     def _kept(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
         """The readings that were kept, in order of time."""
@@ -39,3 +47,13 @@ class RateCharts:
             for reading in self._readings.latest(topic.uid, level, min(window.most(level), most_rows))
         ]
         return sorted(readings, key=lambda reading: reading.at_ms)
+
+
+def _is_of(reading: Reading, group: Group) -> bool:
+    """Is the group in the reading, and no earlier one of its name?"""
+    return group.name in reading.groups and reading.at_ms >= group.created_ms
+
+
+def _of_group(reading: Reading, group: Group) -> Reading:
+    """The reading without other groups."""
+    return replace(reading, groups={group.name: reading.groups[group.name]})

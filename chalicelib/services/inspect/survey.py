@@ -19,6 +19,7 @@ from ...domain.limits import MAX_OFFSET
 from ...domain.meter import MINUTES, GroupReading, Reading
 from ...domain.segment import Segment
 from ...domain.topic import Caller, CursorKey, Group, Topic, cursor_key
+from ...ports.control import leave_out
 from ...ports.cursors import Cursors
 from ...ports.log import Log
 from ...ports.readings import Readings
@@ -163,6 +164,12 @@ class TopicSurvey:
         return sum(each.tail + 1 for each in self.shards)
 
     @property
+    def reading(self) -> Reading:
+        """The same as a reading of the topic's meters; of a whole survey."""
+        groups = {each.group.name: _meter(each.shards, each.lanes, self.shards) for each in self.groups}
+        return Reading(self.at_ms, self.accepted, groups)
+
+    @property
     def tail_ms(self) -> int | None:
         """When the last message came."""
         return max((each.tail_ms for each in self.shards if each.tail_ms), default=None)
@@ -195,7 +202,7 @@ class Surveyor:
         message, one read more for each shard with a backlog."""
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
-        groups = [only] if only else self._catalog.groups(topic)
+        groups = [only] if only else self._catalog.groups(topic, leave_out)
         oldest: dict[tuple[int, int], int | None] | None = {} if ages else None
         surveys: list[GroupSurvey] = []
         for group in groups:
@@ -229,20 +236,15 @@ class Surveyor:
         first = self._log.read(key, 0, 1)[0] if whole else last[0]
         return Extent(shard, first.first, last[0].end - 1, first.accepted_ms, last[0].accepted_ms)
 
-    def reading(self, topic: Topic) -> Reading:
-        """The topic's meters now, of all shards: half a read unit for each shard, and half for each group's
-        cursors."""
+    def reading(self, topic: Topic, only: Group | None = None) -> Reading:
+        """The topic's meters now, of all shards, and of all groups or one: half a read unit for each shard, and half
+        for each group's cursors."""
         extents = [self._extent(topic, shard) for shard in range(topic.shards)]
-        groups = {group.name: self._meter(topic, group, extents) for group in self._catalog.groups(topic)}
+        names = [only] if only else self._catalog.groups(topic, leave_out)
+        groups = {
+            group.name: _meter(*self._cursors_of(topic, group, extents, None), extents) for group in names
+        }
         return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), groups)
-
-    def _meter(self, topic: Topic, group: Group, extents: Sequence[Extent]) -> GroupReading:
-        shards, lanes = self._cursors_of(topic, group, extents, None)
-        return GroupReading(
-            sum(shard.settled for shard in shards),
-            sum(shard.backlog for shard in shards),
-            sum(lane.cursor.next for lane in lanes),
-        )
 
     def _cursors_of(
         self,
@@ -311,6 +313,18 @@ class Surveyor:
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
         rows = self._log.read_back(topic.shard_key(shard), offset, 1)
         return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
+
+
+def _meter(shards: Sequence[Progress], lanes: Sequence[Progress], extents: Sequence[Extent]) -> GroupReading:
+    by_shard = {each.shard: 0 for each in extents}
+    for progress in shards:
+        by_shard[progress.shard or 0] += progress.backlog
+    return GroupReading(
+        sum(progress.settled for progress in shards),
+        sum(by_shard.values()),
+        sum(lane.cursor.next for lane in lanes),
+        tuple(by_shard.values()),
+    )
 
 
 def _unsettled(cursor: Cursor) -> int:

@@ -30,6 +30,36 @@ def test_readings_of_a_level_come_back_in_order_of_time(stage: Stage) -> None:
     assert readings.latest(uid, HOURS, 9) == []
 
 
+def test_backlogs_by_shard_come_back(stage: Stage) -> None:
+    readings, uid = stage.adapters.readings, make.uid("t")
+    groups = {"a": GroupReading(3, 0, 0, (0, 0)), "b": GroupReading(1, 7, 0, (5, 2)), "c": GroupReading(0, 9)}
+    readings.keep(uid, MINUTES, Reading(START_MS, 9, groups))
+    (kept,) = readings.latest(uid, MINUTES, 1)
+    assert [[kept.groups[name].backlog_of(shard) for shard in range(3)] for name in "abc"] == [
+        [0, 0, 0],
+        [5, 2, 0],
+        [None, None, None],
+    ]
+
+
+@pytest.mark.parametrize("groups", [1, 8, 40])
+def test_a_reading_is_one_write_unit_and_those_furthest_behind_are_kept_by_shard(
+    stage: Stage, groups: int
+) -> None:
+    shards = 16
+    meters = {f"group-{n}": GroupReading(10**6, shards * n, 0, (n,) * shards) for n in range(1, groups + 1)}
+    uid = make.uid("t")
+    with stage.adapters.read_units() as units:
+        stage.adapters.readings.keep(uid, HOURS, Reading(START_MS, 10**8, meters))
+        (kept,) = stage.adapters.readings.latest(uid, HOURS, 1)
+    assert units.number <= 0.5
+    assert kept.groups == meters
+    known = {name for name, each in kept.groups.items() if each.backlog_of(0) is not None}
+    if groups < 40:
+        assert f"group-{groups}" in known
+    assert groups > 1 or known == {"group-1"}
+
+
 def test_a_level_holds_one_reading_of_its_time(stage: Stage) -> None:
     readings, uid = stage.adapters.readings, make.uid("t")
     for n in (1, 2):
@@ -80,14 +110,14 @@ def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
         desk.produce(*make.drafts(60))
         desk.ack(billing, desk.receive(billing, 30))
         run(desk)
-    found = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"])
+    found = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
     rates = [each.accepted for each in found if each.accepted is not None]
     assert rates == pytest.approx([1.0] * 4)
     groups = [each.groups["billing"] for each in found]
     settled = [group.settled for group in groups if group.settled is not None]
     assert settled == pytest.approx([0.5] * 4)
     assert found[-1].groups["billing"].backlog == 150
-    (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"]) if each.accepted]
+    (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"], None) if each.accepted]
     assert day.accepted == pytest.approx(1.0)
 
 

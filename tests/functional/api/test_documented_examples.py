@@ -177,7 +177,13 @@ def _administer(visitor: Recorder) -> None:
 def _look_at_groups(visitor: Recorder) -> None:
     get = visitor.get
     get(f"{MAILER}/consumers/worker-1/attempts").expect(200)
-    for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
+    for path in (
+        MAILER,
+        f"{MAILER}/rates",
+        f"{MAILER}/assignment",
+        f"{MAILER}/consumers",
+        f"{MAILER}/consumers/worker-1",
+    ):
         get(path).expect(200)
     counts = {"waiting": [3] * 25, "in_flight": [1] * 25, "retrying": [0] * 25, "dead": [2] * 25}
     counted = {"since": "2026-11-14", "complete": True, "groups": {"billing": counts}}

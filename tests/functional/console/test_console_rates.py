@@ -91,3 +91,42 @@ def test_the_overview_shows_the_hour_also_in_a_new_process(
     body = {"name": "one", "scopes": ["admin"], "topics": [topic.name]}
     screen = stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])
     assert '<path d="M' in screen.html, "what a new process has not seen was read by the sweep"
+
+
+def test_a_group_shows_how_far_it_was_behind_in_each_shard(
+    api: Client, browser: Browser, background: Background, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group("mailer")
+    path = f"/console/topics/{topic.name}/groups/{group.name}"
+    assert browser.get(path).html.count("<figure") == 2, "what is read now is a curve, too"
+    for n in range(4):
+        topic.batch([{"body": n, "shard": 0}] * (10 * n) + [{"body": n, "shard": 1}])
+        read(background, topic)
+        clock.advance(60)
+    screen = browser.get(path)
+    assert screen.units <= 20
+    assert "Shard 0 60 at most 60" in screen.text
+    assert "Shard 1 4 at most 4" in screen.text
+    assert "groups/mailer/rates?window=1h" in screen.html
+    fragment = browser.get(path, hx_request="true")
+    assert "<figure" not in fragment.html, "it is not read again every few seconds"
+    answer = api.get(f"{topic.path}/groups/mailer/rates?window=24h").expect(200)
+    assert (answer["group"], answer["points"][-1]["backlog_by_shard"]) == ("mailer", [60, 4])
+    assert answer["points"][-1]["backlog"] == 64
+    api.get(f"{topic.path}/groups/mailer/rates?window=2h").refused(400, "VALIDATION")
+    api.get(f"{topic.path}/groups/nobody/rates").refused(404, "GROUP_NOT_FOUND")
+
+
+def test_a_group_of_a_name_that_was_there_before_begins_its_curve_anew(
+    api: Client, background: Background, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("mailer")
+    topic.batch([{"body": n} for n in range(7)])
+    read(background, topic)
+    clock.advance(120)
+    api.delete(group.path).expect(204)
+    topic.group("mailer", **{"from": "latest"})
+    points = api.get(f"{group.path}/rates").expect(200)["points"]
+    assert [point["backlog"] for point in points] == [0]

@@ -108,6 +108,22 @@ class GroupRates(Model, frozen=True, kw_only=True):
     backlog: int | None = None
 
 
+class GroupRatePoint(GroupRates, frozen=True, kw_only=True):
+    """A group's rates from `at` on, for a bucket's length; its backlog at the end also by shard. None: not known."""
+
+    at: datetime
+    backlog_by_shard: list[int | None] = []
+
+
+class GroupRatesOverTime(Model, frozen=True, kw_only=True):
+    """A group's rates in buckets of one length, the oldest first."""
+
+    topic: str
+    group: str
+    bucket_seconds: int
+    points: list[GroupRatePoint] = []
+
+
 class RatePoint(Model, frozen=True, kw_only=True):
     """Rates from `at` on, for a bucket's length. None: not known."""
 

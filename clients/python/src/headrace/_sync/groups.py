@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calls import given, path
 from ..durations import rfc3339
-from ..models import Assignment, Attempts, Consumer, Group, Tested
+from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Tested
 from .caller import Caller, group_path
 from .pager import Pager
 
@@ -30,6 +30,12 @@ class Groups(Caller):
     def list_groups(self, topic: str, *, limit: int | None = None) -> Pager[Group]:
         """The topic's groups, by name."""
         return self._list(Group, path("topics", topic, "groups"), limit=limit)
+
+    def get_group_rates(self, topic: str, group: str, window: str = "1h") -> GroupRatesOverTime:
+        """How fast the group settled and retried, and how far it was behind, also by shard: 1h, 24h or 7d."""
+        return self._ask(
+            GroupRatesOverTime, "GET", path("topics", topic, "groups", group, "rates"), window=window
+        )
 
     def delete_group(self, topic: str, group: str) -> None:
         """Delete a group with its consumers and positions. Takes some three seconds."""
