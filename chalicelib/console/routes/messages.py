@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ...domain.errors import HeadraceError, NotFound
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
@@ -67,14 +66,14 @@ def _listed(
     """A page of messages, and what the next page begins with."""
     query, status = visit.query, visit.query.get("status", "")
     if key := query.get("key"):
-        return _of_key(visit, topic, key)
+        return of_key(visit, topic, key)
     if group and status in _SOME:
         locations = [(s, offset) for s, offset in group.locations_of(status) if shard in (None, s)]
         return _at(visit, topic, locations[:_LINES]), None
     return _newest(visit, topic, survey, group, shard)
 
 
-def _of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], str | None]:
+def of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], str | None]:
     from ...domain.message import Message as InLog
     from ...services.inspect.lookup import Filters
 
@@ -237,41 +236,6 @@ def _told(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[str, Any]
         if event.by and event.by not in names and visit.has_units(1):
             names[event.by] = visit.deps.tokens.name(event.by)
     return {"events": events, "deliveries": statuses, "line": line, "names": names, "groups_left": []}
-
-
-@page("GET", "/console/find")
-def find(visit: Visit) -> Shown:
-    """A message by its id, or messages by a business key, over all topics of the token."""
-    check_may_read(visit)
-    text = visit.query.get("q", "").strip()[:256]
-    hits: list[tuple[Topic, Message]] = []
-    count = 0
-    topics: list[Topic] = []
-    if text:
-        control, caller = visit.deps.adapters.control, visit.caller
-        start = caller.behind("")
-        rows = control.topics(start or None, 100, consistent=False) if start is not None else []
-        topics = [topic for topic in rows if caller.may_use(topic.name)]
-        for topic in topics:
-            if not visit.has_units(3):
-                break
-            count += 1
-            hits += [(topic, each) for each in _hits(visit, topic, text)]
-    return Page("find.html", {"hits": hits, "text": text, "searched": count, "topics": len(topics)})
-
-
-def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
-    from ...domain import ids
-    from ...domain.message import Message as InLog
-
-    lookup = visit.deps.lookup
-    if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
-        try:
-            hit = lookup.find(topic, text)
-        except (NotFound, HeadraceError):
-            return []
-        return [hit if isinstance(hit, InLog) else hit.message]
-    return list(_of_key(visit, topic, text)[0])
 
 
 @page("GET", "/console/topics/{topic}/messages.jsonl")

@@ -119,3 +119,11 @@ def test_a_row_that_cannot_be_read_is_said_on_a_page(
     settings = browser.get(f"/console/topics/{topic.name}/settings")
     assert settings.status == 200, "what is damaged can still be deleted"
     assert "Type its name" in settings.text
+    sibling = group.topic.group("sibling").name
+    shown = (
+        "",
+        f"/topics/{topic.name}",
+        f"/topics/{topic.name}/rates",
+        f"/topics/{topic.name}/groups/{sibling}",
+    )
+    assert [browser.get(f"/console{path}").status for path in shown] == [200] * 4, "others are shown"

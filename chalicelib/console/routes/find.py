@@ -1,0 +1,72 @@
+"""Finding a topic by its name, or a message by its id or one of its keys, wherever it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...domain import ids
+from ...domain.errors import HeadraceError
+from ..http import Page, Shown, Visit, page
+from .messages import check_may_read, of_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...domain.message import Message
+    from ...domain.topic import Topic
+
+_ROWS = 32  # topics that are listed at once
+_LEFT = 3  # read units that are left when another topic is searched
+_MOST_NAMES = 10
+
+
+@page("GET", "/console/find")
+def find(visit: Visit) -> Shown:
+    """Topics whose names begin so; messages with this id or key, over all topics of the token: as many topics as the
+    page may search, behind the one that the URL names."""
+    check_may_read(visit)
+    text, after = visit.query.get("q", "").strip()[:256], visit.query.get("after", "")
+    hits: list[tuple[Topic, Message]] = []
+    last, searched, following = after, 0, None
+    named = _named(visit, text) if text and not after else []
+    for topic in _topics(visit, after) if text else ():
+        if not visit.has_units(_LEFT):
+            following = last
+            break
+        last = topic.name
+        if visit.caller.may_use(topic.name):
+            hits += [(topic, message) for message in _hits(visit, topic, text)]
+            searched += 1
+    model = {"text": text, "named": named, "hits": hits, "searched": searched, "following": following}
+    return Page("find.html", model)
+
+
+def _topics(visit: Visit, after: str) -> Iterator[Topic]:
+    """The topics behind a name, read as they are asked for; those that the token may not use are passed over where that
+    is possible."""
+    start = visit.caller.behind(after)
+    while start is not None:
+        rows = visit.deps.adapters.control.topics(start or None, _ROWS, consistent=False)
+        yield from rows
+        start = visit.caller.behind(rows[-1].name) if len(rows) == _ROWS else None
+
+
+def _named(visit: Visit, text: str) -> list[Topic]:
+    """The first topics whose names begin with the text."""
+    if not ids.NAME.match(text):
+        return []
+    before = f"{text[:-1]}{chr(ord(text[-1]) - 1)}~"  # "~" sorts behind all characters of names
+    rows = visit.deps.adapters.control.topics(before, _MOST_NAMES, consistent=False)
+    return [topic for topic in rows if topic.name.startswith(text) and visit.caller.may_use(topic.name)]
+
+
+def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
+    from ...domain.message import Message as InLog
+
+    if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
+        try:
+            hit = visit.deps.lookup.find(topic, text)
+        except HeadraceError:
+            return []
+        return [hit if isinstance(hit, InLog) else hit.message]
+    return list(of_key(visit, topic, text)[0])
