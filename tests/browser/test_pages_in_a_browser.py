@@ -100,6 +100,32 @@ def test_keys_lead_everywhere(page: Any, service: tuple[LocalService, str]) -> N
     assert page.locator("dialog[open]").count() == 1
 
 
+def test_the_line_and_what_has_the_focus_stay_when_the_moving_part_comes_anew(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    opened(page, service, "topic")
+    page.keyboard.press("j")
+    button = page.locator("tr:has-text('warehouse') button")
+    button.focus()
+    old = button.element_handle()
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_function("old => !old.isConnected", arg=old)
+    page.wait_for_function("document.activeElement.matches('button')")
+    assert button.evaluate("each => each === document.activeElement")
+    assert page.locator("tr.at").count() == 1
+
+
+def test_the_panel_beside_a_list_gives_the_focus_back(page: Any, service: tuple[LocalService, str]) -> None:
+    opened(page, service, "messages")
+    link = page.locator("a[data-side]").nth(2)
+    link.click()
+    page.wait_for_function("document.activeElement.id === 'side'")
+    page.keyboard.press("Escape")
+    assert page.locator("#side").is_hidden()
+    assert link.evaluate("each => each === document.activeElement")
+
+
 def test_dark_light_and_local_time_are_remembered(page: Any, service: tuple[LocalService, str]) -> None:
     opened(page, service, "message")
     utc = page.inner_text("time.exact >> nth=0")

@@ -49,6 +49,25 @@
   };
   const poll = (live) => { if (window.htmx && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
 
+  // Whoever works by keyboard stays on the line and on the link or button, when the moving part comes anew.
+  const whom = ["deed", "topic", "group", "consumer", "id", "ids"];
+  const nameOf = (each) => each.getAttribute("href") || [each.textContent, ...[...(each.form ? each.form.elements : [])]
+    .filter((part) => whom.includes(part.name)).map((part) => part.value)].join("|");
+  const reachable = (live, name) => [...live.querySelectorAll("a[href], button, summary")].filter((each) => nameOf(each) === name);
+  const lineName = (line) => { const link = line && line.querySelector("a[href]"); return link ? link.getAttribute("href") : ""; };
+  let stay = null;
+  const leave = (live) => {
+    const at = document.activeElement, name = live.contains(at) && at.matches("a[href], button, summary") ? nameOf(at) : "";
+    stay = { name, number: name ? reachable(live, name).indexOf(at) : 0, line: lineName(live.querySelector("[data-line].at")) };
+  };
+  const comeBack = (live) => {
+    if (!stay) return;
+    if (stay.line) [...live.querySelectorAll("[data-line]")].filter((each) => lineName(each) === stay.line).slice(0, 1).forEach((each) => each.classList.add("at"));
+    const same = stay.name ? reachable(live, stay.name) : [];
+    if (same.length) same[Math.min(stay.number, same.length - 1)].focus({ preventScroll: true });
+    stay = null;
+  };
+
   // A step that may be taken by itself, where somebody wanted that in this tab.
   const goKey = `go:${location.pathname}`;
   let goes = kept.here(goKey) && new URLSearchParams(location.search).get("did") === "redrive", going = 0;
@@ -63,12 +82,20 @@
   };
 
   // A message beside its list, where there is room.
+  let opener = null;
   const side = (link) => {
+    opener = link;
     const panel = document.getElementById("side");
     panel.querySelector("[data-side-link]").href = link.href;
     window.htmx.ajax("GET", link.href, { target: "#side-body", swap: "innerHTML" }).then(() => { panel.hidden = false; times(panel); panel.focus(); });
   };
-  const closeSide = () => { const panel = document.getElementById("side"); if (panel) panel.hidden = true; };
+  const closeSide = () => {
+    const panel = document.getElementById("side");
+    if (!panel || panel.hidden) return;
+    panel.hidden = true;
+    const again = opener && [...document.querySelectorAll("a[data-side]")].find((each) => each.href === opener.href);
+    if (again) again.focus();
+  };
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-side]");
     if (link && window.htmx && innerWidth > 1000 && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); side(link); }
@@ -98,7 +125,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     const live = document.getElementById("live"), zones = document.querySelector("[data-zone-button]");
-    const tell = () => { if (zones) zones.textContent = zone === "local" ? "Local" : "UTC"; times(document); };
+    const tell = () => { if (zones) zones.textContent = zone === "local" ? zones.dataset.local : "UTC"; times(document); };
     if (zones) zones.addEventListener("click", () => { zone = zone === "local" ? "utc" : "local"; kept.set("zone", zone); tell(); });
     document.querySelectorAll("[data-theme-button]").forEach((each) => each.addEventListener("click", () => {
       const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -112,9 +139,10 @@
       setInterval(() => poll(live), seconds * 1000);
       document.addEventListener("visibilitychange", () => poll(live));
     }
-    document.body.addEventListener("htmx:afterSwap", () => { times(live); forms(live); go(); });
-    document.body.addEventListener("htmx:beforeSwap", (event) => { // a session that ended: ask to sign in
-      if (event.detail.xhr.status === 401) { event.detail.shouldSwap = false; location.reload(); }
+    document.body.addEventListener("htmx:afterSwap", (event) => { times(live); forms(live); go(); if (event.detail.target === live) comeBack(live); });
+    document.body.addEventListener("htmx:beforeSwap", (event) => {
+      if (event.detail.target === live) leave(live);
+      if (event.detail.xhr.status === 401) { event.detail.shouldSwap = false; location.reload(); } // a session that ended: ask to sign in
     });
     window.headracePolls = () => polls;
   });
