@@ -2,38 +2,89 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
+    from ...domain.message import Message
     from ...domain.topic import Topic
+
+NEWEST = "newest"
+_EMPTY = dict.fromkeys(
+    ("keys", "tag", "ordering_key", "delay_seconds", "expires_in_seconds", "dedup_id", "headers"), ""
+)
+_ORDER = {**_EMPTY, "body": '{"order": 188}'}
+TEMPLATES: Mapping[str, Mapping[str, str]] = {
+    "plain": _ORDER,
+    "keys": {**_ORDER, "keys": "order-188, customer-17", "tag": "paid"},
+    "ordered": {**_ORDER, "ordering_key": "customer-17"},
+    "later": {**_ORDER, "delay_seconds": "3600"},
+    "once": {**_ORDER, "dedup_id": "order-188-paid"},
+    "headers": {**_ORDER, "headers": "X-Request: 17", "expires_in_seconds": "86400"},
+}
+_FOR_OTHERS = 2  # read units that are left when the newest message is looked for
 
 
 @page("GET", "/console/topics/{topic}/send")
 def send(visit: Visit) -> Shown:
-    """The form; filled in where a message is to be sent again."""
-    from ..deeds import Deed
+    """The form, filled in with a template, or like a message (the newest, or one that is to be sent again)."""
+    from pprint import pformat
+
+    from .. import forms
 
     topic = visit.topic()
-    fields = {"body": '{"order": 188}', "keys": "", "tag": "", "ordering_key": "", "headers": ""}
-    if (like := visit.query.get("like")) and visit.caller.scopes & {"consume", "admin"}:
-        fields = _fields_of(visit, topic, like)
-    deed = Deed(
-        "produce", {"topic": topic.name}, body={"body": {"order": 188}, "keys": ["order-188"], "tag": "paid"}
-    )
-    return Page("send.html", {"topic": topic, "fields": fields, "deed": deed})
+    template = visit.query.get("template", "")
+    template = template if template in TEMPLATES else "plain"
+    fields = TEMPLATES[template]
+    may_read = bool(visit.caller.scopes & {"consume", "admin"})
+    like = visit.query.get("like") if may_read else None
+    message = _message(visit, topic, like) if like else None
+    example = forms.of({"deed": "produce", "topic": topic.name, **fields}).deed
+    model = {
+        "topic": topic,
+        "fields": _fields_of(message) if message else fields,
+        "template": "" if message else template,
+        "templates": TEMPLATES,
+        "may_read": may_read,
+        "deed": example,
+        "python": pformat(json.loads(example.raw), width=80, sort_dicts=False),
+    }
+    return Page("send.html", model)
 
 
-def _fields_of(visit: Visit, topic: Topic, message_id: str) -> dict[str, str]:
+def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
+    """The message to fill the form with; None where the topic has none."""
     from ...domain.message import Message
     from ...services.core.bodies import with_body
+
+    entry = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
+    if entry is None:
+        return None
+    return with_body(visit.deps.adapters.blobs, entry if isinstance(entry, Message) else entry.message)
+
+
+def _newest(visit: Visit, topic: Topic) -> Message | None:
+    """The newest message of those shards that the page may read."""
+    from ...domain.limits import MAX_OFFSET
+
+    messages = []
+    for shard in range(topic.shards):
+        if not visit.has_units(_FOR_OTHERS):
+            break
+        for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 1):
+            messages += [message] if (message := row.message(shard, row.end - 1)) else []
+    return max(messages, key=lambda message: message.accepted_ms, default=None)
+
+
+def _fields_of(message: Message) -> dict[str, str]:
     from ..views.message import body_as
 
-    entry = visit.deps.lookup.find(topic, message_id)
-    message = with_body(visit.deps.adapters.blobs, entry if isinstance(entry, Message) else entry.message)
     draft = message.draft
     return {
+        **_EMPTY,
         "body": body_as(draft, "pretty"),
         "keys": ", ".join(draft.keys),
         "tag": draft.tag or "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import html
 import json
 import re
 from typing import Any
@@ -185,6 +187,29 @@ def test_a_message_is_sent_by_hand_and_again_as_new(api: Client, browser: Browse
     assert topic.accepted == 2
 
 
+def test_a_template_fills_in_the_form_and_the_calls_beside_it(
+    api: Client, browser: Browser, stranger: Browser
+) -> None:
+    topic = api.topic(shards=3)
+    path = f"/console/topics/{topic.name}/send"
+    screen = browser.get(f"{path}?like=newest")
+    assert json.loads(screen.form("produce").fields["body"]) == {"order": 188}, "there is none yet"
+    for number, name in enumerate(("keys", "ordered", "later", "once", "headers", "nonsense")):
+        screen = browser.get(f"{path}?template={name}")
+        form = screen.form("produce")
+        message = ast.literal_eval(screen.text.partition("message = ")[2].partition(" request = ")[0])
+        assert "Sent." in browser.submit(form).text
+        topic.produce({"number": number}, keys=["last"], shard=number % 3)
+        assert f'"{min(message, key=len)}"' in html.unescape(screen.html), "curl tells the same"
+    screen = browser.get(f"{path}?like=newest")
+    fields = screen.form("produce").fields
+    assert (json.loads(fields["body"]), fields["keys"]) == ({"number": 5}, "last")
+    token = api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
+    stranger.sign_in(token["token"])
+    screen = stranger.get(f"{path}?like=newest")
+    assert "last" not in screen.form("produce").fields.values(), "it reads no messages"
+
+
 def test_a_message_is_found_by_id_and_by_key_over_all_topics(
     api: Client, browser: Browser, stranger: Browser
 ) -> None:
@@ -197,6 +222,29 @@ def test_a_message_is_found_by_id_and_by_key_over_all_topics(
         assert made["id"] in screen.links
         assert screen.units <= 20
     assert "Nothing has this id or key" in stranger.get("/console/find?q=nothing").text
+
+
+def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
+    api: Client, browser: Browser, stranger: Browser
+) -> None:
+    family = api.topic().name
+    for n in range(40):
+        api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
+    made = api.post(f"/v1/topics/{family}.39/messages", {"body": 1, "keys": ["the-last"]}).expect(201)
+    token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"], "topics": [f"{family}*"]}).expect(201)
+    stranger.sign_in(token["token"])
+    screen = stranger.get("/console/find?q=the-last")
+    pages = 1
+    while made["id"] not in screen.links:
+        assert screen.units <= 20
+        assert "topics were searched here" in screen.text
+        assert "Nothing has this" not in screen.text
+        screen = stranger.follow("Look further")
+        pages += 1
+    assert 1 < pages < 5
+    screen = stranger.get(f"/console/find?q={family}.1")
+    assert [f"{family}.1{n}" in screen.links for n in range(10)] == [True] * 10
+    assert family not in screen.links
 
 
 def test_bodies_are_for_those_who_may_consume(api: Client, stranger: Browser) -> None:
