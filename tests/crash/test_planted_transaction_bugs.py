@@ -34,8 +34,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
             Transactor,
             "_commit",
             "(message,) = self._producer.move(topic, [(transaction, draft)])",
-            "(place,) = self._producer.produce(topic, [replace(draft, dedup_id=None)])\n"
-            "    new = committed(transaction, now_ms, shard=place.shard, offset=place.offset)\n"
+            "(message,) = self._producer.produce(topic, [replace(draft, dedup_id=None)])\n"
+            "    new = committed(transaction, now_ms, shard=message.shard, offset=message.offset)\n"
             "    self._transactions.change(transaction, new, drop=[check_timer(transaction)])",
         ),
         "commit",

@@ -29,7 +29,7 @@ PORTS = (
     "transactions",
     "traces",
     "keys",
-    "rates",
+    "token_buckets",
     "rounds",
     "marks",
     "control",

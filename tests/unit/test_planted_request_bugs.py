@@ -142,7 +142,7 @@ BUGS: Planted = {
             statuses,
             "_shown",
             "if state is Position.RUNNING:",
-            "if place is Position.RUNNING and record is None:",
+            "if state is Position.RUNNING and record is None:",
         ),
         lambda: standing.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(
             memory_stage()
