@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -179,6 +178,7 @@ class _Work:
         first: dict[str, int] = {}
         for each in tried:
             first[each.shard_key] = min(each.first, first.get(each.shard_key, each.first))
+        all_first = dict(first)
         others: list[Manifest] = []
         damaged: Unreadable | None = None
         for day in reversed(manifest.days(self._bucket)):
@@ -189,7 +189,7 @@ class _Work:
             try:
                 other = manifest.load(self._bucket, day)
             except Unreadable as error:
-                damaged = error
+                damaged = error if day < self._window.name else damaged  # none tries what comes later
                 continue
             if not other:
                 continue
@@ -198,9 +198,18 @@ class _Work:
             for shard in other.shards:
                 if shard.ranges and shard.ranges[0][0] <= first.get(shard.key, -1):
                     del first[shard.key]
-        if damaged and any(offset < _first_of(scan, key) for key, offset in first.items()):
+        if damaged and any(self._lacks(scan, others, key, offset) for key, offset in all_first.items()):
             raise damaged
         return others
+
+    def _lacks(self, scan: Scan, others: Sequence[Manifest], key: str, first: int) -> bool:
+        """Is any of a shard's offsets, from this one on up to the window's own, in none of the days?"""
+        own, proved = scan.ranges.get(key), self._proved.ranges.get(key)
+        last = own[0][0] - 1 if own else max(first, proved[-1][1] if proved else first)
+        known = (
+            each for other in others for shard in other.shards if shard.key == key for each in shard.ranges
+        )
+        return bool(without([(first, last)], known))
 
     def _publish(self, table: str, parts: Mapping[str, Part]) -> tuple[Part, ...]:
         old = {part.topic: part for part in self._old.tables.get(table, ())} if self._old else {}
@@ -213,11 +222,6 @@ class _Work:
             publish.publish(self._bucket, table, self._window.name, part, old.get(topic))
             for topic, part in sorted(parts.items())
         )
-
-
-def _first_of(scan: Scan, key: str) -> float:
-    ranges = scan.ranges.get(key)
-    return ranges[0][0] if ranges else math.inf
 
 
 def _shards(scan: Scan, begins: Mapping[str, int], gaps: Mapping[str, Ranges]) -> tuple[Shard, ...]:
