@@ -86,6 +86,7 @@ def test_a_token_that_may_not_sees_why(api: Client, stranger: Browser) -> None:
     forms = [form for form in screen.forms if form.buttons and form.buttons[0].startswith("Try ")]
     assert [form.disabled for form in forms] == [True] * 3
     assert "needs a token with the scope 'admin'" in screen.text
+    assert "SCOPE_MISSING" not in screen.text
 
 
 def test_an_empty_overview_leads_there(api: Client, stranger: Browser) -> None:
