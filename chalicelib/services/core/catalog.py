@@ -96,6 +96,11 @@ class Catalog:
             return [""]
         return [c.uid for c in self.consumers(topic, group)]
 
+    def has_hidden_cursors(self, topic: Topic, group: Group) -> bool:
+        """Is it unknown who owns some of the group's cursors? Then `cursor_owners` raises Unreadable, and counts of all
+        groups go on without this one."""
+        return POLICIES[group.mode].per_consumer and bool(self._read_consumers(topic, group)[1])
+
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
         """The group's consumer, or NotFound."""
         for consistent in (False, True):

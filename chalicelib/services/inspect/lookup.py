@@ -283,7 +283,9 @@ class Lookup:
                 sum(c.number for c in transaction_counts), all(c.whole for c in transaction_counts)
             ),
             groups={
-                g.name: self.group_status(topic, g, tails) for g in self._catalog.groups(topic, leave_out)
+                group.name: self.group_status(topic, group, tails)
+                for group in self._catalog.groups(topic, leave_out)
+                if not self._catalog.has_hidden_cursors(topic, group)
             },
         )
 

@@ -208,7 +208,8 @@ class Surveyor:
         for group in groups:
             if surveys and not may_go_on():
                 break
-            surveys.append(self._group(topic, group, extents, oldest))
+            if only or not self._catalog.has_hidden_cursors(topic, group):
+                surveys.append(self._group(topic, group, extents, oldest))
         more = len(groups) - len(surveys)
         return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), more)
 

@@ -340,3 +340,21 @@ def test_counts_of_all_topics_go_on_without_a_group_that_cannot_be_read(stage: S
     assert [*stats.groups] == [good.name]
     with pytest.raises(Unavailable, match="cannot be read"):
         desk.deps.catalog.group(desk.topic, bad.name, consistent=True)
+
+
+def test_counts_of_all_topics_go_on_without_a_broadcast_one_of_whose_consumers_cannot_be_read(
+    stage: Stage,
+) -> None:
+    desk = PushDesk.at(stage)
+    groups = {mode: desk.group(mode, mode=mode) for mode in ("broadcast", "queue")}
+    for group in groups.values():
+        desk.consumer(group, "bad")
+        damage_consumer(stage, desk.topic, group, "bad")
+    desk.restarted()
+    [stats] = desk.deps.lookup.stats([desk.topic])
+    assert [*stats.groups] == ["queue"]
+    survey = desk.deps.surveyor.look(desk.topic)
+    assert [each.group.name for each in survey.groups] == ["queue"]
+    assert (survey.groups_left, survey.is_whole) == (1, False), "that one more is there is said"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        desk.deps.lookup.group_status(desk.topic, groups["broadcast"])
