@@ -16,6 +16,7 @@ import pytest
 from faulty_proxy import LOSE, REFUSE, FaultyProxy
 
 from headrace import AsyncHeadrace, Headrace, Producer, Retries, Sent, errors
+from headrace._sync.sends import Batch
 from headrace.spool import Spool
 
 ONCE = Retries(attempts=1)
@@ -248,6 +249,27 @@ def test_a_producer_whose_client_was_closed_says_so_and_its_spool_loses_nothing(
     with Producer(hr, spool=tmp_path / "spool") as producer:
         assert producer.flush(30)
     assert in_order(hr, line) == ["kept"]
+
+
+def test_who_closes_a_client_after_a_lost_answer_is_not_told_that_nothing_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Headrace("http://127.0.0.1:9", "hr_a_b", retries=Retries(base_seconds=0.001))
+    lost, closed = errors.NoAnswer("NO_ANSWER", "", retryable=True), errors.ClientClosed("CLIENT_CLOSED", "")
+    stored: Any = object()
+    tries: Any = iter([[stored, lost], closed, lost, closed, closed])
+
+    def send(batch: Batch) -> Any:
+        outcome = next(tries)
+        if isinstance(outcome, errors.HeadraceError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(client, "_batch", send)
+    assert client.send_batch(Batch("orders", "r", [{"body": 1}, {"body": 2}])) == [stored, lost]
+    with Producer(client, resend_seconds=(0.001,)) as producer:
+        assert producer.send("orders", "x").exception(20) is lost
+        assert producer.send("orders", "x").exception(20) is closed
 
 
 def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(

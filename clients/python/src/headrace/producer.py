@@ -208,15 +208,19 @@ class Producer:
     def _delivered(self, batch: Batch) -> Sequence[Sent | HeadraceError]:
         """What came of a batch: the client's own retries, then the resend schedule."""
         first_sent = time.time()
+        unknown: Unavailable | None = None
         for at in (*self._resend, None):
             try:
                 return self._hr.send_batch(batch)
             except Unavailable as error:
                 if at is None or self._closed:
                     return [error] * len(batch.messages)
+                unknown = error
                 _LOG.warning("%d messages wait to be sent again: %s", len(batch.messages), error)
                 self._stopping.wait(max(0.0, first_sent + at - time.time()))
                 batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
+            except ClientClosed as error:  # nothing was sent now, but it may have been before
+                return [unknown or error] * len(batch.messages)
             except HeadraceError as error:
                 return [error] * len(batch.messages)
         raise AssertionError("the last try returns")

@@ -15,7 +15,7 @@ import msgspec
 from .. import tracing
 from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
-from ..errors import HeadraceError, TransactionDecided, Unavailable, of_problem
+from ..errors import ClientClosed, HeadraceError, TransactionDecided, Unavailable, of_problem
 from ..models import Sent, Transaction
 from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AsyncAfterBlock
@@ -142,9 +142,14 @@ class AsyncSends(AsyncCaller):
         first_sent, began, tries = batch.first_sent, time.time(), 0
         while True:
             tries += 1
-            answers = await self._batch(
-                replace(batch, messages=[batch.messages[i] for i in indexes], first_sent=first_sent)
-            )
+            try:
+                answers = await self._batch(
+                    replace(batch, messages=[batch.messages[i] for i in indexes], first_sent=first_sent)
+                )
+            except ClientClosed:
+                if not results:
+                    raise
+                break  # meanwhile: what the first tries came to stands
             results |= dict(zip(indexes, answers, strict=True))
             indexes = [
                 i for i in indexes if isinstance(error := results[i], HeadraceError) and error.retryable
