@@ -53,7 +53,7 @@ def test_what_failed_since_a_moment_is_previewed(plain: Any, service: tuple[Loca
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/console/tokens")
     plain.click("summary:has-text('New token')")
-    plain.fill("input[name=name]", "billing")
+    plain.fill("details input[name=name]", "billing")
     plain.click("text=Make")
     first = plain.inner_text("pre")
     plain.click("text=Back")
