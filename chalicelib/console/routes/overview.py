@@ -27,7 +27,9 @@ def overview(visit: Visit) -> Shown:
     topics, following = _topics(visit, visit.query.get("after", ""))
     is_all = following is None and "after" not in visit.query
     board = visit.deps.board
-    troubles = {} if is_all else _look_beyond(visit)
+    troubles = {} if is_all else _noted(visit)
+    if not is_all and not board.is_turn_of(topics):
+        _look_beyond(visit, troubles)
     surveys = board.renewed(topics, lambda: visit.has_units(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
@@ -44,17 +46,18 @@ def overview(visit: Visit) -> Shown:
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
 
 
-def _look_beyond(visit: Visit) -> dict[str, int]:
-    """Where not all topics are on the page: look at the worst of the others, as it is noted which they are, and at some
-    in turn. The noted ones that are in trouble still, with how bad it is, the worst first."""
+def _noted(visit: Visit) -> dict[str, int]:
+    """The topics that are noted to be in trouble, with how bad it is, the worst first."""
+    worst = visit.deps.adapters.marks.worst(_MOST_TROUBLED)
+    return {name: rank for name, rank in worst.items() if visit.caller.may_use(name)}
+
+
+def _look_beyond(visit: Visit, ranks: dict[str, int]) -> None:
+    """Where not all topics are on the page: look at the worst of the others, and at some in turn. Those that are in
+    trouble no more are taken from `ranks`."""
     from ...services.inspect.troubles import worst_of
 
     deps, now_ms = visit.deps, visit.now_ms
-    ranks = {
-        name: rank
-        for name, rank in deps.adapters.marks.worst(_MOST_TROUBLED).items()
-        if visit.caller.may_use(name)
-    }
     surveys = {survey.topic.name: survey for survey in deps.board.known()}
     in_trouble = {name for name, survey in surveys.items() if worst_of(survey, now_ms)}
     last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
@@ -69,7 +72,6 @@ def _look_beyond(visit: Visit) -> dict[str, int]:
         lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
         lambda: visit.has_units(_FOR_THE_PAGE),
     )
-    return ranks
 
 
 def _look(visit: Visit, name: str, before: TopicSurvey | None) -> int:

@@ -356,6 +356,7 @@ class Board:
         self._surveys: dict[str, TopicSurvey] = {}
         self._points: dict[str, deque[Point]] = {}
         self._walked_to: str | None = None
+        self._walked_ms = 0
         self._lock = Lock()
 
     def renewed(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
@@ -383,6 +384,7 @@ class Board:
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
         `behind` tells the topics behind a name (None: the first ones)."""
+        self._walked_ms = self._clock.now_ms()
         topics = behind(self._walked_to)
         if not topics:
             self._walked_to = None  # the end of the list
@@ -390,6 +392,11 @@ class Board:
             if may_go_on():
                 self.renewed([topic], may_go_on)
                 self._walked_to = topic.name
+
+    def is_turn_of(self, topics: Sequence[Topic]) -> bool:
+        """Was the last walk later than the last look at one of these? One look may cost most of what a page may read:
+        so the topics of a page and all others take turns."""
+        return bool(topics) and max(self._seen_ms(topic.uid) for topic in topics) < self._walked_ms
 
     def known(self) -> list[TopicSurvey]:
         """The surveys of the last minutes, of all topics."""
