@@ -30,7 +30,11 @@ def _without_examples(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_examples(each) for each in value]
     if isinstance(value, dict):
-        return {name: _without_examples(each) for name, each in value.items() if name != "examples"}
+        return {
+            name: _without_examples(each)
+            for name, each in value.items()
+            if name not in ("example", "examples")
+        }
     return value
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
+from scripted_service import Service, ignored, message
 
 from headrace import Bury, Message, Retry, errors
 from headrace.consume import holdings as holdings_module
@@ -18,79 +18,6 @@ from headrace.consume.holdings import Holdings
 from headrace.consume.outcomes import ACK, Verdict, verdict_of
 from headrace.consume.settings import ConsumerSettings
 from headrace.consume.settling import Settler
-
-
-def message(name: str, attempt: int = 1) -> Message:
-    fields = {
-        "id": name,
-        "body": 1,
-        "receipt": f"r-{name}",
-        "attempt": attempt,
-        "accepted_at": "2026-11-22T00:00:00Z",
-    }
-    return msgspec.json.decode(msgspec.json.encode(fields), type=Message)
-
-
-class Service:
-    """Answers each `receive` with the next of these, and stops the consumer then. An error is raised."""
-
-    def __init__(self, *answers: Sequence[Message] | errors.HeadraceError, **group: Any) -> None:
-        self.answers = list(answers)
-        self.group: Any = SimpleNamespace(**{"mode": "queue", "lease_seconds": None} | group)
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.settled: list[tuple[Any, ...]] = []
-        self.consumer: Consumer | None = None
-        self.missing = False
-
-    def run(self, handler: Callable[..., Any], **settings: Any) -> Service:
-        options: dict[str, Any] = {"rest": 0, "ack_linger": 0, "name": None, **settings}
-        self.consumer = Consumer(ConsumerSettings("orders", "mailer", **options), handler)
-        self.consumer.run(cast(Any, self))
-        return self
-
-    def asked(self, name: str) -> list[dict[str, Any]]:
-        return [options for call, options in self.calls if call == name]
-
-    def get_group(self, topic: str, group: str) -> Any:
-        if self.missing:
-            raise errors.GroupNotFound("GROUP_NOT_FOUND", "There is none.")
-        return self.group
-
-    def put_group(self, topic: str, group: str, **options: Any) -> Any:
-        self.calls.append(("put_group", options))
-        return self.group
-
-    def get_topic(self, topic: str) -> Any:
-        return SimpleNamespace(lease_seconds=30)
-
-    def put_consumer(self, topic: str, group: str, name: str) -> Any:
-        self.calls.append(("put_consumer", {"name": name}))
-        return SimpleNamespace(name=name)
-
-    def delete_consumer(self, topic: str, group: str, name: str) -> None:
-        self.calls.append(("delete_consumer", {"name": name}))
-
-    def receive(self, topic: str, group: str, **options: Any) -> Sequence[Message]:
-        self.calls.append(("receive", options))
-        assert self.consumer is not None
-        answer = self.answers.pop(0) if self.answers else ()
-        if not self.answers:
-            self.consumer.stop()
-        if isinstance(answer, errors.HeadraceError):
-            raise answer
-        return answer
-
-    def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
-        self.settled.append(("ack", *(each.id for each in messages)))
-        return [SimpleNamespace(ok=True, error=None) for _ in messages]
-
-    def nack(self, topic: str, group: str, *messages: Message, **how: Any) -> list[Any]:
-        self.settled.append(("nack", *(each.id for each in messages), how))
-        return [SimpleNamespace(ok=True, error=None) for _ in messages]
-
-
-def ignored(_: Message) -> None:
-    pass
 
 
 def nack(
@@ -335,6 +262,30 @@ def test_there_is_room_for_what_is_through() -> None:
     held.done(one)
     assert held.wait_for_room(2, 0) == 1
     assert not held.begin(one)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_who_stops_finishes_what_it_has_begun(is_async: bool) -> None:
+    service, ends = Later(message("a"), enough=1), list[str]()
+
+    def handle(each: Message) -> None:
+        service.handled()
+        ends.append(each.id)
+
+    async def handle_for_long(each: Message) -> None:
+        service.handled()
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+        ends.append(each.id)
+
+    service.run(handle_for_long if is_async else handle)
+    assert (ends, service.settled) == (["a"], [("ack", "a")])
+
+
+def test_who_ends_settles_what_lingers() -> None:
+    service = Later(message("a"), message("b"))
+    service.run(lambda _: service.handled(), ack_linger=3600)
+    assert sorted(name for call in service.settled for name in call[1:]) == ["a", "b"]
 
 
 def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:

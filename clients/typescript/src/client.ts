@@ -139,7 +139,7 @@ export class Headrace {
   }
 }
 
-/** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request. */
+/** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request's name. */
 function knownLater(options: SendOptions): SendOptions {
   if (!options.delay_seconds && !options.deliver_at) return options;
   return { ...options, dedup_id: options.dedup_id ?? crypto.randomUUID() };

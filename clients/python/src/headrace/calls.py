@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
     if dump is not None:
         return dump(mode="json")
     raise TypeError(
-        f"A {type(value).__name__} has no JSON form; send bytes, or something of dicts and lists."
+        f"{type(value).__name__!r} has no JSON form; send bytes, or something of dicts and lists."
     )
 
 

@@ -42,8 +42,8 @@ class Outgoing:
     content_type: str | None = None
 
     @property
-    def waits(self) -> bool:
-        """Is it for later?"""
+    def is_for_later(self) -> bool:
+        """Does it name a time that may be in the future: a `deliver_at`, or a delay above 0?"""
         return self.deliver_at is not None or (self.delay is not None and seconds(self.delay) > 0)
 
     def fields(self, now: datetime | None = None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Outgoing:
     def _time(self, now: datetime | None) -> dict[str, Any]:
         if self.delay is not None and self.deliver_at is not None:
             raise ValueError("Give delay or deliver_at, not both.")
-        if not self.waits:
+        if not self.is_for_later:
             return {} if self.delay is None else {"delay_seconds": 0}
         identity = {"dedup_id": self.dedup_id if self.dedup_id is not None else new_id()}
         if self.deliver_at is not None:

@@ -19,6 +19,7 @@ from headrace import cli
 from headrace.cli import app
 from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered, run
 from headrace.cli.doctor import clock_finding
+from headrace.cli.groups import Preview
 from headrace.cli.profiles import Profiles, Unusable, access
 from headrace.cli.session import topic_names
 from headrace.spool import Spool
@@ -62,7 +63,7 @@ def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
     assert message["id"] == sent["id"]
     events = command("trace", "orders", sent["id"], "--json")
     assert [(event["event"], event["outcome"]) for event in events][-1] == ("delivered", "SUCCESS")
-    assert "SUCCESS, 1 attempts" in command("show", "orders", sent["id"])
+    assert "SUCCESS, 1 attempt" in command("show", "orders", sent["id"])
 
 
 def test_lines_files_and_raw_texts_are_sent(
@@ -178,6 +179,8 @@ def test_a_preview_counts(
     for to, sentence in (("earliest", "would have 3 messages"), ("latest", "would skip 3 messages")):
         assert run(["groups", "seek", "orders", "mailer", to, "--preview"]) == 0
         assert sentence in capsys.readouterr().err
+    assert Preview(1, 0).sentence("mailer") == "mailer would skip 1 message."
+    assert Preview(0, 1).sentence("mailer") == "mailer would have 1 message before it; now it has 0."
     foreseen = command("seek", "orders", "mailer", "earliest", "--preview", "--json")
     assert foreseen == [{"waiting": 3, "would_wait": 3, "bound": "exactly"}]
 

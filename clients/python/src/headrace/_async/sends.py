@@ -198,7 +198,8 @@ class AsyncSends(AsyncCaller):
     ) -> Sent:
         """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
-        if delay_seconds and dedup_id is None:  # what is delayed is not found by its request
+        if delay_seconds and dedup_id is None:
+            # a delayed message is not found by the request's name (Headrace-Request): it needs a dedup id
             dedup_id = new_id()
         options = given(
             **{

@@ -12,7 +12,7 @@ import typer
 
 from .. import models
 from .arguments import Group, Settings, Topic, Yes, settings_of, sure
-from .output import Output, table_of
+from .output import Output, number_of, table_of
 from .session import Session, session
 
 app = typer.Typer(
@@ -144,9 +144,10 @@ class Preview:
     def sentence(self, group: str) -> str:
         """For people."""
         if self.waiting and not self.would_wait:
-            return f"{group} would skip {self.waiting} messages that wait."
+            return f"{group} would skip {number_of(self.waiting, 'message')}."
         words = {"exactly": "", "at_least": "at least ", "at_most": "up to "}[self.bound]
-        return f"{group} would have {words}{self.would_wait} messages before it; now {self.waiting} wait."
+        messages = number_of(self.would_wait, "message")
+        return f"{group} would have {words}{messages} before it; now it has {self.waiting}."
 
 
 def _preview(s: Session, group: models.Group, to: str | int, shard: int | None) -> Preview:

@@ -15,7 +15,7 @@ from ..errors import Unavailable
 from ..models import Event, StoredMessage
 from ..outgoing import now
 from .arguments import MessageId, Topic
-from .output import Output, short, table_of, text
+from .output import Output, number_of, short, table_of, text
 from .session import Session, session
 
 _OVERLAP = timedelta(
@@ -86,7 +86,7 @@ def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
     fields = [(name, getattr(message, name)) for name in names]
     fields += [("shard, offset", f"{message.shard}, {message.offset}"), ("body", short(message.body))]
     fields += [
-        (f"group {name}", f"{d.status}, {d.attempts} attempts {d.last_error or ''}")
+        (f"group {name}", f"{d.status}, {number_of(d.attempts, 'attempt')} {d.last_error or ''}")
         for name, d in message.deliveries.items()
     ]
     s.output.one(message, fields)

@@ -81,6 +81,11 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     return table
 
 
+def number_of(count: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def visible(said: str) -> str:
     """A text of others for a terminal, which would obey control characters, and rich its own marks."""
     return escape(_CONTROL.sub(lambda match: repr(match[0])[1:-1], said))

@@ -13,7 +13,7 @@ import typer
 from ..errors import NoAnswer
 from ..producer import Producer
 from ..spool import Spool
-from .output import short
+from .output import number_of, short
 from .profiles import Unusable
 from .session import session
 
@@ -64,7 +64,9 @@ def send_spool(
     remainder = producer.pending
     producer.close(timeout=0)
     if not through:
-        raise NoAnswer("NO_ANSWER", f"{remainder} of {total} messages wait still in {file}.", retryable=True)
+        raise NoAnswer(
+            "NO_ANSWER", f"{remainder} of {number_of(total, 'message')} still in {file}.", retryable=True
+        )
     with _opened(file) as spool:
         aside = len(spool.contents(total))
     s.output.say(f"{total - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))

@@ -1,0 +1,119 @@
+"""Replays, the archive, access tokens, the audit trail, and the service itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from .base import Model
+
+
+class Replay(Model, frozen=True, kw_only=True, rename={"begin": "from", "end": "to"}):
+    replay_id: str
+    topic: str
+    begin: datetime
+    end: datetime
+    state: str
+    created_at: datetime
+    changed_at: datetime
+    tag: str | None = None
+    key: str | None = None
+    where: str | None = None
+    predicate: Any = None
+    into: str | None = None
+    group: str | None = None
+    rate: int = 0
+    dry_run: bool = False
+    matched: int | None = None
+    sent: int = 0
+    error: str | None = None
+    started: bool | None = None
+    run_with: str | None = None
+
+
+class Token(Model, frozen=True, kw_only=True):
+    """An access token. Its text, `token`, comes once: when it is made."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    topics: list[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    groups: list[str] | None = None
+    rate_limit: int | None = None
+    last_used_at: datetime | None = None
+    token: str | None = None
+
+
+class ArchivedTopic(Model, frozen=True, kw_only=True):
+    """A topic's part of an archived day: PROVED, OPEN (more may come) or with HOLES."""
+
+    topic: str
+    proof: str
+    messages: int
+    deliveries: int
+    missing: int
+
+
+class ArchivedDay(Model, frozen=True, kw_only=True):
+    """Up to which hour a day is archived (24: all of it; None: nothing is), and its topics."""
+
+    day: str
+    until_hour: int | None
+    written_at: datetime | None
+    damaged: int
+    bodies_missing: int
+    topics: list[ArchivedTopic]
+
+
+class Archive(Model, frozen=True, kw_only=True):
+    """Days of the archive, the latest first."""
+
+    items: list[ArchivedDay]
+
+
+class SignInLink(Model, frozen=True, kw_only=True):
+    """A link that signs in whoever opens it first, until it expires."""
+
+    url: str
+    expires_at: datetime
+
+
+class AuditToken(Model, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
+class SigningKey(Model, frozen=True, kw_only=True):
+    """When the present signing key was made, and when each of those before it ends."""
+
+    rotated_at: datetime
+    former_until: list[datetime]
+
+
+class AuditEntry(Model, frozen=True, kw_only=True):
+    """A call that changed something, or tried to. `result` is "OK" or the code of the error."""
+
+    at: datetime
+    token: AuditToken
+    method: str
+    path: str
+    object: str
+    result: str
+    source: str | None = None
+    request_id: str
+
+
+class Ladder(Model, frozen=True, kw_only=True):
+    ladder: str
+    steps_seconds: list[float]
+    sum_seconds: float
+    max_attempts: int
+    waits_seconds: list[float]
+    waits_sum_seconds: float
+
+
+class Health(Model, frozen=True, kw_only=True):
+    status: str
+    store: str

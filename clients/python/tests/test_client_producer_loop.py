@@ -1,0 +1,384 @@
+"""The background producer against a service in a few lines: what goes together, when, and again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace import Producer, Sent, errors
+from headrace import producer as producer_module
+from headrace._sync.sends import Batch
+from headrace.spool import Spool
+
+SOON = 20  # seconds: for what comes at once
+AWAY = errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
+FULL = errors.RateLimited("RATE_LIMITED", "later", retryable=True)
+WRONG = errors.Refused("NO_SUCH_SHARD", "there is none")
+FORGOTTEN = errors.ResendTooLate("RESEND_TOO_LATE", "Too much was stored.")
+
+
+class Service:
+    """Stores batches, but where it is told what comes of one. It holds back its answers until `gate` is open."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.batches: list[Batch] = []
+        self.seen: Callable[[], object] = lambda: None
+        self.asked, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def send_batch(self, batch: Batch) -> list[Sent | errors.HeadraceError]:
+        self.batches.append(batch)
+        self.seen()
+        self.asked.set()
+        assert self.gate.wait(SOON)
+        outcome = self.outcomes.pop(0) if self.outcomes else []
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or [stored(n) for n in range(len(batch.messages))]
+
+    @property
+    def bodies(self) -> list[list[Any]]:
+        return [[msgspec.json.decode(each)["body"] for each in batch.messages] for batch in self.batches]  # type: ignore[arg-type]
+
+
+def stored(offset: int) -> Sent:
+    return Sent(
+        id=f"m{offset}",
+        topic="orders",
+        status="NEW",
+        accepted_at=datetime(2026, 11, 22, tzinfo=timezone.utc),
+        offset=offset,
+    )
+
+
+class Clock:
+    """The producer's time, which its pauses let pass; they are noted. Each call of the service takes 5 seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+        self.is_stopping = False
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        self.now += seconds
+        return self.is_stopping
+
+    def set(self) -> None:
+        self.is_stopping = True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """For producers that are made from now on."""
+    clock = Clock()
+    monkeypatch.setattr(producer_module, "time", clock)
+    threads = SimpleNamespace(Condition=threading.Condition, Thread=threading.Thread, Event=lambda: clock)
+    monkeypatch.setattr(producer_module, "threading", threads)
+    return clock
+
+
+def producer(service: Service, **options: Any) -> Producer:
+    return Producer(service, **{"linger_ms": 0, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(0, False), (1, True), (1000, True), (1001, False)])
+def test_a_batch_has_a_size_that_the_service_takes(size: int, fits: bool) -> None:
+    if fits:
+        producer(Service(), max_batch=size).close()
+    else:
+        with pytest.raises(ValueError, match="max_batch"):
+            producer(Service(), max_batch=size)
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    service = Service()
+    with producer(service, linger_ms=3_600_000, max_batch=3) as sends:
+        futures = [sends.send("orders", n) for n in range(3)]
+        assert [future.result(SOON).offset for future in futures] == [0, 1, 2]
+        assert service.bodies == [[0, 1, 2]]
+        assert sends.flush(SOON)
+        assert sends._flushing == 0, "what comes now lingers again"
+
+
+def test_a_linger_is_of_milliseconds_and_a_flush_ends_it() -> None:
+    service = Service()
+    with producer(service, linger_ms=60) as sends:
+        sends.send("orders", 0).result(SOON)
+    with producer(service, linger_ms=3_600_000) as sends:
+        sends.send("orders", 1)
+        sends.send("orders", 2)
+        assert sends.flush(SOON)
+    assert service.bodies == [[0], [1, 2]]
+
+
+def test_a_forked_child_does_not_close_what_is_its_parents(path: Path) -> None:
+    service = Service()
+    sends = producer(service, linger_ms=3_600_000, spool=path)
+    future = sends.send("orders", 1)
+    sends._pid += 1
+    sends.close()
+    assert (service.batches, future.done()) == ([], False)
+    sends._pid -= 1
+    sends.close()
+    assert service.bodies == [[1]]
+
+
+def test_what_waits_goes_in_order_a_topic_and_a_batch_at_a_time() -> None:
+    service = Service()
+    service.gate.clear()
+    with producer(service, max_batch=2) as sends:
+        sends.send("orders", 0)
+        assert service.asked.wait(SOON)
+        for topic, body in (("orders", 1), ("orders", 2), ("orders", 3), ("bills", 4), ("orders", 5)):
+            sends.send(topic, body)
+        assert not sends.flush(0.01), "one is on its way"
+        assert sends.pending == 6
+        service.gate.set()
+    assert service.bodies == [[0], [1, 2], [3], [4], [5]]
+    assert [batch.topic for batch in service.batches] == ["orders", "orders", "orders", "bills", "orders"]
+    assert len({batch.request for batch in service.batches}) == 5
+
+
+def test_what_goes_together_fits_one_call() -> None:
+    service = Service()
+    service.gate.clear()
+    with producer(service) as sends:
+        sends.send("orders", "")
+        assert service.asked.wait(SOON)
+        for _ in range(3):
+            sends.send("orders", "x" * 1_400_000)
+        service.gate.set()
+    assert [len(batch.messages) for batch in service.batches] == [1, 2, 1]
+
+
+def test_what_is_late_is_due_by_the_time_at_which_it_was_given() -> None:
+    """It may wait here for hours."""
+    service = Service()
+    with producer(service) as sends:
+        sends.send("orders", 1, delay="1h")
+    (message,) = (msgspec.json.decode(each) for each in service.batches[0].messages)  # type: ignore[arg-type]
+    assert "deliver_at" in message
+    assert "delay_seconds" not in message
+
+
+def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Clock) -> None:
+    service = Service(*[AWAY] * 4)
+
+    def takes_five_seconds() -> None:
+        clock.now += 5
+
+    service.seen = takes_five_seconds
+    with producer(service, resend_seconds=(30, 60, 90)) as sends:
+        assert sends.send("orders", 1).exception(SOON) is AWAY
+    assert clock.pauses == [25, 25, 25], "counted from the first try"
+    assert [batch.first_sent for batch in service.batches] == [None, 1000, 1000, 1000]
+    assert len({batch.request for batch in service.batches}) == 1
+
+
+def test_who_closes_it_waits_for_no_schedule() -> None:
+    service = Service(*[AWAY] * 9)
+    service.gate.clear()
+    sends = producer(service, resend_seconds=(600, 1200, 1800))
+    future = sends.send("orders", 1)
+    assert service.asked.wait(SOON)
+    sends.close(timeout=0)
+    service.gate.set()
+    assert future.exception(SOON) is AWAY
+    assert len(service.batches) == 1
+    sends.close()
+
+
+def test_who_closes_it_between_two_tries_has_one_more() -> None:
+    service = Service(*[AWAY] * 9)
+    sends = producer(service, resend_seconds=(600, 1200, 1800))
+    pause, is_waiting = sends._stopping.wait, threading.Event()
+
+    def wait(seconds: float | None = None) -> bool:
+        is_waiting.set()
+        return pause(seconds)
+
+    sends._stopping.wait = wait  # type: ignore[method-assign]
+    future = sends.send("orders", 1)
+    assert is_waiting.wait(SOON)
+    sends.close(timeout=0)
+    assert future.exception(SOON) is AWAY
+    assert len(service.batches) == 2
+
+
+def test_who_waits_for_room_is_told_that_there_will_be_none() -> None:
+    service, refusals = Service(), list[Exception]()
+    service.gate.clear()
+    sends = producer(service, max_pending=1)
+    sends.send("orders", 1)
+
+    def send() -> None:
+        try:
+            sends.send("orders", 2)
+        except RuntimeError as error:
+            refusals.append(error)
+
+    waiting = threading.Thread(target=send, daemon=True)
+    waiting.start()
+    sends.close(timeout=0)
+    waiting.join(SOON)
+    assert len(refusals) == 1
+    service.gate.set()
+
+
+def test_a_cancelled_future_does_not_stop_the_others() -> None:
+    service = Service()
+    service.gate.clear()
+    with producer(service) as sends:
+        futures = [sends.send("orders", n) for n in range(3)]
+        assert futures[2].cancel()
+        service.gate.set()
+    assert [future.result(SOON).offset is not None for future in futures[:2]] == [True, True]
+    assert sends.pending == 0
+
+
+# Spools.
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def left(path: Path) -> list[Any]:
+    """The bodies in a spool, and why they were refused."""
+    spool = Spool(path)
+    kept = [(msgspec.json.decode(each.message)["body"], each.reason) for each in spool.contents(99)]
+    spool.close()
+    return kept
+
+
+def test_what_the_last_process_left_is_sent_without_being_asked(path: Path) -> None:
+    spool = Spool(path)
+    for n in range(3):
+        spool.add("orders", msgspec.json.encode({"body": n}))
+    spool.close()
+    service = Service()
+    with producer(service, spool=path, max_batch=2) as sends:
+        assert sends.flush(SOON)
+    assert service.bodies == [[0, 1], [2]]
+    assert left(path) == []
+
+
+def test_a_batch_has_its_name_in_the_file_before_it_is_sent(path: Path, clock: Clock) -> None:
+    service, noted = Service(AWAY, AWAY), list[Any]()
+    sends = producer(service, spool=path)
+
+    def look() -> None:
+        assert sends._spool
+        noted.append(sends._spool.next(9, 10**6))
+        clock.now += 5
+
+    service.seen = look
+    assert sends.send("orders", 1).result(SOON).offset == 0
+    sends.close()
+    assert len({batch.request for batch in service.batches}) == 1
+    assert [each.request for each in noted] == [batch.request for batch in service.batches]
+    assert [each.first_sent for each in noted] == [1000] * 3
+    assert [batch.first_sent for batch in service.batches] == [None, 1000, 1000]
+
+
+def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
+    path: Path, clock: Clock
+) -> None:
+    closed = errors.ClientClosed("CLIENT_CLOSED", "")
+    unknown, forbidden = errors.Unauthorized("TOKEN_UNKNOWN", ""), errors.Forbidden("SCOPE_MISSING", "")
+    service = Service(AWAY, unknown, forbidden, closed, AWAY, AWAY, [stored(0)], AWAY)
+    sends = producer(service, spool=path, max_batch=1)
+    futures = [sends.send("orders", n) for n in range(2)]
+    assert [future.result(SOON).offset for future in futures] == [0, 0]
+    sends.close()
+    assert clock.pauses == [1, 2, 5, 10, 30, 30, 1], "and from the beginning after a success"
+    assert service.bodies == [[0]] * 7 + [[1]] * 2
+    assert left(path) == []
+
+
+def test_of_a_batch_only_what_is_decided_leaves_the_spool(path: Path) -> None:
+    service = Service([stored(0), WRONG, FULL], [FORGOTTEN], [stored(2)])
+    sends = producer(service, spool=path, max_batch=3, linger_ms=3_600_000)
+    futures = [sends.send("orders", n) for n in range(3)]
+    assert futures[0].result(SOON).offset == 0
+    assert futures[1].exception(SOON) is WRONG
+    assert sends.flush(SOON)
+    assert futures[2].result(SOON).offset == 2
+    assert service.bodies == [[0, 1, 2], [2], [2]]
+    first, again, anew = service.batches
+    assert first.request == again.request != anew.request
+    assert (first.first_sent, anew.first_sent) == (None, None)
+    assert again.first_sent is not None
+    sends.close()
+    assert left(path) == [(1, str(WRONG))]
+
+
+def test_what_refuses_a_whole_batch_for_good_is_each_messages_reason(path: Path) -> None:
+    gone = errors.TopicNotFound("TOPIC_NOT_FOUND", "there is none")
+    sends = producer(Service(gone), spool=path, max_batch=2, linger_ms=3_600_000)
+    futures = [sends.send("orders", n) for n in range(2)]
+    assert [future.exception(SOON) for future in futures] == [gone, gone]
+    sends.close()
+    assert left(path) == [(0, str(gone)), (1, str(gone))]
+
+
+def add(spool: Spool, *messages: tuple[str, str]) -> None:
+    for topic, text in messages:
+        spool.add(topic, text.encode())
+
+
+def test_a_spool_gives_the_oldest_that_go_together(path: Path) -> None:
+    spool = Spool(path)
+    assert spool.next(9, 99) is None
+    add(spool, ("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("a", "5"))
+
+    def numbers(most: int = 9, most_bytes: int = 99) -> tuple[int, ...]:
+        waiting = spool.next(most, most_bytes)
+        assert waiting
+        return waiting.numbers
+
+    assert (numbers(), numbers(most=2), numbers(most_bytes=4), numbers(most_bytes=1)) == (
+        (1, 2, 3),
+        (1, 2),
+        (1, 2),
+        (1,),
+    )
+    spool.begin((1, 2), "r-1", 7.5)
+    waiting = spool.next(9, 1)
+    assert waiting
+    assert (waiting.numbers, waiting.request, waiting.first_sent) == ((1, 2), "r-1", 7.5), "as it was sent"
+    spool.forget((1, 2))
+    assert numbers() == (1, 2, 3)
+    spool.remove((1, 2, 3))
+    assert numbers() == (4,)
+    spool.close()
+
+
+def test_what_was_refused_waits_again_behind_all_others(path: Path) -> None:
+    spool = Spool(path)
+    add(spool, ("a", '{"body":0}'), ("a", '{"body":1}'), ("a", '{"body":2}'))
+    for number in (1, 2):
+        spool.refuse(number, f"no {number}")
+    assert spool.count() == 1
+    spool.close()
+    assert left(path) == [(2, None), (0, "no 1"), (1, "no 2")]
+    spool = Spool(path)
+    assert (spool.readmit(), spool.readmit()) == (2, 0)
+    spool.close()
+    assert left(path) == [(2, None), (0, None), (1, None)]

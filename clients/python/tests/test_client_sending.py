@@ -1,0 +1,376 @@
+"""What the sends of both twins ask of the service: each option on each way, what goes again, and in which parts."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace import Outgoing, Retries, Sent, errors
+from headrace._async.sends import AsyncSends
+from headrace._sync.sends import Batch, Sends
+from headrace.calls import REQUEST, Call
+from headrace.outgoing import SendOptions
+
+AT = "2026-11-22T00:00:00Z"
+PREPARED = {
+    "transaction_id": "t1",
+    "message_id": "m",
+    "topic": "orders",
+    "state": "PREPARED",
+    "prepared_at": AT,
+}
+AWAY = errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
+FULL: dict[str, Any] = {"code": "RATE_LIMITED", "status": 429, "detail": "later"}
+WRONG: dict[str, Any] = {"code": "NO_SUCH_SHARD", "status": 400, "detail": "there is none"}
+
+
+def sent(id: str = "m") -> dict[str, Any]:
+    return {"id": id, "topic": "orders", "status": "NEW", "accepted_at": AT}
+
+
+class Transport:
+    """Answers calls with these, one after the other; what it has no answer for was stored."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.calls: list[Call] = []
+        self.pauses: list[float] = []
+        self.retries = Retries(attempts=3, base_seconds=1)
+        self._numbers = itertools.count()
+
+    def send(self, call: Call) -> Any:
+        self.calls.append(call)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return msgspec.json.encode(answer if answer is not None else self._stored(call))
+
+    def ask(self, call: Call, kind: Any) -> Any:
+        return msgspec.json.decode(self.send(call), type=kind)
+
+    def pause(self, seconds: float) -> Any:
+        self.pauses.append(seconds)
+
+    def _stored(self, call: Call) -> Any:
+        if "/transactions" in call.path:
+            return PREPARED
+        if call.path.endswith("/batch"):
+            return {"results": [sent(f"m{next(self._numbers)}") for _ in call.body["messages"]]}
+        return sent()
+
+
+class AsyncTransport(Transport):
+    """The same for the asyncio twin."""
+
+    async def send(self, call: Call) -> Any:
+        return super().send(call)
+
+    async def ask(self, call: Call, kind: Any) -> Any:
+        return msgspec.json.decode(super().send(call), type=kind)
+
+    async def pause(self, seconds: float) -> None:
+        super().pause(seconds)
+
+
+class Twin:
+    """The sends of one of both clients, called alike."""
+
+    def __init__(self, is_async: bool, *answers: Any) -> None:
+        self.is_async = is_async
+        self.transport = AsyncTransport(*answers) if is_async else Transport(*answers)
+        self._sends: Any = (AsyncSends if is_async else Sends)(self.transport)  # type: ignore[arg-type]
+
+    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        result = getattr(self._sends, name)(*arguments, **options)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+    @property
+    def calls(self) -> list[Call]:
+        return self.transport.calls
+
+    def inside(self, block: Any, error: Exception | None = None) -> Any:
+        """Enter a block and leave it, well or by this error."""
+
+        async def both() -> Any:
+            entered = await block.__aenter__()
+            await block.__aexit__(type(error) if error else None, error, None)
+            return entered
+
+        if self.is_async:
+            return asyncio.run(both())
+        entered = block.__enter__()
+        block.__exit__(type(error) if error else None, error, None)
+        return entered
+
+
+twins = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+
+OPTIONS: dict[str, tuple[Any, Mapping[str, Any]]] = {
+    "key": ("k", {"keys": ["k"]}),
+    "keys": (["a", "b"], {"keys": ["a", "b"]}),
+    "tag": ("t", {"tag": "t"}),
+    "ordering_key": ("o", {"ordering_key": "o"}),
+    "shard": (0, {"shard": 0}),
+    "headers": ({"h": "1"}, {"headers": {"h": "1"}}),
+    "delay": ("2m", {"delay_seconds": 120, "dedup_id": "d"}),
+    "deliver_at": (
+        datetime(2026, 11, 22, tzinfo=timezone.utc),
+        {"deliver_at": "2026-11-22T00:00:00.000Z", "dedup_id": "d"},
+    ),
+    "expires_in": ("1m", {"expires_in_seconds": 60}),
+    "dedup_id": ("d", {"dedup_id": "d"}),
+    "retry": ({"max_attempts": 3}, {"retry": {"max_attempts": 3}}),
+    "content_type": ("text/plain", {"content_type": "text/plain"}),
+}
+
+
+def test_every_option_is_tried_here() -> None:
+    assert OPTIONS.keys() == SendOptions.__annotations__.keys()
+
+
+@twins
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_goes_along_on_every_way(is_async: bool, option: str) -> None:
+    value, expected = OPTIONS[option]
+    twin = Twin(is_async)
+    options = {option: value, **({"dedup_id": "d"} if "dedup_id" in expected else {})}
+    twin.call("send", "orders", 1, **options)
+    message = Outgoing(body=1, **options)
+    twin.call("send_many", "orders", [message])
+    twin.call("prepare", "orders", message)
+    with_all = {"body": 1, **expected}
+    (one, many, prepared) = (call.body for call in twin.calls)
+    assert one == with_all
+    assert many == {"messages": [with_all]}
+    assert prepared["message"] == {"dedup_id": prepared["message"]["dedup_id"], **with_all}
+
+
+@twins
+def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> None:
+    twin = Twin(is_async)
+    twin.call(
+        "publish",
+        "orders",
+        b"raw",
+        content_type="text/plain",
+        key="k",
+        tag="t",
+        ordering_key="o",
+        dedup_id="d",
+        delay="1m",
+        headers={"ce-id": "1"},
+    )
+    twin.call("publish", "orders", b"raw", delay=60)
+    twin.call("publish", "orders", b"raw")
+    all_said, delayed, plain = twin.calls
+    assert (all_said.path, all_said.raw) == ("/v1/publish/orders", b"raw")
+    assert {name: value for name, value in all_said.headers.items() if name != REQUEST} == {
+        "Content-Type": "text/plain",
+        "Headrace-Key": "k",
+        "Headrace-Tag": "t",
+        "Headrace-Ordering-Key": "o",
+        "Headrace-Dedup-Id": "d",
+        "Headrace-Delay-Seconds": "60",
+        "ce-id": "1",
+    }
+    assert delayed.headers["Headrace-Dedup-Id"], "what is delayed is not found by its request"
+    assert plain.headers.keys() == {REQUEST, "Content-Type"}
+    assert len({call.headers[REQUEST] for call in twin.calls}) == 3
+
+
+# Batches.
+
+
+@twins
+def test_many_go_in_batches_each_under_a_name_of_its_own(is_async: bool) -> None:
+    twin, progress = Twin(is_async), list[int]()
+    results = twin.call("send_many", "orders", range(7), chunk=3, on_progress=progress.append)
+    assert [result.id for result in results] == [f"m{n}" for n in range(7)]
+    assert [[each["body"] for each in call.body["messages"]] for call in twin.calls] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6],
+    ]
+    assert progress == [3, 6, 7]
+    assert len({call.headers[REQUEST] for call in twin.calls}) == 3
+    assert all(call.first_sent is None for call in twin.calls)
+
+
+@twins
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ([1_999_990, 2_000_008], [2]),
+        ([1_999_990, 2_000_009], [1, 1]),
+        ([3_000_000, 20, 999_977, 20], [3, 1]),
+        ([5_000_000, 20], [1, 1]),
+        ([20, 5_000_000], [1, 1]),
+        ([3_000_000, 3_000_000, 3_000_000], [1, 1, 1]),
+        ([2_500_000, 2_500_000, 1_000_000], [1, 2]),
+    ],
+)
+def test_a_batch_has_the_size_that_a_call_takes(is_async: bool, sizes: list[int], parts: list[int]) -> None:
+    """Of the text of each message, with what stands between them; one alone goes as it is, and is refused there."""
+    bodies = ["x" * (size - len('{"body":""}')) for size in sizes]
+    twin = Twin(is_async)
+    assert len(twin.call("send_many", "orders", bodies)) == len(sizes)
+    assert [len(call.body["messages"]) for call in twin.calls] == parts
+
+
+def results(*each: Any) -> dict[str, Any]:
+    return {"results": [{"error": one} if "code" in one else one for one in each]}
+
+
+@twins
+def test_of_a_batch_what_may_be_tried_again_is_under_the_same_name_and_says_since_when(
+    is_async: bool,
+) -> None:
+    twin = Twin(is_async, results(sent("a"), FULL, WRONG, FULL), results(sent("b"), FULL), results(sent("d")))
+    messages = [{"body": n} for n in range(4)]
+    outcomes = twin.call("send_batch", Batch("orders", "r-1", messages))
+    assert [one.id if isinstance(one, Sent) else one.code for one in outcomes] == [
+        "a",
+        "b",
+        "NO_SUCH_SHARD",
+        "d",
+    ]
+    assert [[each["body"] for each in call.body["messages"]] for call in twin.calls] == [
+        [0, 1, 2, 3],
+        [1, 3],
+        [3],
+    ]
+    assert {call.headers[REQUEST] for call in twin.calls} == {"r-1"}
+    first, second, third = (call.first_sent for call in twin.calls)
+    assert first is None
+    assert second == third is not None
+    assert twin.transport.pauses == [0.75, 1.5], "growing"
+
+
+@twins
+def test_a_batch_is_given_up_after_so_many_tries(is_async: bool) -> None:
+    twin = Twin(is_async, *[results(FULL)] * 9)
+    (outcome,) = twin.call("send_batch", Batch("orders", "r", [{"body": 1}], first_sent=7.0))
+    assert isinstance(outcome, errors.RateLimited)
+    assert [call.first_sent for call in twin.calls] == [7.0] * 3
+
+
+@twins
+def test_who_closes_the_client_meanwhile_learns_what_came_of_the_first_try(is_async: bool) -> None:
+    closed = errors.ClientClosed("CLIENT_CLOSED", "")
+    batch = Batch("orders", "r", [{"body": n} for n in range(2)])
+    stored, late = Twin(is_async, results(sent("a"), FULL), closed).call("send_batch", batch)
+    assert stored.id == "a"
+    assert isinstance(late, errors.RateLimited)
+    with pytest.raises(errors.ClientClosed):
+        Twin(is_async, closed).call("send_batch", batch)
+
+
+# Blocks.
+
+
+@twins
+def test_a_block_sends_at_its_end_what_was_noted_a_topic_at_a_time(is_async: bool) -> None:
+    twin = Twin(is_async)
+    block = twin.call("publish_after")
+    with pytest.raises(RuntimeError, match="inside the block"):
+        block.send("orders", 0)
+    for round_number in range(2):
+        twin.transport.calls.clear()
+        noted(twin, block, ("orders", 1), ("bills", 2), ("orders", 3))
+        assert [[each["body"] for each in call.body["messages"]] for call in twin.calls] == [[1, 3], [2]]
+        assert len(block.results) == 3, f"of round {round_number} alone"
+
+
+@twins
+def test_a_block_whose_topics_are_refused_has_a_result_for_each_message(is_async: bool) -> None:
+    gone = errors.TopicNotFound("TOPIC_NOT_FOUND", "there is none")
+    twin = Twin(is_async, gone)
+    block = twin.call("publish_after")
+    with pytest.raises(errors.TopicNotFound):
+        noted(twin, block, ("orders", 1), ("orders", 2), ("bills", 3))
+    assert [type(one) for one in block.results] == [errors.TopicNotFound, errors.TopicNotFound, Sent]
+    with pytest.raises(RuntimeError, match="inside the block"):
+        block.send("orders", 4)
+
+
+@twins
+def test_a_block_that_fails_sends_nothing(is_async: bool) -> None:
+    twin = Twin(is_async)
+    block = twin.call("publish_after")
+    noted(twin, block, ("orders", 1), error=LookupError())
+    assert twin.calls == []
+    with pytest.raises(RuntimeError, match="inside the block"):
+        block.send("orders", 2)
+
+
+def noted(twin: Twin, block: Any, *messages: tuple[str, Any], error: Exception | None = None) -> None:
+    """Send inside a block, which ends well or by this error. What cannot be sent is refused at once."""
+
+    def note() -> None:
+        with pytest.raises(TypeError):
+            block.send("orders", object())
+        for topic, body in messages:
+            block.send(topic, body)
+
+    async def both() -> None:
+        await block.__aenter__()
+        note()
+        await block.__aexit__(type(error) if error else None, error, None)
+
+    if twin.is_async:
+        asyncio.run(both())
+    else:
+        block.__enter__()
+        note()
+        block.__exit__(type(error) if error else None, error, None)
+
+
+# Transactions.
+
+
+@twins
+def test_a_transaction_is_prepared_with_a_dedup_id_and_its_checks(is_async: bool) -> None:
+    twin = Twin(is_async)
+    twin.call("prepare", "orders", {"paid": 1}, check_url="https://example.com", check_after="2m")
+    twin.call("prepare", "orders", Outgoing(body=1, dedup_id="mine"))
+    first, second = (call.body for call in twin.calls)
+    assert first.pop("message").keys() == {"body", "dedup_id"}
+    assert first == {"check_url": "https://example.com", "check_after_seconds": 120}
+    assert second == {"message": {"body": 1, "dedup_id": "mine"}}
+
+
+@twins
+@pytest.mark.parametrize("error", [None, LookupError("the database said no")])
+def test_a_block_decides_once_as_it_ended(is_async: bool, error: Exception | None) -> None:
+    twin = Twin(is_async)
+    block = twin.call("transaction", "orders", 1, check_url="https://example.com", check_after=9)
+    transaction = twin.inside(block, error)
+    assert transaction.transaction_id == "t1"
+    prepared, decided = twin.calls
+    assert (prepared.body["check_url"], prepared.body["check_after_seconds"]) == ("https://example.com", 9)
+    assert decided.path == f"/v1/transactions/t1/{'rollback' if error else 'commit'}"
+
+
+@twins
+@pytest.mark.parametrize("late", [AWAY, errors.TransactionDecided("TRANSACTION_DECIDED", "committed")])
+def test_who_could_not_roll_back_keeps_the_error_of_the_block(
+    is_async: bool, late: errors.HeadraceError
+) -> None:
+    error = LookupError("the database said no")
+    twin = Twin(is_async, PREPARED, late)
+    twin.inside(twin.call("transaction", "orders", 1), error)
+    notes: Sequence[str] = getattr(error, "__notes__", [])
+    assert not hasattr(error, "add_note") or "was not rolled back" in notes[0]
+
+
+@twins
+def test_transactions_are_listed_by_their_state(is_async: bool) -> None:
+    pager = Twin(is_async).call("list_transactions", "orders", state="COMMITTED", limit=7)
+    assert pager._call.target == "/v1/topics/orders/transactions?state=COMMITTED&limit=7"
