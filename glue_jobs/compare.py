@@ -7,7 +7,8 @@ Replay the messages into a topic of their own, let a group there run tomorrow's 
   python -m glue_jobs.compare --topic orders --group billing --shadow orders-shadow --shadow-group next
 
 Writes, under reports/shadows/ of the bucket, each message with its outcome, attempts and duration in both groups, as
-Parquet (a folder) and as CSV, those that differ first; prints the sums. The last line is a summary in JSON.
+Parquet (a folder) and as CSV, those that differ first. Prints what differs, and both groups in all. The last line is a
+summary in JSON.
 """
 
 from __future__ import annotations

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from glue_jobs.archiving import trace_rows
+from glue_jobs.archiving import log_rows, trace_rows
 from glue_jobs.archiving.engine import ENDLESS, Gap, Tried
-from glue_jobs.archiving.log_rows import lines_of
+from glue_jobs.archiving.log_rows import Item
 from glue_jobs.common.manifest import TooNew
-from glue_jobs.common.output import progress
 
-T = TypeVar("T")
+Line = tuple[str, str, str]
+"""Day, hour and text of a line of the journal. In the place of a damaged row: nothing, nothing, and where it is."""
+
+Attempts = tuple[str, str, int, str, int | None, list[Line]]
+"""A row of traces: group_uid, topic_uid, shard, trace, the offset of its first attempt (None: it is damaged), lines."""
 
 PIECE = 20_000  # offsets that one query task looks for
 _SPAN = 1_000  # offsets that a row of traces covers at most
 _FORMAT = 1  # of rows that can be read here
+_DAMAGES = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    OSError,  # of a time that no calendar has
+    RecursionError,
+    zlib.error,
+)
 Trace = tuple[str, int]
 """A group's traces on one shard (their partition key), and the first offset that is looked at."""
 
@@ -34,14 +48,12 @@ def traces(tried: Iterable[Tried]) -> list[Trace]:
 
 
 def attempts(
-    table: str, place: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
-) -> Iterator[tuple[Any, ...]]:
-    """What DynamoDB has of attempts that began in this time: the place of each row (group_uid, topic_uid, shard, trace
-    and the offset of its first), and its lines, each as day, hour and line. A damaged row is passed over.
-    Raises TooNew."""
+    table: str, options: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
+) -> Iterator[Attempts]:
+    """What DynamoDB has of attempts that began in this time. Raises TooNew."""
     import boto3  # here: executors make their own client
 
-    client = boto3.client("dynamodb", **place)
+    client = boto3.client("dynamodb", **options)
     for home, first in traces:
         query = {
             "TableName": table,
@@ -51,27 +63,44 @@ def attempts(
                 ":first": {"S": f"{max(0, first - _SPAN):016d}"},
             },
         }
-        group_uid, topic_uid, shard = home.rsplit("/", 2)
-        for item in _pages(client, query):
-            if begin_ms <= int(item["a"]["N"]) < end_ms:
-                lines = _lines_of(item, home, trace_rows.lines_of)
-                if lines:
-                    trace = item["o"]["S"].partition("#")[2]
-                    yield group_uid, topic_uid, int(shard), trace, lines[0][0], [line[1:] for line in lines]
+        yield from attempts_of(home, _pages(client, query), begin_ms, end_ms)
 
 
-def _lines_of(
-    item: Mapping[str, Any], home: str, read: Callable[[Mapping[str, Any]], Iterable[T]]
-) -> list[T]:
-    """A row's lines, none where it is damaged. Raises TooNew."""
+def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) -> Iterator[Attempts]:
+    """The attempts in rows of traces that began in this time; a damaged row has a damaged line. Raises TooNew."""
+    group_uid, topic_uid, shard = home.rsplit("/", 2)
+    for item in items:
+        try:
+            with _only_sound(home, item):
+                if not begin_ms <= int(item["a"]["N"]) < end_ms:
+                    continue
+                _refuse_newer(home, item)
+                lines = list(trace_rows.lines_of(item))
+        except _Damaged as error:
+            yield group_uid, topic_uid, int(shard), "", None, [("", "", str(error))]
+            continue
+        if lines:
+            trace = item["o"]["S"].partition("#")[2]
+            yield group_uid, topic_uid, int(shard), trace, lines[0][0], [line[1:] for line in lines]
+
+
+class _Damaged(Exception):
+    """A row can't be read; the text says which, and why."""
+
+
+@contextmanager
+def _only_sound(home: str, item: Item) -> Iterator[None]:
+    """What can't be read of a row is _Damaged."""
+    try:
+        yield
+    except _DAMAGES as error:
+        sort_key = next(iter(item["o"].values()))
+        raise _Damaged(f"{home}, {sort_key}: {type(error).__name__}: {error}") from error
+
+
+def _refuse_newer(home: str, item: Item) -> None:
     if int(item["v"]["N"]) > _FORMAT:
         raise TooNew(f"DynamoDB has rows of a newer Headrace ({home}): update the jobs.")
-    try:
-        return list(read(item))
-    except (ValueError, LookupError, TypeError, zlib.error) as error:
-        place = next(iter(item["o"].values()))
-        progress(f"A row can't be read and is passed over: {home}, {place}: {type(error).__name__}: {error}")
-        return []
 
 
 def _pages(client: Any, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -83,9 +112,9 @@ def _pages(client: Any, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
-def place_of(region: str) -> dict[str, str]:
-    """Where DynamoDB is; executors do not see the environment of this process, in which this machine may have its
-    own."""
+def client_options(region: str) -> dict[str, str]:
+    """What boto3 must know to reach DynamoDB. Executors do not see the environment of this process, which may name a
+    DynamoDB on this machine."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")
     if not endpoint:
         return {"region_name": region}
@@ -93,16 +122,29 @@ def place_of(region: str) -> dict[str, str]:
     return {"region_name": region, "endpoint_url": endpoint, **keys}
 
 
-def offsets(table: str, place: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[tuple[str, str, str]]:
-    """What DynamoDB has of these offsets: day, hour, line. A damaged row is passed over. Raises TooNew."""
+def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
+    """What DynamoDB has of these offsets. Raises TooNew."""
     import boto3
 
-    client = boto3.client("dynamodb", **place)
+    client = boto3.client("dynamodb", **options)
     for shard, first, last, until_ms in gaps:
-        for item in _rows(client, table, shard, first, last):
-            if last == ENDLESS and int(item["a"]["N"]) > until_ms:
-                break
-            yield from _lines_of(item, shard, lines_of)
+        rows = _rows(client, table, shard, first, last)
+        yield from lines_of(shard, rows, until_ms if last == ENDLESS else None)
+
+
+def lines_of(shard: str, items: Iterable[Item], until_ms: int | None = None) -> Iterator[Line]:
+    """The messages in rows of the log, up to the first that was accepted later than `until_ms`; a damaged row has a
+    damaged line. Raises TooNew."""
+    for item in items:
+        try:
+            with _only_sound(shard, item):
+                if until_ms is not None and int(item["a"]["N"]) > until_ms:
+                    return
+                _refuse_newer(shard, item)
+                lines = list(log_rows.lines_of(item))
+        except _Damaged as error:
+            lines = [("", "", str(error))]
+        yield from lines
 
 
 def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterator[dict[str, Any]]:
@@ -110,13 +152,20 @@ def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterato
     before = client.query(
         **_query(table, shard, 0, first), ScanIndexForward=False, Limit=1, ConsistentRead=True
     )["Items"]
-    begin = int(before[0]["o"]["N"]) if before else first
-    if before and begin + int(before[0]["n"]["N"]) <= first:
-        begin = first
+    begin = first
+    if before and not _ends_before(before[0], first):
+        begin = int(before[0]["o"]["N"])
     query = _query(table, shard, begin, 10**18 if last == ENDLESS else last)
     if last == ENDLESS:
         query["Limit"] = 100  # mostly there is nothing, or the next day's first row
     yield from _pages(client, {**query, "ConsistentRead": True})
+
+
+def _ends_before(item: Item, offset: int) -> bool:
+    try:
+        return int(item["o"]["N"]) + int(item["n"]["N"]) <= offset
+    except _DAMAGES:
+        return False  # it is read, and passed over
 
 
 def _query(table: str, shard: str, first: int, last: int) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _rewritten(
     copy = _copy_aside(start, bucket, day, table, part, files, target.engine)
     if not copy or (copy.rows, copy.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
-    new = publish.place(bucket, table, day, copy)
+    new = publish.move_home(bucket, table, day, copy)
     before: Manifest | None = manifest.load(bucket, day)
     if not before or before.part(table, part.topic) != part:
         raise publish.Mismatch(f"{day} was archived again meanwhile: run the job again")

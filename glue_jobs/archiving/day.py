@@ -24,20 +24,22 @@ class Shrunk(JobError):
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Result:
-    """What came of a window. `touched` are other days whose journal was added to."""
+    """What came of a window. `damaged_rows` of DynamoDB were passed over; `touched` are other days whose journal was
+    added to."""
 
     manifest: Manifest
     files: int
     backfilled: int = 0
     backfilled_traces: int = 0
     without_id: int = 0
+    damaged_rows: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
 
 
-def seen_again(bucket: Bucket, day: Manifest, settings: Settings) -> None:
+def seen_again(bucket: Bucket, window: Window, day: Manifest, settings: Settings) -> None:
     """Note that a day's journal is the same still, and what follows its manifest."""
     if not day.is_closed:
-        day = replace(day, written_ms=settings.now_ms)
+        day = replace(day, written_ms=settings.read_ms(window))
         manifest.save(bucket, day)
     tidy(bucket, day, settings)
 
@@ -81,7 +83,7 @@ class _Work:
             shards=_shards(scan, begins, gaps),
             damaged=tuple(sorted(self._engine.damaged)),
             bodies_missing=bodies_missing,
-            written_ms=self._settings.now_ms,
+            written_ms=self._settings.read_ms(self._window),
         )
         return self._switch(new, offsets, without_id, days)
 
@@ -97,6 +99,7 @@ class _Work:
             backfilled=offsets,
             backfilled_traces=self._backfilled_traces,
             without_id=without_id,
+            damaged_rows=tuple(sorted(self._engine.damaged_rows)),
             touched=late_days,
         )
 

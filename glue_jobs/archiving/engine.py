@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from glue_jobs.archiving.window import Window
@@ -27,13 +28,21 @@ class Unusual(JobError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most."""
+    """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most.
+    `lateness_minutes`: how long after its end a window's data may come."""
 
     prefix: str | None
     region: str
     rows_per_file: int
     grace_ms: int
     now_ms: int
+    lateness_minutes: int = 0
+
+    def read_ms(self, window: Window) -> int:
+        """When the window's journal was read, for its manifest: while late data may come, that is before its end."""
+        if window.is_closed(datetime.fromtimestamp(self.now_ms / 1000, UTC), self.lateness_minutes):
+            return self.now_ms
+        return min(self.now_ms, int(window.end.timestamp() * 1000) - 1)
 
 
 @dataclass(slots=True)
@@ -103,6 +112,10 @@ class Engine(Protocol):
     @property
     def damaged(self) -> set[str]:
         """The names of objects that can't be read to the end, as far as they were met."""
+
+    @property
+    def damaged_rows(self) -> set[str]:
+        """Which rows of DynamoDB can't be read, and why, as far as they were met."""
 
     def look_again(self) -> None:
         """The journal was added to."""

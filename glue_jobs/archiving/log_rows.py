@@ -12,6 +12,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+MOST_OFFSETS = 10_000
+"""Of a row; the service writes far fewer."""
+_NUMBERS = {"v", "shard", "offset", "edition", "accepted_ms", "attempt", "started_ms", "duration_ms"}
+_LATEST_MS = 4_102_444_800_000  # the year 2100
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _DECODER = json.JSONDecoder()
 Item = Mapping[str, Mapping[str, Any]]
@@ -25,15 +29,33 @@ def lines_of(item: Item) -> Iterator[tuple[str, str, str]]:
 
 
 def encoded(line: Mapping[str, Any], at_ms: int) -> tuple[str, str, str]:
-    """Day, hour and text of a line."""
+    """Day, hour and text of a line. Raises ValueError where a field is of another type than it should be, or the time
+    is none that a message can have."""
+    if not 0 <= at_ms < _LATEST_MS:
+        raise ValueError(f"its time is {at_ms} ms")
+    for name, value in line.items():
+        if not _is_sound(name, value):
+            raise ValueError(f"{name} is {value!r:.80}")
     day, hour = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H").split()
     return day, hour, json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
+def _is_sound(name: str, value: Any) -> bool:
+    if name in _NUMBERS:
+        return type(value) is int
+    if name == "keys":
+        return isinstance(value, list) and all(isinstance(key, str) for key in value)
+    if name == "headers":
+        return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+    return isinstance(value, str)
+
+
 def _lines(item: Item, accepted_ms: int) -> Iterator[dict[str, Any]]:
-    topic, _, place = item["s"]["S"].partition(":")
-    topic_uid, _, shard = place.rpartition("/")
+    topic, _, life_and_shard = item["s"]["S"].partition(":")
+    topic_uid, _, shard = life_and_shard.rpartition("/")
     first, count = int(item["o"]["N"]), int(item["n"]["N"])
+    if not 0 < count <= MOST_OFFSETS:
+        raise ValueError(f"{count} offsets")
     wires = list(_wires(plain(item["m"]))) if "m" in item else []
     for number in range(count):
         line = {

@@ -26,11 +26,12 @@ from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
 
 JOB = "archive"
+_LISTED = 20  # damaged rows of a day
 
 
 @dataclass
 class Totals:
-    """What the windows of one run have together."""
+    """The sums over all windows of one run."""
 
     windows: int = 0
     unchanged: int = 0
@@ -41,6 +42,7 @@ class Totals:
     backfilled: int = 0
     backfilled_traces: int = 0
     without_id: int = 0
+    damaged_rows: int = 0
 
     def add(self, result: Result) -> None:
         tables = result.manifest.tables
@@ -52,11 +54,12 @@ class Totals:
         self.backfilled += result.backfilled
         self.backfilled_traces += result.backfilled_traces
         self.without_id += result.without_id
+        self.damaged_rows += len(result.damaged_rows)
 
 
 class Night:
-    """One run over days, each by itself: a bad one stops no other. `failed` says of which days nothing was published,
-    and why."""
+    """One run of the job over several days. A day that fails stops no other: `failed` has its name and the reason, and
+    nothing of it was published."""
 
     def __init__(self, *, start: Start, bucket: Bucket, settings: Settings, engine: str = AUTO) -> None:
         self._start = start
@@ -66,12 +69,14 @@ class Night:
         self.totals = Totals()
         self.days: dict[str, Manifest] = {}
         self.failed: dict[str, str] = {}
+        self._damaged_rows: dict[str, tuple[str, ...]] = {}
         self._late: set[str] = set()
         self._is_small = False
 
     def look_at(self, windows: Iterable[Window], *, again: bool) -> None:
-        """Archive the windows whose journal has changed (`again`: all of them), and what was fetched for earlier days
-        meanwhile. Raises what would stop every day."""
+        """Archive the windows whose journal has changed since they were archived (`again`: all of them). If messages of
+        earlier days were fetched into the journal meanwhile, archive those days, too. Raises an error that would stop
+        every day, such as a full disk."""
         windows = list(windows)
         journal = (entry for window in windows for entry in inputs(self._bucket, window)[0])
         self._is_small = sum(entry.size for entry in journal) < session.SMALL_BYTES
@@ -91,7 +96,7 @@ class Night:
 
     def _look_at(self, window: Window, *, again: bool) -> None:
         if not again and (same := unchanged(self._bucket, window)):
-            seen_again(self._bucket, same, self._settings)
+            seen_again(self._bucket, window, same, self._settings)
             self.totals.unchanged += 1
             return
         if old := manifest.load(self._bucket, window.name):
@@ -100,10 +105,14 @@ class Night:
         result = self._archived(window)
         self.totals.add(result)
         self.days[window.name] = result.manifest
+        if result.damaged_rows:
+            self._damaged_rows[window.name] = result.damaged_rows
+            for row in result.damaged_rows[:_LISTED]:
+                progress(f"{window.name}: a row of DynamoDB can't be read and is passed over: {row}")
         self._late |= {day for day in result.touched if day < window.name}
 
     def _archived(self, window: Window) -> Result:
-        """By Arrow what is small and in order, by Spark the rest."""
+        """Archive a window: by Arrow if it is small and nothing in it is unusual, else by Spark."""
         if self._engine == ARROW or (self._engine == AUTO and is_for_arrow(inputs(self._bucket, window)[0])):
             try:
                 with OnArrow(self._bucket, window, self._settings) as arrow:
@@ -116,9 +125,14 @@ class Night:
         return archive(spark, self._bucket, window, self._settings)
 
     def problems(self) -> list[dict[str, Any]]:
-        """What is missing or damaged of the days, for the summary."""
+        """What is missing or damaged on the days of this run, for the summary."""
         proof = completeness.load(self._bucket)
-        return [problem for day in self.days.values() for problem in problems_of(day, proof)]
+        in_archive = [problem for day in self.days.values() for problem in problems_of(day, proof)]
+        in_tables = [
+            {"day": day, "damaged_rows": list(rows[:_LISTED]), "rows": len(rows)}
+            for day, rows in self._damaged_rows.items()
+        ]
+        return [*in_archive, *in_tables]
 
 
 def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
@@ -130,6 +144,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         choices.rows_per_file,
         choices.grace_minutes * 60_000,
         int(choices.now.timestamp() * 1000),
+        choices.lateness_minutes,
     )
     night = Night(start=start, bucket=bucket, settings=settings, engine=choices.engine)
     completeness.ensure(bucket)
@@ -156,7 +171,8 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
 
 
 def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
-    """The windows to look at, in order."""
+    """The windows to look at, in order: `--window`, or the days of the journal that are closed and not too old; with
+    `--open yes` also those that are not closed."""
     if choices.window:
         yield choices.window
         return
@@ -185,7 +201,7 @@ def oldest(choices: argparse.Namespace) -> date:
 
 
 def unchanged(bucket: Bucket, window: Window) -> Manifest | None:
-    """The window's manifest, if just this journal was archived before."""
+    """The window's manifest, if the same journal was archived before and nothing was missing."""
     old = manifest.load(bucket, window.name)
     if (
         old
@@ -198,7 +214,7 @@ def unchanged(bucket: Bucket, window: Window) -> Manifest | None:
 
 
 def problems_of(day: Manifest, proof: Proof) -> list[dict[str, Any]]:
-    """What is wrong with a day, for the summary. What it lacked may have been found with another day."""
+    """What is wrong with a day, for the summary. Offsets that it lacks are not wrong if another day has them."""
     missing_offsets = [
         {"day": day.day, "shard": shard.key, "missing": [list(r) for r in lacking], "offsets": size(lacking)}
         for shard in day.shards

@@ -1,9 +1,13 @@
-"""From rows to files that a manifest names.
+"""How new files become part of the archive, in five steps:
 
-Rows are written aside, read again and compared, then given their names, which hold their checksum, then named by the
-manifest, and only then does anything go. Whoever stops it anywhere leaves the archive as it was; the next run tidies.
+1. An engine writes rows to a temporary folder, `archive/_aside`.
+2. They are read again and compared with what was written: all values, or only the offsets of a day that Arrow makes
+   (its journal stays, so the day can be made again).
+3. The files are moved into the folder of their day and topic. Their names contain the checksum of the rows.
+4. The manifest that names them is written. This is the moment at which readers see them.
+5. Files that no manifest names any more are deleted, after the grace period.
 
-What is compared are all values, but of a day that Arrow makes only offsets: its journal stays, so it can be made again.
+A job may be stopped between any two steps: the archive is as it was, or as it is after step 4. The next run cleans up.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ class Mismatch(JobError):
 
 
 def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[str, tuple[Entry, ...]]:
-    """The files that lie aside (in such folders), by topic."""
+    """The files in the temporary folder, by topic; with `within`, only those with this text in their name."""
     files: dict[str, list[Entry]] = {}
     for entry in bucket.entries(folder_aside(table, day)):
         if entry.name.endswith(".parquet") and within in entry.name:
@@ -35,19 +39,20 @@ def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[
 
 
 def part(topic: str, rows: int, checksum: int, files: tuple[Entry, ...]) -> Part:
-    """A partition; its checksum is told as a number without a sign."""
+    """A partition. Its checksum is written as an unsigned number, in hex."""
     return Part(topic, rows, f"{checksum & _UNSIGNED:X}", files)
 
 
 def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:
-    """Give a partition that lies aside its place. Where the same rows are there already, they stay."""
+    """Move a partition from the temporary folder into the archive. If its old files hold the same rows, they stay and
+    nothing is moved."""
     if old and (old.rows, old.checksum) == (part.rows, part.checksum) and _are_there(bucket, old):
         return old
-    return place(bucket, table, day, part)
+    return move_home(bucket, table, day, part)
 
 
-def place(bucket: Bucket, table: str, day: str, part: Part) -> Part:
-    """Move a partition's files to where no manifest names them yet."""
+def move_home(bucket: Bucket, table: str, day: str, part: Part) -> Part:
+    """Move a partition's files into the folder of their day and topic, where no manifest names them yet."""
     home = f"archive/{table}/day={day}/topic={part.topic}"
     files = []
     for number, file in enumerate(part.files, 1):
@@ -58,7 +63,8 @@ def place(bucket: Bucket, table: str, day: str, part: Part) -> Part:
 
 
 def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> Manifest:
-    """Publish a manifest; what it does not name any more is retired from now on."""
+    """Write the new manifest and the lists for readers. Files that only the old one names are noted in it as retired:
+    `sweep` deletes them later."""
     names = {file.name for table in new.tables for file in new.files(table)}
     before = {file.name for table in old.tables for file in old.files(table)} if old else set()
     retired = dict(old.retired) if old else {}
@@ -73,7 +79,8 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
 
 
 def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int:
-    """Remove what was retired long enough ago, and what runs that were stopped left behind; how many files."""
+    """Delete the files that were retired at least `grace_ms` ago, and those that a stopped run left behind. Returns how
+    many there were."""
     retired = tuple((name, at) for name, at in manifest.retired if now_ms - at < grace_ms)
     names = {file.name for table in manifest.tables for file in manifest.files(table)} | dict(retired).keys()
     leftovers = [
@@ -95,5 +102,5 @@ def _are_there(bucket: Bucket, part: Part) -> bool:
 
 
 def folder_aside(table: str, day: str) -> str:
-    """Where a day's rows are written first; what is above is the root of what folders tell."""
+    """The temporary folder of a day's rows. Spark reads the columns that folders name from the folder above it."""
     return f"{ASIDE}/{day}/{table}/day={day}"

@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from glue_jobs.archiving.log_rows import Item, encoded, plain
+from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encoded, plain
 
-_OF_DEAD_LETTERS = ("EDITED", "DELETED")  # what was done to them is in the trace alone
+_NOT_ARCHIVED = frozenset(
+    {"EDITED", "DELETED"}
+)  # as in chalicelib/domain/trace.py; the trace alone has these
 _REDRIVEN = "REDRIVEN"
 
 
@@ -21,7 +23,7 @@ def lines_of(item: Item) -> Iterator[tuple[int, str, str, str]]:
     first, _, trace = item["o"]["S"].partition("#")
     started_ms = int(item["a"]["N"])
     for offset, attempt, outcome, duration_ms, detail in _attempts(item, int(first)):
-        if outcome in _OF_DEAD_LETTERS:
+        if outcome in _NOT_ARCHIVED:
             continue
         line: dict[str, Any] = {
             "v": 1,
@@ -45,5 +47,7 @@ def lines_of(item: Item) -> Iterator[tuple[int, str, str, str]]:
 
 def _attempts(item: Item, first: int) -> Iterator[tuple[int, int, str, int, str]]:
     for start, count, attempt, outcome, duration_ms, detail in json.loads(plain(item["m"])):
+        if not 0 <= start <= start + count <= MOST_OFFSETS:
+            raise ValueError(f"{count} offsets from the {start}th on")
         for offset in range(first + start, first + start + count):
             yield offset, attempt, outcome, duration_ms, detail

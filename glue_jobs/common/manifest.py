@@ -67,7 +67,8 @@ class Shard:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One day. `until_hour` is 24 when all of it is archived; `input` tells the journal objects it was made of;
-    `retired` are files that are in it no more, with the time (ms) of that; at `written_ms` the journal was read."""
+    `retired` are files that are in it no more, with the time (ms) of that; at `written_ms` the journal was read, which
+    is noted as before the end of the day as long as late data may come."""
 
     day: str
     until_hour: int
@@ -144,6 +145,12 @@ def days(bucket: Bucket, first: date | None = None, last: date | None = None) ->
 def load_all(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[Manifest]:
     """The manifests of days from `first` to `last`, in order. Raises TooNew, Unreadable."""
     return [each for day in days(bucket, first, last) if (each := load(bucket, day))]
+
+
+def has_topic(manifests: Iterable[Manifest], topic: str) -> bool:
+    """Is anything of the topic in these days?"""
+    parts = (part for manifest in manifests for parts in manifest.tables.values() for part in parts)
+    return any(part.topic == topic for part in parts)
 
 
 def is_small(manifests: Iterable[Manifest]) -> bool:

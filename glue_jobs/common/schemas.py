@@ -23,6 +23,9 @@ JOURNAL_VERSION = 1
 
 MESSAGES, DELIVERIES = "messages", "deliveries"
 
+TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
+"""The years 1 to 9999, which all readers know."""
+
 
 def _struct(**fields: object) -> StructType:
     return StructType([StructField(name, kind) for name, kind in fields.items()])  # type: ignore[arg-type]

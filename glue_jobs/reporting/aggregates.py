@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from glue_jobs.reporting import lives
 
-MARK = "headrace-replay"
+REPLAY_HEADER = "headrace-replay"
 _PAIR = ("topic", "group")
 _SHARD = ("topic", "topic_uid", "shard")
 _MESSAGE = (*_SHARD, "offset")
@@ -34,7 +34,7 @@ def volumes(messages: DataFrame) -> DataFrame:
         .agg(
             F.count("*").alias("accepted"),
             F.sum(F.coalesce(F.length("body"), F.lit(0))).alias("body_bytes"),
-            _count_if(F.col("headers").getItem(MARK).isNotNull()).alias("replayed"),
+            _count_if(F.col("headers").getItem(REPLAY_HEADER).isNotNull()).alias("replayed"),
         )
         .orderBy("topic", "day")
     )

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, is_small, load_all, table
+from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all, table
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
@@ -110,6 +110,11 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         ends = f" (it ends at {reaches:%Y-%m-%dT%H:%M:%SZ})" if reaches else ""
         raise NotArchived(
             f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}{ends}: run make archive first."
+        )
+    if not has_topic(manifests, options.topic):
+        raise NotArchived(
+            f"Nothing of {options.topic} is archived of {first} and later: check the name; GET /v1/archive lists the "
+            "topics that are there."
         )
     spark = start(is_small=is_small(manifests))
     messages, deliveries = (

@@ -30,6 +30,12 @@ def topics_at(messages: DataFrame, at: datetime) -> DataFrame:
     return by_then.groupBy("topic").agg(F.max_by("topic_uid", "accepted_at").alias("topic_uid"))
 
 
+def of_last_topic(messages: DataFrame) -> DataFrame:
+    """Only the messages of the last life of their topic."""
+    last = messages.groupBy("topic").agg(F.max_by("topic_uid", "accepted_at").alias("topic_uid"))
+    return messages.join(last, [*TOPIC], "left_semi")
+
+
 def groups(tries: DataFrame) -> DataFrame:
     """Of each life of a group in one of its topic: `group`, `topic`, `topic_uid`, `group_uid`, `began_at` (null: it is
     the first) and `over_at` (null: it is the last)."""

@@ -4,114 +4,172 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from glue_jobs.common.arguments import DONE
+from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import is_small, load_all, table
+from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
-from glue_jobs.reporting.aggregates import MARK, attempts
+from glue_jobs.reporting import lives
+from glue_jobs.reporting.aggregates import REPLAY_HEADER, attempts
 from glue_jobs.reporting.tables import as_text, write
 
-_MARK_OF = "headrace-replay-of"
+Rows = list[dict[str, Any]]
+
+_REPLAY_OF_HEADER = "headrace-replay-of"
 _MESSAGE = ("topic", "topic_uid", "shard", "offset")
+_END = ("outcome", "attempts", "duration_ms", "detail")
 _SIDES = ("", "shadow_")
-_SHOWN = 20
+_COLUMNS = tuple(f"{side}{name}" for name in _END for side in _SIDES)
+_OPEN = "OPEN"  # not tried yet
+_LISTED = 20
 
 
 class NothingToCompare(JobError):
-    """No message of the one topic was replayed into the other."""
+    """No message of the one topic was replayed into the other, or a group has tried none of them."""
 
 
 def compared(messages: DataFrame, deliveries: DataFrame, options: argparse.Namespace) -> DataFrame:
     """A row for each message of the topic that was replayed into the shadow (the last time, where it was so more than
     once): `id`, `shadow_id`, and of both groups the `outcome` of the last attempt (null: none), `attempts` so far,
-    `duration_ms` and `detail` of the last; `differs` says whether outcome or attempts do."""
+    `duration_ms` and `detail` of the last; `differs` says whether outcome or attempts do. First come the messages that
+    only the topic's own group delivered, then other outcomes, then other numbers of attempts.
+
+    Of a group, or a shadow, that was deleted and created again, only the last counts."""
+    first = messages.where(F.col("topic") == options.topic).select(*_MESSAGE, "id")
+    tries = lives.of_last_groups(attempts(deliveries))
+    ours = _ends(first, tries, options.group)
+    theirs = _ends(_replayed(messages, options), tries, options.shadow_group, "shadow_id").select(
+        "id", "shadow_id", *(F.col(name).alias(f"shadow_{name}") for name in _END)
+    )
+    ends_otherwise = ~F.col("outcome").eqNullSafe(F.col("shadow_outcome"))
+    is_worse = ends_otherwise & (F.col("outcome") == "SUCCESS")
+    differs = ends_otherwise | (F.col("attempts") != F.col("shadow_attempts"))
+    both = ours.join(theirs, "id").withColumn("differs", differs)
+    order = (F.coalesce(is_worse, F.lit(False)).desc(), ends_otherwise.desc(), differs.desc(), "id")
+    return both.orderBy(*order).select("id", "shadow_id", "differs", *_COLUMNS)
+
+
+def _replayed(messages: DataFrame, options: argparse.Namespace) -> DataFrame:
+    """The messages of the shadow that are the last replay of one: its `id`, and their own as `shadow_id`."""
     again = messages.where(F.col("topic") == options.shadow).select(
         *_MESSAGE,
         F.col("id").alias("shadow_id"),
-        F.col("headers").getItem(_MARK_OF).alias("id"),
-        F.col("headers").getItem(MARK).alias("replay"),
+        F.col("headers").getItem(_REPLAY_OF_HEADER).alias("id"),
+        F.col("headers").getItem(REPLAY_HEADER).alias("replay"),
         "accepted_at",
     )
     if options.replay:
         again = again.where(F.col("replay") == options.replay)
     newest = Window.partitionBy("id").orderBy(F.desc("accepted_at"), F.desc("shadow_id"))
-    again = again.where("id is not null").withColumn("n", F.row_number().over(newest)).where("n = 1")
-    first = messages.where(F.col("topic") == options.topic).select(*_MESSAGE, "id")
-    shadow = again.select(*_MESSAGE, "id", "shadow_id")
-    ours = _ends(first, deliveries, options.group)
-    theirs = _ends(shadow, deliveries, options.shadow_group, "shadow_id").select(
-        "id", "shadow_id", *(F.col(name).alias(f"shadow_{name}") for name in _END)
-    )
-    differs = ~F.col("outcome").eqNullSafe(F.col("shadow_outcome")) | (
-        F.col("attempts") != F.col("shadow_attempts")
-    )
-    both = ours.join(theirs, "id").withColumn("differs", differs)
-    columns = (f"{side}{name}" for name in _END for side in _SIDES)
-    return both.select("id", "shadow_id", "differs", *columns).orderBy(F.desc("differs"), "id")
+    of_last = lives.of_last_topic(again.where("id is not null"))
+    return of_last.withColumn("n", F.row_number().over(newest)).where("n = 1")
 
 
-_END = ("outcome", "attempts", "duration_ms", "detail")
-
-
-def _ends(messages: DataFrame, deliveries: DataFrame, group: str, *more: str) -> DataFrame:
+def _ends(messages: DataFrame, tries: DataFrame, group: str, *more: str) -> DataFrame:
     """How each message ended for a group, so far."""
-    tried = attempts(deliveries).where(F.col("group") == group)
+    own = tries.where(F.col("group") == group)
     latest = Window.partitionBy(*_MESSAGE).orderBy(F.desc("started_at"), F.desc("attempt"))
-    last = tried.withColumn("n", F.row_number().over(latest)).where("n = 1")
-    count = tried.groupBy(*_MESSAGE).agg(F.count("*").alias("attempts"))
+    last = own.withColumn("n", F.row_number().over(latest)).where("n = 1")
+    count = own.groupBy(*_MESSAGE).agg(F.count("*").alias("attempts"))
     ended = messages.join(last.select(*_MESSAGE, "outcome", "duration_ms", "detail"), [*_MESSAGE], "left")
     whole = ended.join(count, [*_MESSAGE], "left").fillna(0, ["attempts"])
     return whole.select("id", *more, *_END)
 
 
-def sums(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Both groups in all: how many messages, how many of them differ, by outcome, attempts and durations."""
-    pairs: dict[str, int] = {}
-    for row in rows:
-        pair = f"{row['outcome'] or 'OPEN'} -> {row['shadow_outcome'] or 'OPEN'}"
-        pairs[pair] = pairs.get(pair, 0) + 1
-    total: dict[str, Any] = {"messages": len(rows), "differ": sum(row["differs"] for row in rows)}
-    total["outcomes"] = dict(sorted(pairs.items(), key=lambda item: (-item[1], item[0])))
-    for side in _SIDES:
-        total[f"{side}attempts"] = sum(row[f"{side}attempts"] for row in rows)
-        durations = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
-        for name, rank in (("p50", 50), ("p99", 99)):
-            total[f"{side}duration_{name}_ms"] = (
-                durations[(len(durations) - 1) * rank // 100] if durations else None
-            )
-    return total
+def outcomes(rows: Rows) -> Rows:
+    """How many messages ended how in both groups, the most frequent first."""
+    pairs = Counter((row["outcome"] or _OPEN, row["shadow_outcome"] or _OPEN) for row in rows)
+    return [
+        {"outcome": ours, "shadow_outcome": theirs, "messages": count}
+        for (ours, theirs), count in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+
+
+def sums(rows: Rows, side: str) -> dict[str, Any]:
+    """A group in all: attempts, and the durations of the last ones."""
+    durations = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
+    percentiles = {
+        f"duration_{name}_ms": durations[(len(durations) - 1) * rank // 100] if durations else None
+        for name, rank in (("p50", 50), ("p99", 99))
+    }
+    return {"attempts": sum(row[f"{side}attempts"] for row in rows), **percentiles}
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Compare, write, print; the exit code."""
     began, manifests = time.monotonic(), load_all(bucket)
+    topics = [options.topic, options.shadow]
+    if not all(has_topic(manifests, topic) for topic in topics):
+        refuse_nothing([], options)
     spark = start(is_small=is_small(manifests))
-    messages, deliveries = (
-        table(spark, bucket, name, manifests, [options.topic, options.shadow])
-        for name in (MESSAGES, DELIVERIES)
-    )
-    name = f"{options.topic}-{options.group}_{options.shadow}-{options.shadow_group}"
-    place = f"reports/shadows/{name}"
-    rows = write(spark, bucket, place, compared(messages, deliveries, options))
-    if not rows:
-        raise NothingToCompare(
-            f"The archive has no message of {options.topic} that was replayed into {options.shadow}: replay, archive, "
-            "and compare again."
-        )
+    messages, deliveries = (table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES))
+    folder = f"reports/shadows/{options.topic}/{options.group}/{options.shadow}/{options.shadow_group}"
+    rows = write(spark, bucket, folder, compared(messages, deliveries, options))
+    refuse_nothing(rows, options)
     differing = [row for row in rows if row["differs"]]
-    if differing:
-        names = ("id", "outcome", "shadow_outcome", "attempts", "shadow_attempts", "detail", "shadow_detail")
-        print(as_text(differing[:_SHOWN], names))
-    if len(differing) > _SHOWN:
-        progress(f"compare: {len(differing) - _SHOWN} more differ, see {bucket.uri(place)}.csv")
-    seconds = round(time.monotonic() - began, 1)
-    summary("compare", table=bucket.uri(place), **sums(rows), seconds=seconds)
-    return DONE
+    print("\n\n".join(texts(rows, differing[:_LISTED], options)))
+    file = options.folder / f"{folder}.csv" if options.folder else f"{bucket.uri(folder)}.csv"
+    progress(f"compare: {len(differing)} of {len(rows)} messages differ, all are in {file}")
+    lacking = _lacking(manifests, topics)
+    pairs = {f"{each['outcome']} -> {each['shadow_outcome']}": each["messages"] for each in outcomes(rows)}
+    summary(
+        "compare",
+        table=bucket.uri(folder),
+        messages=len(rows),
+        differ=len(differing),
+        outcomes=pairs,
+        **{f"{side}{name}": value for side in _SIDES for name, value in sums(rows, side).items()},
+        lacking=lacking,
+        seconds=round(time.monotonic() - began, 1),
+    )
+    return INCOMPLETE if lacking else DONE
+
+
+def _groups(options: argparse.Namespace) -> tuple[tuple[str, str, str], ...]:
+    """Both sides: what their columns begin with, topic, group."""
+    ours, theirs = _SIDES
+    return (ours, options.topic, options.group), (theirs, options.shadow, options.shadow_group)
+
+
+def refuse_nothing(rows: Rows, options: argparse.Namespace) -> None:
+    """Raises NothingToCompare."""
+    if not rows:
+        by = f" by {options.replay}" if options.replay else ""
+        raise NothingToCompare(
+            f"The archive has no message of {options.topic} that was replayed into {options.shadow}{by}: replay, "
+            "archive, and compare again."
+        )
+    for side, topic, group in _groups(options):
+        if not any(row[f"{side}attempts"] for row in rows):
+            raise NothingToCompare(
+                f"The group {group} of {topic} has tried none of the {len(rows)} messages, as far as is archived: "
+                "check its name, let it work, archive, and compare again."
+            )
+
+
+def texts(rows: Rows, differing: Rows, options: argparse.Namespace) -> list[str]:
+    """For people: messages that differ, and both groups in all."""
+    both = [{"topic": topic, "group": group, **sums(rows, side)} for side, topic, group in _groups(options)]
+    return [
+        *([as_text(differing, ("id", *_COLUMNS))] if differing else []),
+        as_text(outcomes(rows), ("outcome", "shadow_outcome", "messages")),
+        as_text(both, list(both[0])),
+    ]
+
+
+def _lacking(manifests: Sequence[Manifest], topics: Sequence[str]) -> list[str]:
+    """What the archive lacks of days on which it has something of these topics, in sentences."""
+    return [
+        f"The archive of {day.day} is not complete: see its manifest."
+        for day in manifests
+        if not day.complete and any(part.topic in topics for parts in day.tables.values() for part in parts)
+    ]

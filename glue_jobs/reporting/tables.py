@@ -15,12 +15,12 @@ from pyspark.sql.types import TimestampType
 from glue_jobs.common.bucket import Bucket
 
 
-def write(spark: SparkSession, bucket: Bucket, place: str, frame: DataFrame) -> list[dict[str, Any]]:
-    """Store a table as Parquet (a folder) and as CSV; its rows, whose times are naive and in UTC."""
-    frame.coalesce(1).write.mode("overwrite").parquet(bucket.uri(place))
-    copy = spark.read.schema(frame.schema).parquet(bucket.uri(place))
+def write(spark: SparkSession, bucket: Bucket, folder: str, frame: DataFrame) -> list[dict[str, Any]]:
+    """Store a table as Parquet, in `folder`, and as CSV beside it; its rows, whose times are naive and in UTC."""
+    frame.coalesce(1).write.mode("overwrite").parquet(bucket.uri(folder))
+    copy = spark.read.schema(frame.schema).parquet(bucket.uri(folder))
     rows = rows_of(copy)
-    bucket.write(f"{place}.csv", as_csv(rows, frame.columns))
+    bucket.write(f"{folder}.csv", as_csv(rows, frame.columns))
     return rows
 
 

@@ -24,14 +24,14 @@ from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(params=[ARROW, SPARK])
+@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
 def made_by(request: pytest.FixtureRequest) -> str:
-    """Either engine."""
+    """Either engine; Spark in the soak. That both write the same is shown by test_engines.py."""
     return str(request.param)
 
 
-decided = pytest.mark.parametrize("made_by", [ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
-"""What no engine decides (day.py, nights.py) is tried with the quicker one; with Spark in the soak."""
+both = pytest.mark.parametrize("made_by", [ARROW, SPARK])
+"""What either engine does by itself."""
 
 
 def orders(*offsets: int) -> list[tuple[Any, ...]]:
@@ -43,6 +43,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+@both
 def test_lines_become_rows_with_all_they_say(place: Place) -> None:
     place.journal(
         "a",
@@ -73,6 +74,7 @@ def test_lines_become_rows_with_all_they_say(place: Place) -> None:
     ]
 
 
+@both
 def test_objects_that_come_twice_and_in_any_order_are_one(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +89,6 @@ def test_objects_that_come_twice_and_in_any_order_are_one(
     assert (first["messages"], first["deliveries"], first["files"]) == (5, 3, 2)
 
 
-@decided
 def test_run_again_it_gives_the_same_files_and_counts(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +119,6 @@ def test_the_last_edition_of_a_message_stays_and_what_is_void_has_no_row(place: 
     assert (shard.ranges, shard.voids, shard.missing) == (((0, 4),), 2, ())
 
 
-@decided
 def test_late_data_reruns_its_day_and_touches_no_other_topic(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)] + [message(0, "invoices")])
     assert place.archive() == DONE
@@ -152,7 +152,6 @@ def test_clocks_that_differ_at_midnight_leave_no_gap(place: Place) -> None:
     assert place.places() == orders(0, 1, 2, 3, 4)
 
 
-@decided
 def test_a_topic_made_anew_is_another(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)])
     place.journal(
@@ -164,7 +163,6 @@ def test_a_topic_made_anew_is_another(place: Place) -> None:
     assert place.query("id from % order by 1", "deliveries") == [("m-0-0",), ("new-0",)]
 
 
-@decided
 def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)])
     second = [message(n, topic_uid="u2", id=f"new-{n}", accepted_ms=NOON_MS + 5_000 + n) for n in range(3)]
@@ -178,7 +176,6 @@ def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None
     assert place.query("distinct topic, group_uid from %", "deliveries") == [("orders", "g1")]
 
 
-@decided
 def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(0), message(1, v=2)])
     place.journal("b", [message(n, "fine", accepted_ms=NOON_MS + DAY_MS) for n in range(2)])
@@ -190,7 +187,6 @@ def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[st
     assert place.places() == [("fine", 0, 0), ("fine", 0, 1)]
 
 
-@decided
 def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(0)])
     assert place.archive() == DONE
@@ -229,7 +225,6 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
     assert told == [True, False]
 
 
-@decided
 def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(n) for n in (2, 3, 7)])
     assert place.archive() == INCOMPLETE
@@ -240,7 +235,6 @@ def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture
     assert place.archive("--window", NEXT) == DONE  # a loss is told of its own day
 
 
-@decided
 def test_the_day_before_is_followed_without_a_gap(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.journal("a", [message(n) for n in range(3)])
     place.journal("b", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in (5, 6)])
@@ -265,6 +259,7 @@ def test_truncated_and_empty_objects_are_told_and_what_is_in_them_is_archived(
     assert place.places() == orders(*range(first), 2999)
 
 
+@both
 def test_a_broken_line_is_told_and_harms_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     path = place.journal("a", [message(0), message(1)])
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b'{"v":1,"topic":"ord'))
@@ -292,7 +287,6 @@ def test_new_fields_alone_are_passed_over(place: Place) -> None:
     assert place.places() == orders(0)
 
 
-@decided
 def test_a_journal_that_lost_objects_takes_nothing_from_the_archive(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -352,7 +346,6 @@ def test_large_bodies_of_spark_lie_in_a_file_of_their_own_until_the_day_is_compa
     assert (shard.ranges, shard.voids) == (((0, 3),), 1)
 
 
-@decided
 def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     hour = 3_600_000
     place.journal("a", [message(0)])

@@ -13,7 +13,7 @@ import pytest
 
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.domain.trace import TraceRow, Tried
+from chalicelib.domain.trace import AttemptOutcome, TraceRow, Tried
 from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
@@ -52,13 +52,13 @@ def test_a_row_of_traces_is_decoded_as_the_journal_writes_it() -> None:
     assert lines == [json.loads(line) for line in (FIXTURE / "deliveries.jsonl").read_text().splitlines()]
 
 
-def test_what_was_done_to_a_dead_letter_is_no_line_but_a_redrive_is() -> None:
-    tried = tuple(
-        Tried(n, 2, outcome, 0, "token") for n, outcome in enumerate(("EDITED", "REDRIVEN", "DELETED"))
-    )
-    [item] = [_trace_item(part) for part in parts(replace(DELIVERIES[0], tried=tried))]
-    lines = [json.loads(line) for *_, line in trace_rows.lines_of(item)]
-    assert [(line["offset"], line["outcome"], line["detail"]) for line in lines] == [(1, "REDRIVEN", "")]
+def test_edits_and_deletions_of_a_dead_letter_have_no_line_and_all_other_outcomes_have_one() -> None:
+    tried = tuple(Tried(n, 2, outcome, 0, "token") for n, outcome in enumerate([*AttemptOutcome, "LATER"]))
+    row = replace(DELIVERIES[0], tried=tried)
+    lines = [json.loads(line) for part in parts(row) for *_, line in trace_rows.lines_of(_trace_item(part))]
+    assert lines == [line for _, line in journal.lines(row)]
+    assert {line["outcome"] for line in lines} == {*AttemptOutcome, "LATER"} - {"EDITED", "DELETED"}
+    assert [line["detail"] for line in lines if line["outcome"] == "REDRIVEN"] == [""], "the token's id"
 
 
 def test_bodies_come_out_of_a_row_to_the_letter() -> None:
@@ -116,6 +116,17 @@ class Queue:
             UpdateExpression="SET #a = :v",
             ExpressionAttributeNames={"#a": name},
             ExpressionAttributeValues={":v": value},
+        )
+
+    def remove_of_row(self, table: str, key: dict[str, dict[str, str]], name: str) -> None:
+        """Take an attribute from a row, as nobody should."""
+        import boto3
+
+        boto3.client("dynamodb").update_item(
+            TableName=f"{self.prefix}-{table}",
+            Key=key,
+            UpdateExpression="REMOVE #a",
+            ExpressionAttributeNames={"#a": name},
         )
 
     def archive(self, *argv: str) -> int:
@@ -181,15 +192,36 @@ def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     queue.set_of_row(BATCH, "m", {"S": "[{"})
     assert queue.archive() == INCOMPLETE
     out, err = capsys.readouterr()
-    (problem,) = json.loads(out)["problems"]
-    assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
-    assert (
-        "orders:u1/0, 4: " in err or queue.place.made_by == SPARK
-    )  # its executors say so, in a log of theirs
+    lost, damaged = json.loads(out)["problems"]
+    assert lost["missing"] == [[BATCH, 2 * BATCH - 1]]
+    assert damaged["damaged_rows"][0].startswith("orders:u1/0, 4: ")
+    assert (damaged["rows"], json.loads(out)["damaged_rows"]) == (1, 1)
+    assert "orders:u1/0, 4: " in err
     assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
     queue.set_of_row(BATCH, "v", {"N": "2"})
     assert queue.archive() == FAILED
     assert "rows of a newer Headrace (orders:u1/0): update the jobs" in told(capsys)["failed"][DAY]
+
+
+def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(6):
+        queue.put(n * BATCH, line=n == 0)
+    queue.settle("a", 0)
+    queue.settle("b", 1, line=False)
+    queue.settle("c", 2, line=False)
+    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "4"}}, "a")
+    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "8"}}, "v")
+    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "12"}}, "n")
+    queue.remove_of_row("traces", {"k": {"S": "g1/u1/0"}, "o": {"S": f"{1:016d}#b"}}, "a")
+    assert queue.archive() == INCOMPLETE
+    summary = told(capsys)
+    assert (summary["damaged_rows"], summary["backfilled"], summary["backfilled_traces"]) == (4, 2 * BATCH, 1)
+    assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
+    assert queue.place.query('"offset" from % order by 1', "deliveries") == [(0,), (2,)]
+    assert queue.archive() == INCOMPLETE
+    assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
 
 
 def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:

@@ -44,6 +44,16 @@ def test_a_day_in_its_last_hour_is_not_closed_until_it_is_looked_at_again(place:
     assert place.files() == files
 
 
+def test_a_day_is_not_closed_while_late_data_may_come(place: Place) -> None:
+    place.journal("a", [message(0)])
+    for minute in (3, 7):  # the second time the journal is the same
+        assert place.archive("--open", "yes", "--now", f"2026-11-22T00:{minute:02}:00Z") == DONE
+        day = place.manifest()
+        assert (day.is_closed, notes([day])) == (False, [f"{DAY} is archived until 23:59."])
+    assert place.archive("--open", "yes", "--now", "2026-11-22T00:15:00Z") == DONE
+    assert place.manifest().is_closed
+
+
 def test_what_is_told_ends_where_the_journal_was_read(place: Place) -> None:
     place.journal("a", [message(0)])
     span = Span(date.fromisoformat(DAY), date.fromisoformat(DAY))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 
 from glue_jobs.common import job
-from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.arguments import DONE
 from glue_jobs.reporting import options, shadow
 
 from .archives import delivery, fill, message
@@ -35,7 +36,7 @@ def again(number: int, of: str, replay: str, minutes: float) -> dict[str, Any]:
 
 @pytest.fixture
 def filled(place: Place) -> Place:
-    """Five messages, each replayed twice; the second time counts."""
+    """Five messages, each replayed twice; the second time counts. The shadow and both groups had an earlier life."""
     first = {name: message(n, id=name) for n, name in enumerate((*NAMES, "not replayed"))}
     once = [again(n, name, "r1", 60) for n, name in enumerate(NAMES)]
     twice = {name: again(100 + n, name, "r2", 90) for n, name in enumerate(NAMES)}
@@ -47,22 +48,26 @@ def filled(place: Place) -> Place:
     tries += [delivery(twice[name], "next", duration_ms=40) for name in ("same", "fixed")]
     tries += [delivery(twice["broken"], "next", outcome="DEAD", detail="HTTP 489", duration_ms=40)]
     tries += [delivery(twice["slower"], "next", seconds=n, attempt=n, duration_ms=40) for n in (1, 2)]
-    fill(place, messages=[*first.values(), *once, *twice.values()], deliveries=tries)
+    old = again(200, "not replayed", "r0", 30) | {"topic_uid": "shade-0"}
+    tries += [delivery(old, "next"), delivery(first["same"], group_uid="g-0", outcome="DEAD", seconds=-1)]
+    tries += [delivery(each, "next", group_uid="next-0", seconds=-2) for each in (*once, *twice.values())]
+    fill(place, messages=[*first.values(), old, *once, *twice.values()], deliveries=tries)
     return place
 
 
-def test_each_message_is_compared_and_all_are_summed_up(
+def test_each_message_of_one_replay_is_compared_and_all_are_summed_up(
     filled: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled) == DONE
-    *_, last = capsys.readouterr().out.splitlines()
+    *text, last = capsys.readouterr().out.splitlines()
+    assert text[-1].split() == ["shade", "next", "5", "40", "40"]
     told = json.loads(last)
     expected = {"messages": 5, "differ": 3, "attempts": 5, "shadow_attempts": 5}
     assert told.items() >= {**expected, "duration_p50_ms": 10, "shadow_duration_p50_ms": 40}.items()
     assert told["outcomes"] == {
         "SUCCESS -> SUCCESS": 2, "DEAD -> SUCCESS": 1, "OPEN -> OPEN": 1, "SUCCESS -> DEAD": 1,
     }  # fmt: skip
-    [table] = filled.folder.glob("reports/shadows/*.csv")
+    [table] = filled.folder.glob("reports/shadows/orders/g/shade/*.csv")
     rows = duckdb.execute(
         f"select id, outcome, shadow_outcome, attempts, shadow_attempts from '{table}'"
     ).fetchall()
@@ -73,13 +78,20 @@ def test_each_message_is_compared_and_all_are_summed_up(
         ("open", None, None, 0, 0),
         ("same", "SUCCESS", "SUCCESS", 1, 1),
     ]
-
-
-def test_one_replay_may_be_chosen_and_nothing_to_compare_is_said(
-    filled: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert run(filled, "--replay", "r1") == DONE
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert told["outcomes"]["SUCCESS -> DEAD"] == 3
-    assert run(filled, "--replay", "r3") == FAILED
-    assert "no message of orders" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    names = {"topic": "orders", "group": "g", "shadow": "shade", "shadow_group": "next", "replay": None}
+    row = {"attempts": 1, "shadow_attempts": 1}
+    shadow.refuse_nothing([row], argparse.Namespace(**names))
+    for rows, replay, error in (
+        ([], None, "no message of orders that was replayed into shade: replay"),
+        ([], "r3", "no message of orders that was replayed into shade by r3: replay"),
+        ([{**row, "attempts": 0}], None, "group g of orders has tried none of the 1 messages"),
+        ([{**row, "shadow_attempts": 0}], None, "group next of shade has tried none of the 1 messages"),
+    ):
+        with pytest.raises(shadow.NothingToCompare, match=error):
+            shadow.refuse_nothing(rows, argparse.Namespace(**names | {"replay": replay}))

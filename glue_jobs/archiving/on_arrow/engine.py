@@ -52,6 +52,7 @@ class OnArrow:
         self._files: dict[str, list[Path]] = {}
         self._ids = lru_cache(8)(self._ids_of)
         self.damaged: set[str] = set()
+        self.damaged_rows: set[str] = set()
         self.look_again()
 
     def __enter__(self) -> OnArrow:
@@ -135,10 +136,10 @@ class OnArrow:
             topic, _, topic_uid, shard, _ = key
             sums = shelf.look(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
             for row in sums.to_pylist():
-                place = (topic, topic_uid, shard, row["group_uid"])
-                first, count = attempts_by_key.get(place, (row["offset_min"], 0))
-                attempts_by_key[place] = min(first, row["offset_min"]), count + row["offset_count"]
-        return [Tried(*place, first, count) for place, (first, count) in attempts_by_key.items()]
+                group = (topic, topic_uid, shard, row["group_uid"])
+                first, count = attempts_by_key.get(group, (row["offset_min"], 0))
+                attempts_by_key[group] = min(first, row["offset_min"]), count + row["offset_count"]
+        return [Tried(*group, first, count) for group, (first, count) in attempts_by_key.items()]
 
     def write_deliveries(
         self, tried: Sequence[Tried], others: Sequence[Manifest]
@@ -194,22 +195,21 @@ class OnArrow:
     # What is lacking
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
-        table, place = f"{self._settings.prefix}-log", backfill.place_of(self._settings.region)
+        table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
         counts: Counter[str] = Counter()
-        for fetched in self._asked(gaps, lambda some: list(backfill.offsets(table, place, some))):
-            self._add(MESSAGES, fetched)
-            counts.update(day for day, _, _ in fetched)
+        for fetched in self._asked(gaps, lambda some: list(backfill.offsets(table, options, some))):
+            counts.update(self._add(MESSAGES, fetched))
         return dict(counts)
 
     def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
-        table, place = f"{self._settings.prefix}-traces", backfill.place_of(self._settings.region)
+        table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
 
-        def lost(some: Sequence[Tried]) -> list[list[tuple[str, str, str]]]:
+        def lost(some: Sequence[Tried]) -> list[list[backfill.Line]]:
             traces = []
             for each in some:
                 known_offsets = self._known(each)
                 for *_, trace, offset, encoded in backfill.attempts(
-                    table, place, backfill.traces([each]), begin_ms, end_ms
+                    table, options, backfill.traces([each]), begin_ms, end_ms
                 ):
                     if (trace, offset) not in known_offsets:
                         traces.append(encoded)
@@ -218,7 +218,7 @@ class OnArrow:
         count = 0
         for traces in self._asked(tried, lost):
             self._add(DELIVERIES, [line for trace in traces for line in trace])
-            count += len(traces)
+            count += sum(1 for (day, *_), *_ in traces if day)
         return count
 
     def _known(self, tried: Tried) -> set[tuple[str, int]]:
@@ -237,15 +237,21 @@ class OnArrow:
         with ThreadPoolExecutor(_ASKERS) as askers:
             yield from askers.map(ask, [share for share in shares if share])
 
-    def _add(self, table: str, encoded: Iterable[tuple[str, str, str]]) -> None:
-        """Put lines into the journal, each where it belongs."""
+    def _add(self, table: str, encoded: Iterable[backfill.Line]) -> list[str]:
+        """Put lines into the journal, each where it belongs; the day of each. Damaged rows are noted."""
         texts: defaultdict[str, list[str]] = defaultdict(list)
+        days: list[str] = []
         for day, hour, line in encoded:
-            texts[f"journal/{table}/day={day}/hour={hour}"].append(f"{line}\n")
+            if day:
+                texts[f"journal/{table}/day={day}/hour={hour}"].append(f"{line}\n")
+                days.append(day)
+            else:
+                self.damaged_rows.add(line)
         for home, some in texts.items():
             content = gzip.compress("".join(some).encode(), mtime=0)
             name = hashlib.sha256(content).hexdigest()[:32]
             self._bucket.put(f"{home}/part-{name}.txt.gz", content)
+        return days
 
     # What all share
 

@@ -131,12 +131,17 @@ def _parsed(text: bytes, schema: pa.Schema) -> pa.Table:
         return schema.empty_table()
     if not text.isascii():
         text.decode()
+    count = text.count(b"\n")
+    if (
+        text.startswith(b"{") + text.count(b"\n{") != count
+    ):  # by a null before all objects Arrow's process dies
+        raise Unusual("A line of the journal is no object of JSON.")
     lines = pyarrow.json.read_json(
         pa.BufferReader(text),
         pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
-    if lines.num_rows != text.count(b"\n"):
+    if lines.num_rows != count:
         raise Unusual("A line of the journal is not one line of JSON.")
     return lines
 

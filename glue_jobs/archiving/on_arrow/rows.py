@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glue_jobs.archiving.engine import Unusual
 from glue_jobs.archiving.on_arrow.hashes import checksum
 from glue_jobs.archiving.on_arrow.lines import HEADERS, only_usual
 from glue_jobs.common import schemas as tables
@@ -208,6 +209,10 @@ def _ranks(column: Any) -> Numbers:
 
 
 def _moments(milliseconds: Any) -> Any:
+    ends = pc.min_max(milliseconds).as_py()
+    first, last = tables.TIMES_MS
+    if ends["min"] is not None and not first <= ends["min"] <= ends["max"] <= last:
+        raise Unusual("A time is none.")
     return pc.multiply_checked(milliseconds, 1000).cast(_time)
 
 

@@ -36,6 +36,7 @@ class OnSpark:
     def __init__(self, *, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._spark, self._bucket, self._window, self._settings = spark, bucket, window, settings
         self._journal = Journal(spark, bucket, window)
+        self.damaged_rows: set[str] = set()
 
     @property
     def digest(self) -> str:
@@ -159,27 +160,32 @@ class OnSpark:
     # What is lacking
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
-        table, place = f"{self._settings.prefix}-log", backfill.place_of(self._settings.region)
-        fetched = self._asked(gaps, lambda some: backfill.offsets(table, place, some))
+        table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
+        fetched = self._asked(gaps, lambda some: backfill.offsets(table, options, some))
         lines = self._spark.createDataFrame(fetched, _FETCHED).persist()
         counts = {row.day: row["count"] for row in lines.groupBy("day").count().collect()}
+        if counts.pop("", 0):
+            self._note_damaged(lines)
         if counts:
             self._add(MESSAGES, lines)
         lines.unpersist()
         return counts
 
     def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
-        table, place = f"{self._settings.prefix}-traces", backfill.place_of(self._settings.region)
+        table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
         fetched = self._asked(
-            backfill.traces(tried), lambda some: backfill.attempts(table, place, some, begin_ms, end_ms)
+            backfill.traces(tried), lambda some: backfill.attempts(table, options, some, begin_ms, end_ms)
         )
         places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
         there = self._spark.createDataFrame(fetched, f"{places}, lines array<struct<{_FETCHED}>>")
         known = transforms.readable(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
         lost = there.join(known, [*_TRACE], "left_anti").persist()
-        count = lost.count()
+        count, rows = lost.where("offset is not null").count(), lost.count()
+        lines = lost.select(F.explode("lines").alias("each")).select("each.*")
+        if rows > count:
+            self._note_damaged(lines)
         if count:
-            self._add(DELIVERIES, lost.select(F.explode("lines").alias("each")).select("each.*"))
+            self._add(DELIVERIES, lines)
         lost.unpersist()
         return count
 
@@ -187,9 +193,12 @@ class OnSpark:
         tasks = max(1, min(len(questions), _TASKS))
         return self._spark.sparkContext.parallelize(questions, tasks).mapPartitions(ask)
 
+    def _note_damaged(self, lines: DataFrame) -> None:
+        self.damaged_rows |= {row.line for row in lines.where("day = ''").select("line").collect()}
+
     def _add(self, table: str, lines: DataFrame) -> None:
         """Put lines into the journal, each where it belongs."""
-        writer = lines.coalesce(8).write.mode("append").partitionBy("day", "hour")
+        writer = lines.where("day <> ''").coalesce(8).write.mode("append").partitionBy("day", "hour")
         writer.option("compression", "gzip").text(self._bucket.uri(f"journal/{table}"))
 
 

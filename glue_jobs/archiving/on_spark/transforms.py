@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from glue_jobs.common.schemas import MESSAGES, TABLES
+from glue_jobs.common.schemas import MESSAGES, TABLES, TIMES_MS
 
 SHARD = ("topic", "topic_uid", "shard")
 READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
@@ -45,7 +45,7 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
         "shard",
         "offset",
         "id",
-        F.timestamp_millis("accepted_ms").alias("accepted_at"),
+        _moment("accepted_ms").alias("accepted_at"),
         "tag",
         F.coalesce("keys", F.array().cast("array<string>")).alias("keys"),
         "ordering_key",
@@ -109,11 +109,17 @@ def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> Da
         "id",
         "attempt",
         "consumer",
-        F.timestamp_millis("started_ms").alias("started_at"),
+        _moment("started_ms").alias("started_at"),
         "duration_ms",
         "outcome",
         "detail",
     )
+
+
+def _moment(name: str) -> Column:
+    """A time that is in ms; null for one that no calendar has, which would end the day's run."""
+    milliseconds = F.col(name)
+    return F.timestamp_millis(F.when(milliseconds.between(*TIMES_MS), milliseconds))
 
 
 def _together(rows: DataFrame, split: Mapping[str, int]) -> DataFrame:

@@ -1,0 +1,87 @@
+"""Rows of DynamoDB that nobody should have written: they are named and passed over, and no good row with them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+
+from chalicelib.domain.segment import ShardKey
+from chalicelib.store import codec
+from chalicelib.store.log import _item
+from chalicelib.store.traces import _item as _trace_item
+from chalicelib.store.traces import parts
+from glue_jobs.archiving import backfill
+from glue_jobs.archiving.engine import shard_key
+from glue_jobs.common.manifest import TooNew
+from tests.glue.journals import NOON_MS
+from tests.support import factories as make
+from tests.support.journaled import DELIVERIES
+
+BATCH = 4
+SHARD = ShardKey("orders", "u1", 0)
+HOME = shard_key("orders", "u1", 0)
+TRACES = "g1/u1/0"
+
+content = ["[{", "[]", "[[]]", "[1]", '[{"b":1}]', '[{"q":"true"}]', "[" * 9_999, '[[0,9e9,1,"x",0,""]]']
+attributes = st.one_of(
+    st.fixed_dictionaries({"N": st.integers(-(10**18), 10**18).map(str)}),
+    st.fixed_dictionaries({"S": st.one_of(st.text(max_size=9), st.sampled_from(content))}),
+    st.fixed_dictionaries({"B": st.binary(max_size=9)}),
+    st.fixed_dictionaries({"NULL": st.just(True)}),
+    st.none(),  # the attribute is not there
+)
+
+
+def log_rows() -> list[dict[str, Any]]:
+    segments = [make.segment(n * BATCH, BATCH, accepted_ms=NOON_MS) for n in range(3)]
+    return [_item(SHARD, each, codec.pack(each.drafts)) for each in segments]
+
+
+def trace_rows() -> list[dict[str, Any]]:
+    rows = (replace(DELIVERIES[0], id=f"t{n}", started_ms=NOON_MS) for n in range(3))
+    return [_trace_item(part) for row in rows for part in parts(row)][:3]
+
+
+def of_log(items: Iterable[Any]) -> list[backfill.Line]:
+    return list(backfill.lines_of(HOME, items, NOON_MS))
+
+
+def of_traces(items: Iterable[Any]) -> list[backfill.Line]:
+    return [line for *_, lines in backfill.attempts_of(TRACES, items, 0, 2 * NOON_MS) for line in lines]
+
+
+@pytest.mark.parametrize(("rows", "read"), [(log_rows, of_log), (trace_rows, of_traces)])
+@given(data=st.data())
+def test_a_damaged_row_is_named_and_every_other_row_is_there(
+    rows: Callable[[], list[Any]], read: Callable[[Iterable[Any]], list[backfill.Line]], data: st.DataObject
+) -> None:
+    first, damaged, last = rows()
+    sound = read([first]), read([last])
+    assert all(day for lines in sound for day, *_ in lines)
+    damaged = copy.deepcopy(damaged)
+    name = data.draw(st.sampled_from(sorted({*damaged} - {"s", "k", "o"})))
+    if value := data.draw(attributes):
+        damaged[name] = value
+    else:
+        del damaged[name]
+    try:
+        lines = read([first, damaged, last])
+    except TooNew:
+        assert int(damaged["v"]["N"]) > 1
+        return
+    assert lines[: len(sound[0])] == sound[0]
+    if lines[-len(sound[1]) :] != sound[1]:
+        assert int(damaged["a"]["N"]) > NOON_MS, "the end of what is asked for"
+    for day, _, line in lines:
+        assert not day or date(2100, 1, 1) > date.fromisoformat(day) >= date(1970, 1, 1)
+        assert json.loads(line) if day else name != "x" and line.startswith((HOME, TRACES))
