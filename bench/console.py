@@ -21,7 +21,8 @@ _MOST_KB = 15
 
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
-    """Every page of the pictures' scene, in turns; the first round, which loads the templates, is not counted."""
+    """Every page of the pictures' scene; the first round, which loads the templates, is not counted. The server's CPU
+    time hardly depends on what else the machine does; the clock does."""
     with stage(endpoint) as target, served(target) as server:
         paths = pages.paths(play(server.client()))
         say(f"console: {len(paths)} pages, {_ROUNDS} times each")
@@ -30,21 +31,26 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             browser.get(path)
         took: dict[str, list[float]] = {name: [] for name in paths}
         sizes: dict[str, int] = {}
-        before = server.cpu_seconds()
-        for _ in range(_ROUNDS):
-            for name, path in paths.items():
+        cpu: dict[str, float] = {}
+        for name, path in paths.items():
+            before = server.cpu_seconds()
+            for _ in range(_ROUNDS):
                 began = time.perf_counter()
                 sizes[name] = browser.get(path)
                 took[name].append((time.perf_counter() - began) * 1_000)
-        spent = (server.cpu_seconds() - before) * 1_000 / (_ROUNDS * len(paths))
+            cpu[name] = (server.cpu_seconds() - before) * 1_000 / _ROUNDS
         p95 = {name: quantiles(times, n=20)[-1] for name, times in took.items()}
         slowest = max(p95, key=lambda name: p95[name])
         everything = quantiles([each for times in took.values() for each in times], n=20)[-1]
         if verbose:
             lines = sorted(p95, key=lambda name: -p95[name])
-            say("\n".join(f"    {p95[name]:6.1f} ms {sizes[name]:6,} bytes  {name}" for name in lines))
-        cpu = f"{spent:.1f} ms of the server's CPU a page"
-        yield at_most("a page of the console, all pages: p95", everything, _MOST_MS, "ms", cpu)
+            for name in lines:
+                say(f"{p95[name]:6.1f} ms p95 {cpu[name]:5.1f} ms CPU {sizes[name]:6,} bytes  {name}")
+        busiest = max(cpu, key=lambda name: cpu[name])
+        note = (
+            f"{sum(cpu.values()) / len(cpu):.1f} ms of the server's CPU; most, {cpu[busiest]:.1f}: {busiest}"
+        )
+        yield at_most("a page of the console, all pages: p95", everything, _MOST_MS, "ms", note)
         yield at_most("the slowest page of the console: p95", p95[slowest], _MOST_MS, "ms", slowest)
         heaviest = max(sizes, key=lambda name: sizes[name])
         yield at_most(

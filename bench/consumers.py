@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.topic import Group, Topic
-from chalicelib.services.core.positions import keys
+from chalicelib.domain.topic import Group, Topic, cursor_keys
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 
@@ -160,7 +159,7 @@ def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:
 
 def _all_claimed(deps: Deps, topic: Topic, group: Group, ends: dict[int, int]) -> bool:
     """As far as the states tell that the process saw last: that costs no read."""
-    cursors = {key.shard.shard: deps.states.last(key).cursor.next for key in keys(topic, group)}
+    cursors = {key.shard.shard: deps.states.last(key).cursor.next for key in cursor_keys(topic, group)}
     return all(cursors[shard] >= end for shard, end in ends.items())
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .ports.token_buckets import TokenBuckets
     from .ports.transactions import Transactions
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
+    from .store.dynamo import Dynamo
 
 _HOUR_SECONDS = 3600
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
@@ -161,15 +162,12 @@ def dynamo_adapters(
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher` goes before KMS's."""
     from .store.audit import DynamoAudit
-    from .store.blobs import FolderBlobs, S3Blobs
     from .store.control import DynamoControl
     from .store.cursors import DynamoCursors
-    from .store.dynamo import Dynamo
     from .store.keys import DynamoKeys
-    from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.marks import DynamoMarks
-    from .store.read_units import counted, watch
+    from .store.read_units import counted
     from .store.readings import DynamoReadings
     from .store.records import DynamoRecords
     from .store.rounds import DynamoRounds
@@ -181,16 +179,8 @@ def dynamo_adapters(
     from .store.transactions import DynamoTransactions
 
     clock, random = clock or SystemClock(), random or SystemRandom()
-    tables = Tables(settings.prefix)
     clients = Clients(settings.region, on_client)
-    client = clients.get("dynamodb")
-    watch(client)
-    dynamo = Dynamo(
-        client,
-        tables,
-        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
-        lambda: random.id(_TOKEN_CHARS),
-    )
+    dynamo = _dynamo(settings, clients, clock, random)
     token_buckets = DynamoTokenBuckets(dynamo)
     return Adapters(
         log=DynamoLog(dynamo),
@@ -207,12 +197,10 @@ def dynamo_adapters(
         tickets=DynamoTickets(dynamo),
         marks=DynamoMarks(dynamo),
         control=DynamoControl(dynamo),
-        blobs=S3Blobs(clients.get("s3"), settings.bucket)
-        if settings.bucket
-        else FolderBlobs(settings.folder),
+        blobs=_blobs(settings, clients),
         clock=clock,
         random=random,
-        create_tables=lambda: create_missing(client, tables),
+        create_tables=lambda: create_missing(dynamo.client, dynamo.tables),
         unreadable=lambda: unreadable(dynamo),
         sender=lambda: _sender(settings, clients, clock, token_buckets),
         invoker=invoker or Nobody(),
@@ -224,6 +212,27 @@ def dynamo_adapters(
         iam=settings.iam,
         cipher=cipher or _cipher(settings, clients),
     )
+
+
+def _dynamo(settings: Settings, clients: Clients, clock: Clock, random: Random) -> Dynamo:
+    from .store.dynamo import Dynamo
+    from .store.layout import Tables
+    from .store.read_units import watch
+
+    client = clients.get("dynamodb")
+    watch(client)
+    return Dynamo(
+        client,
+        Tables(settings.prefix),
+        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
+        lambda: random.id(_TOKEN_CHARS),
+    )
+
+
+def _blobs(settings: Settings, clients: Clients) -> Blobs:
+    from .store.blobs import FolderBlobs, S3Blobs
+
+    return S3Blobs(clients.get("s3"), settings.bucket) if settings.bucket else FolderBlobs(settings.folder)
 
 
 def _cipher(settings: Settings, clients: Clients) -> Cipher | None:

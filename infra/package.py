@@ -33,7 +33,7 @@ _SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sts")
 _DEPLOYMENTS = Path(".chalice/deployments")
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)
-_NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
+_NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*|chalicelib/store/memory/.*")
 
 
 def package(stack: Stack, build: Path = BUILD) -> Path:

@@ -1,4 +1,4 @@
-"""A clock in the user's hand: `POST /v1/clock` moves the service's time and lets happen what is due on the way.
+"""A clock that the user moves: `POST /v1/clock` moves the service's time forward, and whatever is due until then runs.
 
 It exists in the local service only: this folder is never shipped, so no deployed stage can have it.
 """
@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from chalicelib import functions
 from chalicelib.api import http
-from chalicelib.api.http import Call, Context, Reach, Response
+from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.api.responses.common import at
 from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
@@ -25,8 +25,9 @@ from chalicelib.wiring import Deps
 from local.functions import Context as FunctionContext
 from local.functions import Invocations
 
-_ENOUGH_SECONDS = 20.0  # of real time; the gateway gives a call 29
+_ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
 _PAGE = 100
+_AWAITED = ("check", "deliver")  # in this order: a check may commit a message, which is then delivered
 
 
 class ClockBody(Struct, forbid_unknown_fields=True):
@@ -36,7 +37,7 @@ class ClockBody(Struct, forbid_unknown_fields=True):
 
 
 class HandClock:
-    """ports.Clock: the machine's time, and what was added to it by hand."""
+    """ports.Clock: the machine's time plus what the user has added to it."""
 
     def __init__(self, file: Path | None = None) -> None:
         """`file` keeps what was added, where what is stored stays, for that bears this time."""
@@ -59,7 +60,7 @@ class HandClock:
         time.sleep(seconds)
 
     def reset(self) -> None:
-        """Back to the machine's time: nothing is stored that bears a later one."""
+        """Go back to the machine's time. Only for a store without rows of a later time."""
         with self._lock:
             self._ahead_ms = 0
 
@@ -74,7 +75,7 @@ class HandClock:
 
 
 class ClockController:
-    """Moves the clock from one thing that is due to the next, so that each happens at its time."""
+    """Moves the clock step by step, to each time at which a timer is due, so that each timer runs at its own time."""
 
     def __init__(
         self,
@@ -84,12 +85,12 @@ class ClockController:
         invocations: Invocations,
         forget: Callable[[], None] = lambda: None,
     ) -> None:
-        """`forget` drops what has expired, where the store does not by itself."""
+        """`forget` removes expired rows, for a store that does not do so itself."""
         self._clock = clock
         self._deps = deps
         self._invocations = invocations
         self._forget = forget
-        self._turn = threading.Lock()
+        self._moving = threading.Lock()
 
     @property
     def call(self) -> Call:
@@ -104,25 +105,26 @@ class ClockController:
         deeds.enter(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
-        """Move the time; the answer says how far it got, `finished` whether that is all."""
+        """Move the time. The answer has the time reached, and `finished`: it is the time asked for, and no delivery is
+        under way."""
         is_finished = self.advance(context.body.advance_seconds)
         return Response({"now": at(self._clock.now_ms()), "finished": is_finished})
 
     def advance(self, seconds: int, within: float = _ENOUGH_SECONDS) -> bool:
-        """Move the time by so much, in at most `within` seconds of real time. False: another call was moving it all
-        the while, it did not get there, or deliveries are still under way."""
+        """Move the time by `seconds`, in at most `within` seconds of real time. Returns False if it was not reached, if
+        another call was moving the clock until then, or if deliveries are still under way."""
         until = time.monotonic() + within
-        if not self._turn.acquire(timeout=within):
+        if not self._moving.acquire(timeout=within):
             return False
         try:
             return self._advance(seconds, until)
         finally:
-            self._turn.release()
+            self._moving.release()
 
     def _advance(self, seconds: int, until: float) -> bool:
         target_ms = self._clock.now_ms() + seconds * 1000
         while time.monotonic() < until:
-            self._let_happen(until)
+            self._run_due(until)
             next_ms = self._next_ms()
             if next_ms is None or next_ms > target_ms:
                 self._clock.move_to(target_ms)
@@ -135,8 +137,8 @@ class ClockController:
         nearest = (timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS))
         return min((each for each in nearest if each is not None), default=None)
 
-    def _let_happen(self, until: float) -> bool:
-        """What is due moves to where it belongs, and whatever can be delivered is. False: not all by then."""
+    def _run_due(self, until: float) -> bool:
+        """Move what is due into its log or lane, then deliver. Returns False if deliveries are still under way."""
         deps = self._deps()
         deps.mover.tick(range(FRAGMENTS))
         after: str | None = None
@@ -145,15 +147,18 @@ class ClockController:
                 for group in deps.catalog.groups(topic):
                     deps.waker.wake_group(topic, group)
             after = topics[-1].name
-        return self._invocations.wait_until_idle("deliver", max(0.0, until - time.monotonic()))
+        return all(
+            self._invocations.wait_until_idle(function, max(0.0, until - time.monotonic()))
+            for function in _AWAITED
+        )
 
     def _run_schedules(self, until: float) -> bool:
-        self._let_happen(until)
+        self._run_due(until)
         context = FunctionContext(function_name="clock", request_id="clock", stopping=threading.Event())
         for frequent in (functions.assign, functions.sweep):
             frequent(context, self._deps())
         for rare in (functions.expire, functions.checkpoint):
             rare({}, context, self._deps())
-        is_all = self._let_happen(until)
+        is_all = self._run_due(until)
         self._forget()
         return is_all

@@ -8,7 +8,7 @@ from typing import Any
 from chalice.app import Chalice
 
 from chalicelib.api import http
-from chalicelib.api.http import Call, Context, Reach, Response
+from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.wiring import Deps
 from local.clock import HandClock
 

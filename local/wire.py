@@ -11,6 +11,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from io import BufferedIOBase
 
+from chalicelib.domain.headers import is_single
 from local.gateway import BODY_LIMIT_BYTES
 from local.problems import Answer, Refusal, body_too_large
 
@@ -25,7 +26,6 @@ _ABSOLUTE = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _BARE = (204, 304)
-_ONCE = ("authorization", "host")
 
 
 class Hangup(Exception):
@@ -122,7 +122,7 @@ def _headers(stream: BufferedIOBase) -> dict[str, str]:
         name, value = match[1].decode().lower(), match[2].decode("latin-1").rstrip(" \t")
         if name in ("content-length", "transfer-encoding") and headers.get(name, value) != value:
             raise _bad("The length of the body is given twice.")
-        if name in _ONCE and name in headers:
+        if name in headers and is_single(name):
             raise _bad(f"{name.title()} is given twice.")
         headers[name] = value
     return headers

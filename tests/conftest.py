@@ -35,12 +35,13 @@ _TOGETHER = (
     "tests/infra/",
     "tests/load/",
     "tests/crash/test_enumeration.py",
+    "tests/crash/test_transactions.py",
 )
 
 
 class Sharing(LoadScopeScheduling):
     """Processes that share the tests leave each of these to one: for one service of the client's, one browser, one
-    Spark, one AWS, and one crowd of subscribers at a time, and because the enumeration leaves out what it has played.
+    Spark, one AWS, and one crowd of subscribers at a time, and because enumerations leave out what they have played.
     (The mark `xdist_group` does nothing with this pytest.)"""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -10,7 +10,7 @@ from ..domain.errors import HeadraceError
 from ..domain.ids import NAME
 
 if TYPE_CHECKING:
-    from .http import Call, Context
+    from .calls import Call, Context
 
 TRAFFIC = frozenset(
     {

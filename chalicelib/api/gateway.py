@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from typing import Any
 
 from chalice.app import Chalice
 
 from ..domain.errors import Malformed
+from ..domain.headers import is_single
 from . import problems, strict
-from .http import ACCEPTED
+from .calls import ACCEPTED
 
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
 
@@ -18,8 +20,8 @@ class Front(Chalice):
     """Chalice, with every body as bytes and its own errors as problem+json."""
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
-        if _is_doubly_signed(event):
-            return _doubly_signed(getattr(context, "aws_request_id", ""))
+        if name := _given_twice(event):
+            return _refused(name, getattr(context, "aws_request_id", ""))
         answer = self._answer(event, context)
         if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
             answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
@@ -35,14 +37,16 @@ class Front(Chalice):
         return _as_text(answer) if len(answer["body"]) > _LARGE_BYTES else answer
 
 
-def _is_doubly_signed(event: Any) -> bool:
-    """Two headers Authorization: whoever stood before us may have judged the other one."""
-    every = event.get("multiValueHeaders") or {}
-    return sum(len(values) for name, values in every.items() if name.lower() == "authorization") > 1
+def _given_twice(event: Any) -> str | None:
+    """A header that must be there once and is there twice. `headers` has only the last of each."""
+    counts = Counter[str]()
+    for name, values in (event.get("multiValueHeaders") or {}).items():
+        counts[name.lower()] += len(values)
+    return next((name for name, count in counts.items() if count > 1 and is_single(name)), None)
 
 
-def _doubly_signed(request_id: str) -> dict[str, Any]:
-    error = Malformed("BAD_REQUEST", "Authorization is given twice.")
+def _refused(name: str, request_id: str) -> dict[str, Any]:
+    error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
     body = strict.dump(problems.problem(error, request_id)).decode() + "\n"
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
     return {"statusCode": 400, "headers": headers, "multiValueHeaders": {}, "body": body}

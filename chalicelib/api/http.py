@@ -4,8 +4,7 @@ problem."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from chalice.app import Chalice, Request
@@ -24,117 +23,14 @@ from ..domain.errors import (
     UnsupportedMedia,
     unavailable,
 )
-from ..domain.topic import Caller, Group, Scope, Topic
+from ..domain.topic import Caller, Scope
 from ..ports.world import Clock
 from ..wiring import Deps
 from . import audit, problems, strict, tracing
+from .calls import CALLS, JSON, Call, Context, Reach, Response
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
-JSON = "application/json"
-ANY = tuple(Scope)
-
-
-class Response(msgspec.Struct, Generic[T], frozen=True):
-    """What a handler answers: a JSON value of type T (or bytes as they are, or None with a 204), a status, headers."""
-
-    body: T
-    status: int = 200
-    headers: Mapping[str, str] = {}
-
-
-class Context(msgspec.Struct, frozen=True):
-    """One request as a handler sees it."""
-
-    deps: Deps
-    caller: Caller | None
-    request_id: str
-    headers: Mapping[str, str]
-    params: Mapping[str, str]
-    query: Mapping[str, str]
-    raw: bytes
-    body: Any = None
-    prefix: str = ""  # of every path: on AWS, the stage
-    source: str = ""  # the caller's address
-    received_ms: int | None = None  # when the gateway received it: before a cold start. None: just now
-
-    @property
-    def by(self) -> str:
-        """The id of the caller's token."""
-        return self.caller.token_id if self.caller else ""
-
-    def may_use_group(self, group: str) -> bool:
-        """Whether the caller's token is for this group, too."""
-        return self.caller is None or self.caller.may_use_group(group)
-
-    def topic(self, *, consistent: bool = False) -> Topic:
-        """The topic in the path. Raises NotFound. `consistent`: read from the store, not from the cache of three
-        seconds."""
-        return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
-
-    def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
-        """The topic and the group that the path names; NotFound."""
-        topic = self.topic(consistent=consistent)
-        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
-
-
-Handler = Callable[[Context], Response[Any]]
-
-
-class Reach(Enum):
-    """What a call concerns: the topic and the group in its path, all groups of a topic, or the whole service. A token
-    for some topics or groups may not make those that concern more; of GROUPS a producer may, on its own messages."""
-
-    PATH = auto()
-    GROUPS = auto()
-    SERVICE = auto()
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options.
-    `statuses` are the success codes, `media` is their content type; the body's schema comes from the handler's return
-    type."""
-
-    method: str
-    path: str
-    handler: Handler
-    scopes: tuple[str, ...]
-    body: type | None
-    query: tuple[str, ...]
-    any_media: bool
-    headers: tuple[str, ...] = ()
-    statuses: tuple[int, ...] = (200,)
-    media: str = JSON
-    reach: Reach = Reach.PATH
-
-
-CALLS: list[Call] = []
-ACCEPTED = "x-accepted"
-"""The header by which handlers see the request's Accept; Chalice takes that one for itself."""
-
-
-def call(
-    method: str,
-    path: str,
-    *,
-    scopes: tuple[str, ...],
-    body: type | None = None,
-    query: tuple[str, ...] = (),
-    any_media: bool = False,
-    headers: tuple[str, ...] = (),
-    statuses: tuple[int, ...] = (200,),
-    media: str = JSON,
-    reach: Reach = Reach.PATH,
-) -> Callable[[Handler], Handler]:
-    """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
-
-    def enter(handler: Handler) -> Handler:
-        CALLS.append(
-            Call(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach)
-        )
-        return handler
-
-    return enter
 
 
 def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> None:
@@ -384,7 +280,8 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
 
 def _check_coding(headers: Mapping[str, str]) -> None:
     """A message is stored and delivered as it came: subscribers would not be told that its body is compressed."""
-    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+    codings = {coding.strip().lower() for coding in headers.get("content-encoding", "").split(",")}
+    if codings - {"", "identity"}:
         raise UnsupportedMedia(
             "UNSUPPORTED_MEDIA_TYPE", "Send the body as it is, without a Content-Encoding such as gzip."
         )

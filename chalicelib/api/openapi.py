@@ -22,7 +22,7 @@ from ..domain.limits import (
     MAX_STEP_SECONDS,
 )
 from . import problems
-from .http import CALLS, JSON, Call
+from .calls import CALLS, JSON, Call
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -41,6 +41,19 @@ _OPTIONAL: dict[str, dict[str, Any]] = {
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": MAX_RESEND_SECONDS},
 }
+_SHOWN = {
+    "topic": "orders",
+    "group": "mailer",
+    "consumer": "desk",
+    "name": "rocketmq",
+    "id": "ggpf5z1w52mh-3-0",
+}
+"""Examples of what stands in paths."""
+_DOCUMENTS: dict[str, Any] = {
+    "openapi_document": {"openapi": "3.1.0", "info": {"title": "Headrace"}, "paths": {}},
+    "docs": "<!doctype html>",
+}
+"""The beginnings of answers that are too long for an example."""
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
 _ERRORS = {*problems.STATUS.values(), (504, "Timed out")}  # the last one is API Gateway's
 
@@ -139,6 +152,7 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "schema": _NAME if name != "id" else {"type": "string"},
+            "example": _SHOWN[name],
         }
         for name in _PARAMETER.findall(entry.path)
     ]
@@ -159,8 +173,8 @@ def _done(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, 
     if status == 204:
         return {"description": "Done"}
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}
-    if str(status) in examples:
-        media["examples"] = {"example": {"value": examples[str(status)]}}
+    if (example := examples.get(str(status), _DOCUMENTS.get(_id(entry)))) is not None:
+        media["examples"] = {"example": {"value": example}}
     words = {201: "Created", 202: "Accepted"}
     return {"description": words.get(status, "Done"), "content": {entry.media: media}}
 

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .http import ACCEPTED, Call, Context, Response
+from .calls import ACCEPTED, Call, Context, Response
 
 _SCRIPT = "rapidoc-9.3.8.js"
 _FILE = Path(__file__).parent / "static" / f"{_SCRIPT}.gz"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -31,11 +32,12 @@ from ..domain.message import JSON, Draft
 from ..domain.request import NAME, Request
 from ..domain.topic import DEFAULT_RETRY, Topic
 from . import requests, strict
-from .http import Context, invalid
+from .calls import Context
+from .http import invalid
 
 if TYPE_CHECKING:
     from ..domain.meter import Window
-    from ..services.inspect.lookup import TopicStats
+    from ..services.inspect.counts import TopicStats
     from ..services.manage.replays import Archived
 
 T = TypeVar("T")
@@ -65,6 +67,12 @@ def settings(body: msgspec.Struct) -> dict[str, Any]:
 def retry(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
     """A retry policy: what was given over what holds otherwise."""
     return replace(base, **_retry_fields(body, base))
+
+
+def new_retry(fields: Mapping[str, Any]) -> Callable[[Retry], Retry] | None:
+    """What makes the new policy of the one that holds; None: it is not changed (or, with null, taken away)."""
+    body = fields.get("retry")
+    return partial(retry, body) if body else None
 
 
 def _retry_fields(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
@@ -109,6 +117,7 @@ def draft(
         if message.deliver_at is not None
         else now_ms + (message.delay_seconds or 0) * 1000
     )
+    check_delay(due_ms - now_ms)
     _check_headers(message.headers, attributes)
     body, is_json, content_type = _body(message, raw)
     return Draft(
@@ -206,9 +215,14 @@ def _check_headers(headers: Mapping[str, str], attributes: Collection[str] = ())
 def due(deliver_at: str, now_ms: int) -> int:
     """The time of a `deliver_at`, ms; a past time means now. Raises Refused if it is too far ahead."""
     due_ms = max(now_ms, time_ms(deliver_at, "deliver_at"))
-    if due_ms - now_ms > MAX_DELAY_SECONDS * 1000:
-        raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
+    check_delay(due_ms - now_ms)
     return due_ms
+
+
+def check_delay(delay_ms: int) -> None:
+    """Raises Refused (DELAY_TOO_LONG)."""
+    if delay_ms > MAX_DELAY_SECONDS * 1000:
+        raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
 
 
 def _retry_of(override: requests.Retry) -> dict[str, Any]:
@@ -363,7 +377,7 @@ def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, To
         return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
 
     topics, following = visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
-    counts = context.deps.lookup.stats(topics)
+    counts = context.deps.counts.stats(topics)
     if len(counts) < len(topics):
         following = topics[len(counts) - 1].name
     return list(zip(topics, counts, strict=False)), following

@@ -35,8 +35,9 @@ PHRASES: dict[str, str] = {
     "Leave it": "放弃修改",
     "This is no JSON:": "这不是 JSON:",
     "Body, JSON": "消息体 (JSON)",
-    "The body is too long to be edited here: only its beginning is shown. Use the call.": (
-        "消息体太长, 这里只显示开头, 不能编辑。请使用接口。"
+    "The body is too long to be edited on a page. Use the call.": "消息体太长, 不能在页面上编辑。请使用接口。",
+    "That message's body is too long for a page. Send it with the call.": (
+        "该消息的消息体太长, 页面放不下。请使用接口发送。"
     ),
     "Show what would change": "查看差异",
     "Redrive it": "重新投递",
@@ -284,6 +285,9 @@ PHRASES: dict[str, str] = {
     "Nothing happened.": "什么都没有发生。",
     "Request": "请求",
     "Back": "返回",
+    "What you typed is still here: correct it, and send it again.": "填写的内容仍在此处: 请改正后再次提交。",
+    "It may have been done all the same: look before you send it again.": "操作可能已经完成: 请查看后再提交。",
+    "Send again": "再次提交",
     "Shown once": "只显示一次",
     "It is shown this once and kept nowhere readable.": "只显示这一次, 不以可读形式保存。",
     "Keys, with commas": "键, 以逗号分隔",

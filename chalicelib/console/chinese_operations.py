@@ -114,7 +114,7 @@ OPERATIONS: dict[str, str] = {
     "Messages by day, UTC. Green: all of the day is there. Pale: more may come. Red: some were found nowhere.": (
         "按接收日 (UTC) 的消息数。绿色: 当天全部都在。浅色: 可能还有。红色: 有些找不到。"
     ),
-    "archived up to {hour}:00": "归档至 {hour}:00",
+    "archived until {time}": "归档至 {time}",
     "{n} attempts archived": "归档 {n} 次尝试",
     "{n} objects could not be read": "{n} 个对象无法读取",
     "{n} large bodies were not there": "{n} 个大消息体不存在",

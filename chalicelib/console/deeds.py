@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from ..api import routes
-from ..api.http import CALLS, Call, Context, Response, perform, why_not
+from ..api.calls import CALLS, Call, Context, Response
+from ..api.http import perform, why_not
 from ..domain.errors import Forbidden
 from ..domain.topic import Caller
 from .http import Visit
@@ -65,9 +66,9 @@ def why_not_allowed(deed: Deed, caller: Caller) -> Forbidden | None:
     return why_not(deed.call, caller, deed.params)
 
 
-def do(visit: Visit, deed: Deed) -> Any:
-    """Do it: what the call answers. Raises what it raises."""
-    headers = {"content-type": "application/json"}
+def do(visit: Visit, deed: Deed, options: Mapping[str, str] | None = None) -> Any:
+    """Do it: what the call answers. `options` are headers. Raises what it raises."""
+    headers = {"content-type": "application/json", **(options or {})}
     context = Context(visit.deps, visit.caller, visit.request_id, headers, deed.params, deed.query, deed.raw)
     return _value(perform(deed.call, context))
 

@@ -5,8 +5,10 @@ What is left empty is not sent; but where a setting can be null, an empty field 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -25,6 +27,8 @@ _TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes",
 _TOPIC_NUMBERS_OR_NULL = ("alarm_backlog", "rate_limit")
 _GROUP_NUMBERS = ("batch_size", "max_in_flight")
 _GROUP_NUMBERS_OR_NULL = ("lease_seconds",)
+_MOST_DIGITS = 32
+_NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
 
 
@@ -75,11 +79,16 @@ def _typed(fields: Fields, name: str) -> None:
 
 
 def _number(fields: Fields, name: str) -> int | float:
+    """Not all that Python reads: infinity has no JSON, and a field that is null takes a limit away."""
     text = fields[name].strip()
-    try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
-    except ValueError:
-        raise invalid(name, "must be a number") from None
+    if not _NUMBER.match(text) or not isfinite(float(text)):
+        raise invalid(name, "must be a number")
+    return int(text) if is_whole_number(text.removeprefix("-")) else float(text)
+
+
+def is_whole_number(text: str) -> bool:
+    """Is it a whole number that `int` reads? That refuses `²`, which is a digit, and very many digits."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _numbers(fields: Fields, *names: str) -> dict[str, Any]:
@@ -114,8 +123,8 @@ def _json(fields: Fields, name: str) -> Any:
 def _retry(fields: Fields) -> dict[str, Any]:
     retry = _numbers(fields, *_RETRY_NUMBERS)
     if ladder := fields.get("ladder", "").strip():
-        is_name = not ladder.replace(",", " ").replace(" ", "").isdigit()
-        retry["ladder"] = ladder if is_name else [int(step) for step in ladder.replace(",", " ").split()]
+        steps = ladder.replace(",", " ").split()
+        retry["ladder"] = [int(step) for step in steps] if all(map(is_whole_number, steps)) else ladder
     return {"retry": retry} if retry else {}
 
 
@@ -157,7 +166,7 @@ def _delete_group(name: str, fields: Fields) -> Deed:
 
 def _seek(name: str, fields: Fields) -> Deed:
     to = fields.get("to", "").strip()
-    body: dict[str, Any] = {"to": int(to) if to.isdigit() else to}
+    body: dict[str, Any] = {"to": int(to) if is_whole_number(to) else to}
     return Deed(name, _needed(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
 
 

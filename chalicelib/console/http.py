@@ -27,6 +27,7 @@ MOST_READ_UNITS = 20
 """What a page may cost: those that read on and on stop before it."""
 _MOST_FIELDS = 64
 _ZIPPED_BYTES = 1_000
+_NAME_CHARS = 129  # of a name and what sorts behind all that begin with it (`Caller.behind`)
 HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -78,6 +79,12 @@ class Visit:
         """The topic and the group that the path names; NotFound."""
         topic = self.topic()
         return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+
+    @property
+    def name_before(self) -> str:
+        """The name behind which a list of topics goes on; empty (from the beginning) where the URL has none."""
+        text = self.query.get("after", "")
+        return text if len(text) <= _NAME_CHARS and text.isascii() and text.isprintable() else ""
 
     @property
     def wants_fragment(self) -> bool:
@@ -264,7 +271,11 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
         stale_link = "ticket" in visit.query or "ticket" in visit.form
         model = {"refusal": bool(visit.form), "stale_link": stale_link, "ticket": None}
         return Page("sign_in.html", model, 200 if asks and not stale_link else status)
-    return Page("problem.html", {"status": status, "title": title, "error": error}, status)
+    from . import corrections  # late: only what is refused needs it
+
+    correction = corrections.of(visit, error)
+    shown = {"status": status, "title": title, "error": error, "correction": correction}
+    return Page("problem.html", shown, status)
 
 
 def _response(visit: Visit, result: Shown) -> ChaliceResponse:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
-from ..domain.errors import HeadraceError
+from ..domain.errors import HeadraceError, Issue
 from . import assets, session, words
 from .deeds import Deed, has, why_not_allowed
 from .forms import UNDONE_BY
@@ -32,6 +32,7 @@ def _environment() -> Environment:
         "units": figures.units,
         "span": _span,
         "told": _told,
+        "issue": _issue,
         "moment": figures.moment,
         "size": figures.size,
         "ms": figures.ms_of,
@@ -86,6 +87,12 @@ def _span(context: Context, ms: float | None) -> str:
 def _told(context: Context, error: HeadraceError) -> str:
     """What an error says, in the reader's language."""
     return words.told(error, context["tongue"])
+
+
+@pass_context
+def _issue(context: Context, issue: Issue) -> str:
+    """What is wrong with a field, in the reader's language."""
+    return words.issue(issue, context["tongue"])
 
 
 class _Query(dict[str, str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..api.http import check_name
 from ..domain.errors import HeadraceError
 from .deeds import Deed
 from .http import Visit
@@ -22,6 +23,8 @@ def prepare(visit: Visit, deed: Deed) -> Fields | None:
     """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
     way = _WAYS.get(deed.name)
     try:
+        for kind, name in deed.params.items():
+            check_name(kind, name)
         fields = way(visit, deed) if way else None
     except HeadraceError:  # it will say so itself
         return None

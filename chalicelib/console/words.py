@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from ..domain.errors import HeadraceError
+from ..domain.errors import HeadraceError, Issue
 
 OF_ONE = {
     "after {n} attempts": "after {n} attempt",
@@ -52,5 +53,18 @@ def told(error: HeadraceError, tongue: str) -> str:
     if tongue == "zh":
         from .chinese_errors import ERRORS
 
-        return ERRORS.get(error.code, "{detail}").replace("{detail}", error.detail)
+        issues = "; ".join(f"{each.path}: {issue(each, tongue)}" for each in error.issues)
+        detail = issues if error.code == "VALIDATION" and issues else error.detail
+        return ERRORS.get(error.code, "{detail}").replace("{detail}", detail)
     return error.detail
+
+
+def issue(issue: Issue, tongue: str) -> str:
+    """What is wrong with a field, in a language; as the API says it where there are no words for it."""
+    if tongue == "zh":
+        from .chinese_issues import ISSUES
+
+        for pattern, phrase in ISSUES:
+            if match := re.fullmatch(pattern, issue.issue, re.DOTALL):
+                return match.expand(phrase)
+    return issue.issue

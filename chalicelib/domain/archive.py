@@ -28,13 +28,14 @@ class TopicDay:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class ArchivedDay:
-    """A day that has a manifest. `until_hour` is the end of the hours that are in it; it `is_closed` if it was archived
-    when it was over; `damaged` journal objects could not be
-    read, `bodies_missing` large bodies were not there."""
+    """A day that has a manifest. `until_hour` is the end of the hours that are in it; it holds what came until
+    `known_until_ms`, and `is_closed` if that is the end of the day. `damaged` journal objects could not be read,
+    `bodies_missing` large bodies were not there."""
 
     day: str
     until_hour: int
     written_ms: int
+    known_until_ms: int
     is_closed: bool
     damaged: int = 0
     bodies_missing: int = 0

@@ -1,4 +1,5 @@
-"""Which headers a message may not have: those with a meaning for proxies or for the receiving server."""
+"""Which headers a message may not have: those with a meaning for proxies or for the receiving server. And which a
+request may have only once."""
 
 from __future__ import annotations
 
@@ -25,3 +26,13 @@ def is_reserved(name: str) -> bool:
     Many servers read `_` as `-`."""
     spelt = name.lower().replace("_", "-")
     return spelt in _NAMES or spelt.startswith(_PREFIXES)
+
+
+_ONCE = frozenset({"authorization", "content-type", "host"})
+_EACH_ONCE = ("ce-", "headrace-")
+
+
+def is_single(name: str) -> bool:
+    """May a request have this header, in lower case, only once? Of two, who reads them may take either, and the other
+    would be lost."""
+    return name in _ONCE or name.startswith(_EACH_ONCE)

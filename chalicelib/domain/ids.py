@@ -98,7 +98,7 @@ def parse_timed_id(text: str) -> Timed | None:
 
 
 def half_id(transaction_id: str) -> str:
-    """The id of a transaction's message; it never changes."""
+    """The id of a half message (a transaction's message); it stays the same after the commit."""
     return f"{transaction_id[:REQUEST_ID_CHARS]}-x{transaction_id[REQUEST_ID_CHARS:]}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 
@@ -38,6 +38,12 @@ class Reading:
     at_ms: int
     accepted: int
     groups: Mapping[str, GroupReading] = field(default_factory=dict)
+    is_whole: bool = field(default=True, compare=False)
+    """False: a group may be missing, because a row of it could not be read."""
+
+    def after(self, earlier: Reading) -> Reading:
+        """The same; a group that may only be missing shows what it showed before."""
+        return self if self.is_whole else replace(self, groups={**earlier.groups, **self.groups})
 
     def shows_more_than(self, earlier: Reading) -> bool:
         """Has any number changed since `earlier`?"""

@@ -11,7 +11,7 @@ _NUMBERS = (
     "last_attempt",
     "claimed_ms",
     "entry",
-    "before",
+    "attempts_before_entry",
     "attempts_before_redrive",
 )
 
@@ -20,9 +20,10 @@ _NUMBERS = (
 class Receipt:
     """Proof of one delivery: the lease's token, the message and its shard and offset in the topic.
 
-    `last_attempt` is the number of the last attempt that the message has; `claimed_ms` is when the lease began.
-    `entry` is its offset in the retry lane, if it was leased from there. `before` attempts were made before that entry
-    was stored. `attempts_before_redrive` of these were made before the message was last redriven.
+    `last_attempt` is the number of the last attempt that the message has; `claimed_ms` is when it was
+    claimed, so when its lease and this attempt began (the trace calls it `started_ms`). `entry` is its offset in the
+    retry lane, if it was claimed from there; `attempts_before_entry` attempts were made before that entry was stored,
+    `attempts_before_redrive` of them before the message was last redriven.
     """
 
     group_uid: str
@@ -34,7 +35,7 @@ class Receipt:
     last_attempt: int
     claimed_ms: int = 0
     entry: int | None = None
-    before: int = 0
+    attempts_before_entry: int = 0
     attempts_before_redrive: int = 0
 
     def attempt_since_redrive(self, attempt: int) -> int:
@@ -42,8 +43,8 @@ class Receipt:
         return attempt - self.attempts_before_redrive
 
     @property
-    def leased(self) -> int:
-        """The offset that the lease holds."""
+    def leased_offset(self) -> int:
+        """The offset that the lease holds: the message's in its shard, or its entry's in the retry lane."""
         return self.offset if self.entry is None else self.entry
 
 
@@ -54,7 +55,9 @@ def sign_receipt(key: bytes, r: Receipt) -> str:
     return sign(
         key,
         "receipt",
-        text if r.entry is None else f"{text}|{r.entry}|{r.before}|{r.attempts_before_redrive}",
+        text
+        if r.entry is None
+        else f"{text}|{r.entry}|{r.attempts_before_entry}|{r.attempts_before_redrive}",
     )
 
 

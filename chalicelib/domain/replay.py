@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-MARK = "headrace-replay"
+REPLAY_HEADER = "headrace-replay"
 """The header that names the replay a message came by."""
 
-MARK_OF = "headrace-replay-of"
+REPLAY_OF_HEADER = "headrace-replay-of"
 """The header that names the archived message it repeats."""
 
 

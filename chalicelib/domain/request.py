@@ -16,8 +16,8 @@ from .segment import Segment, ShardKey
 from .sharding import shard_of
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-_MARK_CHARS = 8  # 40 bits; the content has to agree, too
-_CONTENT_CHARS = REQUEST_ID_CHARS - _MARK_CHARS
+_PREFIX_CHARS = 8  # 40 bits; the content has to agree, too
+_CONTENT_CHARS = REQUEST_ID_CHARS - _PREFIX_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Request:
 
     def row_id(self, key: ShardKey, first: int, contents: Iterable[str]) -> str:
         """The request id of its row at this offset. It depends on the contents, too."""
-        return self._mark(key, first) + _digits("\0".join(contents), _CONTENT_CHARS)
+        return self._prefix(key, first) + _digits("\0".join(contents), _CONTENT_CHARS)
 
     def wrote(self, key: ShardKey, segment: Segment) -> bool:
         """Was this row written by the request?"""
-        return segment.request_id.startswith(self._mark(key, segment.first))
+        return segment.request_id.startswith(self._prefix(key, segment.first))
 
-    def _mark(self, key: ShardKey, first: int) -> str:
-        return _digits(f"{self.name}\0{key}\0{first}", _MARK_CHARS)
+    def _prefix(self, key: ShardKey, first: int) -> str:
+        return _digits(f"{self.name}\0{key}\0{first}", _PREFIX_CHARS)
 
 
 def _digits(text: str, chars: int) -> str:

@@ -29,6 +29,10 @@ _DAY_MS = 86_400_000
 _ID_CHARS = 128
 IAM = "iam:"
 """The beginning of a caller's id without a token."""
+EARLIEST = "earliest"
+LATEST = "latest"
+Where = str | int
+"""EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
 
 
 class Mode(StrEnum):
@@ -321,3 +325,8 @@ def cursor_key(topic: Topic, group: Group, shard: int | None, consumer_uid: str 
     """The key of a group's (in a broadcast: a consumer's) cursor on a shard of the topic, or on its lane (None)."""
     source = topic.shard_key(shard) if shard is not None else lane_of(topic, group, consumer_uid).shard_key(0)
     return CursorKey(source, group.uid, consumer_uid)
+
+
+def cursor_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
+    """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
+    return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]

@@ -9,7 +9,7 @@ from .topic import CursorKey
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt, or an operation on its dead letter."""
+    """The result of an attempt (one of ATTEMPTS), or an admin's operation on its dead letter."""
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"
@@ -20,10 +20,18 @@ class AttemptOutcome(StrEnum):
     DELETED = "DELETED"
 
 
+ATTEMPTS = (AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD, AttemptOutcome.LAPSED)
+"""The results of attempts: what the API shows as an `outcome`."""
+
+NOT_ARCHIVED = frozenset({AttemptOutcome.EDITED, AttemptOutcome.DELETED})
+"""Of these the journal and the archive have no line: the delivery stays DEAD. (A redrive begins it again.) The archive
+has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One attempt at one offset, or an operation on its dead letter; then `detail` is the id of the token that did it.
-    `outcome` is an AttemptOutcome, or one that only a later release knows.
+    `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out.
     """
 
     offset: int

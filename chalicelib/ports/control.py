@@ -50,7 +50,8 @@ class Control(Protocol):
         ...
 
     def retire_topic(self, topic: Topic) -> bool:
-        """Take the topic out of the list; a mark stays until `delete_topic`. False: it is not as it was read."""
+        """Take the topic out of the list; a note of its deletion stays until `delete_topic`. False: it has
+        changed since it was read."""
         ...
 
     def retired_topics(self, name: str) -> list[Topic]:
@@ -58,7 +59,7 @@ class Control(Protocol):
         ...
 
     def delete_topic(self, topic: Topic) -> None:
-        """Remove all rows below this topic, then the topic itself and its mark."""
+        """Remove all rows below this topic, then the topic itself and the note of its deletion."""
         ...
 
     def group(self, topic: Topic, name: str) -> Group | None:
@@ -82,7 +83,7 @@ class Control(Protocol):
         ...
 
     def delete_group(self, topic: Topic, group: Group) -> None:
-        """Remove this group with its consumers, its assignment and its mark."""
+        """Remove this group with its consumers, its assignment and the note of its deletion."""
         ...
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
@@ -103,7 +104,7 @@ class Control(Protocol):
         ...
 
     def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Mark that a consumer's removal was begun; the mark stays until `forget_consumer`."""
+        """Note that a consumer's removal was begun; the note stays until `forget_consumer`."""
         ...
 
     def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
@@ -112,7 +113,7 @@ class Control(Protocol):
         ...
 
     def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Remove the mark of `retire_consumer`."""
+        """Remove the note of `retire_consumer`."""
         ...
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:

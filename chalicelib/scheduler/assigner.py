@@ -18,7 +18,7 @@ from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.control import Control, Staffed, leave_out
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Trouble, Turns, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
 
 _JOB = "assign"
 _MINUTE_MS = 60_000
@@ -65,7 +65,7 @@ class Assigner:
     ) -> None:
         self._control = control
         self._marks = marks
-        self._turns = Turns(_JOB, rounds, clock)
+        self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._look_after = look_after
         self._ask = ask
         self._clock = clock
@@ -78,7 +78,7 @@ class Assigner:
         names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report
-        bookmark = self._turns.bookmark()
+        bookmark = self._round_robin.bookmark()
         pending: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:
@@ -96,8 +96,8 @@ class Assigner:
             if rows:
                 raise unreadable(rows)
 
-        report.stretch = self._turns.run(names, bookmark, visit, has_time)
-        self._turns.end(bookmark, report.stretch)
+        report.stretch = self._round_robin.run(names, bookmark, visit, has_time)
+        self._round_robin.end(bookmark, report.stretch)
         self._ask_all(_in_turns(pending, now_ms // _MINUTE_MS), has_time, report)
         return report
 

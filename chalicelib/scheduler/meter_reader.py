@@ -62,11 +62,12 @@ class Sums:
     retried: int = 0
 
     def add(self, before: Reading, now: Reading) -> None:
-        """A meter that was set back (a seek, another group of this name) did not rise."""
+        """A meter that was set back (a seek, another group of this name) did not rise; nor did one that could not be
+        read before."""
         self.at_ms = now.at_ms
         self.accepted += max(0, now.accepted - before.accepted)
         for name, group in now.groups.items():
-            old = before.groups.get(name, GroupReading(0, 0))
+            old = before.groups.get(name, GroupReading(0, 0) if before.is_whole else group)
             self.settled += max(0, group.settled - old.settled)
             self.retried += max(0, group.retried - old.retried)
 
@@ -104,7 +105,7 @@ class MeterReader:
         self._read = read
         self._see = see
         self._troubled: Mapping[str, int] = {}
-        self._turns = 0
+        self._passes = 0
         self._sum = Sums()
         self._unkept = Sums()  # what was written without an answer, as `_attempt`
         self._attempt: Reading | None = None
@@ -150,9 +151,9 @@ class MeterReader:
             self._unkept, self._attempt = Sums(), None
 
     def _due(self, names: Sequence[str]) -> Sequence[str]:
-        """Whose turn it is."""
-        first = self._turns * _LOOKED_AGAIN % max(1, len(names))
-        self._turns += 1
+        """The topics that this pass looks at."""
+        first = self._passes * _LOOKED_AGAIN % max(1, len(names))
+        self._passes += 1
         return names[first : first + _LOOKED_AGAIN]
 
     def _look_again(self, name: str) -> None:
@@ -181,6 +182,8 @@ class MeterReader:
         while len(self._known) > _MOST_TOPICS:
             del self._known[next(iter(self._known))]
         reading = self._read(topic)
+        if entry.reading is not None:
+            reading = reading.after(entry.reading)  # else its past would be added again when it is read again
         is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
         entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
         level = meter.level_of(entry.last_ms, reading.at_ms)

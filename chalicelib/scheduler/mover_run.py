@@ -186,31 +186,32 @@ class MoverRun:
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, until `is_enough`. All fragments are moved together, so that timers of one shard
         become one segment. Timers that cannot be moved now don't hide those after them: the next page is read, too."""
-        marks, stuck_loads = dict.fromkeys(self._held, ""), set[_Load]()
-        while marks:
+        positions, stuck_loads = dict.fromkeys(self._held, ""), set[_Load]()
+        while positions:
             now_ms = self._clock.now_ms()
-            looks = self._visit(marks, now_ms)
+            looks = self._visit(positions, now_ms)
             due_timers = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
             self._held |= {f: _next_of(look, now_ms) for f, look in looks.items()}
             self._held |= self._move(sorted(due_timers, key=attrgetter("due_ms")), stuck_loads)
             if is_enough():
                 return
-            marks = {
+            positions = {
                 f: look.go_on_after
                 for f, look in looks.items()
                 if look.go_on_after and _is_full(look, now_ms)
             }
 
-    def _visit(self, marks: Mapping[int, str], now_ms: int) -> dict[int, Look]:
-        """The timers that are due in the fragments after their marks. A fragment that could not be read is read
+    def _visit(self, positions: Mapping[int, str], now_ms: int) -> dict[int, Look]:
+        """The timers that are due in the fragments behind their positions. A fragment that could not be read is read
         again later."""
         until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
         works = {
-            f: partial(self._visit_fragment, f, self._held[f], mark, until_ms) for f, mark in marks.items()
+            f: partial(self._visit_fragment, f, self._held[f], position, until_ms)
+            for f, position in positions.items()
         }
         visits, refused_keys = self._results(self._visits.do(works))
         self._held |= {
-            f: now_ms + (_RETRY_MS if f in refused_keys else _STILL_MS) for f in marks if f not in visits
+            f: now_ms + (_RETRY_MS if f in refused_keys else _STILL_MS) for f in positions if f not in visits
         }
         looks = {}
         for fragment, visit in visits.items():
@@ -222,17 +223,19 @@ class MoverRun:
                 self._held[fragment] = visit.next_ms
         return looks
 
-    def _visit_fragment(self, fragment: int, due_ms: int | None, mark: str, until_ms: int) -> _Visit | None:
+    def _visit_fragment(
+        self, fragment: int, due_ms: int | None, position: str, until_ms: int
+    ) -> _Visit | None:
         """Visit a fragment; None: it is ours no more."""
-        if not mark and self._owner and not self._is_renewed(fragment):
+        if not position and self._owner and not self._is_renewed(fragment):
             return None
-        if not mark and (due_ms is None or due_ms > until_ms):
+        if not position and (due_ms is None or due_ms > until_ms):
             next_ms = self._timers.next_ms(fragment, consistent=True)
             if not self._is_soon(next_ms):
                 next_ms = self._leave(fragment)
             if next_ms is None or next_ms > until_ms:
                 return None if next_ms is None else _Visit(next_ms)
-        return _Visit(until_ms, self._timers.look(fragment, until_ms, _PAGE, mark), until_ms)
+        return _Visit(until_ms, self._timers.look(fragment, until_ms, _PAGE, position), until_ms)
 
     def _leave(self, fragment: int) -> int | None:
         """Release a fragment. A process that stored a timer meanwhile saw our lease and started no run, so look once

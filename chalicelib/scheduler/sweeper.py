@@ -17,7 +17,7 @@ from ..ports.control import Control
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .scout import Findings, Scout
-from .walk import HasTime, Stretch, Turns, unreadable
+from .walk import HasTime, RoundRobin, Stretch, unreadable
 
 _JOB = "sweep"
 
@@ -61,14 +61,14 @@ class Sweeper:
         self._control = control
         self._scout = scout
         self._marks = marks
-        self._turns = Turns(_JOB, rounds, clock)
+        self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._wake = wake
         self._clock = clock
         self._threads = threads
 
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
-        report, bookmark = SweepReport(), self._turns.bookmark()
+        report, bookmark = SweepReport(), self._round_robin.bookmark()
         marks = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
 
         def look(name: str) -> Callable[[], None]:
@@ -88,10 +88,10 @@ class Sweeper:
                 marks.done(name, findings.next_ms)
 
         with self._threads() as threads:
-            report.stretch = self._turns.run_together(marks.newest, bookmark, look, has_time, threads)
+            report.stretch = self._round_robin.run_together(marks.newest, bookmark, look, has_time, threads)
         for trouble in report.stretch.troubles:
             marks.done(trouble.topic, self._clock.now_ms())
-        self._turns.end(bookmark, report.stretch, marks.passed_ms())
+        self._round_robin.end(bookmark, report.stretch, marks.passed_ms())
         return report
 
     def see(self, topic: Topic, has_time: HasTime) -> None:

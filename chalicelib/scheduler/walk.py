@@ -4,8 +4,8 @@ The list is a circle, and the store keeps a bookmark in it. So every topic is vi
 in one run, and a new process goes on where the last one stopped. A topic whose visit fails, or ends the process, does
 not stop the others.
 
-`Walk` is for jobs that run every few hours and visit all topics (expire, checkpoint); `Turns` for jobs that run every
-minute and visit some of them (sweep, assign, watch).
+`Walk` is for jobs that run every few hours and visit all topics (expire, checkpoint); `RoundRobin` for jobs that run
+every minute and visit some of them (sweep, assign, watch).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class _Way:
         self.bookmark = bookmark or self.bookmark
 
 
-class Turns:
+class RoundRobin:
     """Visits to topics that are known by name. A run that has time for all of them writes nothing."""
 
     def __init__(self, job: str, rounds: Rounds, clock: Clock) -> None:
@@ -209,12 +209,12 @@ class Turns:
         looks: Callable[[Sequence[str]], Iterable[Callable[[], None]]],
         has_time: HasTime,
     ) -> Stretch:
-        stretch, turns, size = Stretch(), self._in_turn(sorted(names), bookmark.after), 1
-        while turns:
+        stretch, waiting_names, size = Stretch(), self._in_order(sorted(names), bookmark.after), 1
+        while waiting_names:
             if not has_time():
                 stretch.finished = False
                 break
-            some, turns = turns[:size], turns[size:]
+            some, waiting_names = waiting_names[:size], waiting_names[size:]
             for name, visit in zip(some, looks(some), strict=True):
                 stretch.visit(name, visit)
             size = min(
@@ -230,7 +230,7 @@ class Turns:
         if new != bookmark:
             self._rounds.keep(self._job, new)
 
-    def _in_turn(self, names: list[str], after: str | None) -> list[str]:
+    def _in_order(self, names: list[str], after: str | None) -> list[str]:
         """From behind a name on; or, as a run that was killed leaves none, in each minute from another one on."""
         if after is None:
             first = self._clock.now_ms() // _MINUTE_MS % len(names) if names else 0

@@ -18,7 +18,7 @@ from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Turns
+from .walk import HasTime, RoundRobin, Stretch
 
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
@@ -77,7 +77,7 @@ class Watch:
         self._log = log
         self._cursors = cursors
         self._marks = marks
-        self._turns = Turns(_JOB, rounds, clock)
+        self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._clock = clock
         self._known: dict[str, _Watched] = {}
 
@@ -94,7 +94,7 @@ class Watch:
         self._known = {name: entry for name, entry in self._known.items() if name in versions}
         if not versions:
             return report
-        bookmark = self._turns.bookmark()
+        bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
             watched = self._watched(name, versions[name])
@@ -105,8 +105,8 @@ class Watch:
             if had or backlog.messages:
                 report.backlogs.append(backlog)
 
-        report.stretch = self._turns.run(versions, bookmark, visit, has_time)
-        self._turns.end(bookmark, report.stretch)
+        report.stretch = self._round_robin.run(versions, bookmark, visit, has_time)
+        self._round_robin.end(bookmark, report.stretch)
         return report
 
     def _watched(self, name: str, version: int) -> _Watched | None:

@@ -18,7 +18,7 @@ import msgspec
 from ..domain.expiring_body import ExpiringBody, expiring_body
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import Segment, ShardKey
-from ..domain.trace import AttemptOutcome, TraceRow
+from ..domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceRow
 from ..ports.indexes import Unreadable, Written
 from ..ports.world import Blobs
 
@@ -137,7 +137,7 @@ def _body(draft: Draft) -> Line:
 
 def _deliveries(row: TraceRow) -> Iterator[Line]:
     for attempt in row.tried:
-        if attempt.outcome in (AttemptOutcome.EDITED, AttemptOutcome.DELETED):
+        if attempt.outcome in NOT_ARCHIVED:
             continue
         yield {
             "v": VERSION,

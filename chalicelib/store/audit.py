@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
+from .attributes import Item, int_of, number, text, text_of
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, number, text, text_of
+from .layout import FORMAT
 
 _PAGE = 100
 

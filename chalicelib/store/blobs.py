@@ -55,7 +55,7 @@ class S3Blobs:
 
 
 class FolderBlobs:
-    """ports.Blobs in a folder. A blob is there whole or not at all, and on disk before `put` returns."""
+    """ports.Blobs in a folder. A blob is stored completely or not at all, and is on disk before `put` returns."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

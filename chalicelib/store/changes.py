@@ -1,4 +1,4 @@
-"""What the streams of the tables `log` and `traces` carry."""
+"""Reads the records of the streams of the tables `log` and `traces`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..domain.message import DeadReason
 from ..domain.trace import TraceRow
 from ..ports.indexes import Unreadable, Written
 from . import codec
-from .layout import META_OFFSET, Item, int_of, is_newer, shard_of
+from .attributes import Item, int_of
+from .layout import META_OFFSET, is_newer, shard_of
 from .log import segment_of
 from .traces import row_of
 
@@ -42,7 +43,7 @@ def written(records: Records) -> list[Written | TraceRow | Unreadable]:
 
 
 def _row(item: Item) -> Written | TraceRow | None:
-    """What a row of either table says; None for a shard's memory. Raises Undecodable."""
+    """A row of either table, decoded; None for a shard's memory. Raises Undecodable."""
     if "k" in item:
         return row_of(item)
     if int_of(item, "o") == META_OFFSET:

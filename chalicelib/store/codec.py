@@ -23,11 +23,11 @@ _DAMAGE = (msgspec.MsgspecError, zlib.error, ValueError, TypeError)
 
 
 class Undecodable(Exception):
-    """What is stored is nothing that any release has written."""
+    """The stored bytes are damaged: no release has written them so."""
 
 
 class Wire(msgspec.Struct, omit_defaults=True):
-    """One message as stored. Its body stands in one of `b` (JSON value), `t` (text), `x` (base64), `u` (blob)."""
+    """One message as stored. Its body is in one of `b` (JSON value), `t` (text), `x` (base64), `u` (blob)."""
 
     b: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     t: str | None = None
@@ -172,7 +172,7 @@ def unpack(payload: bytes | str) -> tuple[Draft, ...]:
 
 
 def read(payload: bytes | str | None, count: int) -> tuple[Draft, ...]:
-    """The drafts of a payload that should have `count`. What cannot be read is UNDECODABLE."""
+    """The drafts of a payload that should have `count`. Unreadable messages are UNDECODABLE."""
     try:
         drafts = unpack(payload or "")
     except Undecodable:
@@ -196,7 +196,7 @@ def salvage(payload: object, count: int) -> tuple[Draft, ...]:
 
 
 def remains(rest: bytes) -> Draft:
-    """What stands for a message that cannot be read."""
+    """The draft in the place of an unreadable message."""
     return Draft(
         rest[:_MOST_REMAINS_BYTES],
         is_json=False,
@@ -213,7 +213,7 @@ def _readable(text: bytes) -> Draft:
 
 
 def _restored(kind: type[T], values: Sequence[Any]) -> T:
-    """What `astuple` made a tuple of."""
+    """The inverse of `astuple`."""
     names = (each.name for each in fields(kind))  # type: ignore[arg-type]
     return msgspec.convert(dict(zip(names, values, strict=False)), kind)
 
@@ -236,7 +236,7 @@ def pack_origins(drafts: Sequence[Draft]) -> bytes | str | None:
 
 
 def unpack_origins(payload: object) -> tuple[Origin, ...]:
-    """What `pack_origins` encoded, without the messages' ids; nothing if that is damaged."""
+    """The origins that `pack_origins` encoded, without the messages' ids; empty if they are damaged."""
     if not isinstance(payload, bytes | str):
         return ()
     try:
@@ -275,7 +275,7 @@ def unpack_tried(payload: bytes | str, first: int) -> tuple[Tried, ...]:
 
 
 def _smaller(plain: bytes) -> bytes | str:
-    """The text, or what it compresses to where that is shorter."""
+    """The text, or its compressed form if that is shorter."""
     if len(plain) > COMPRESS_ABOVE_BYTES:
         compressed_text = zlib.compress(plain, _COMPRESSION_LEVEL)
         if len(compressed_text) < len(plain):

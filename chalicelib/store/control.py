@@ -16,6 +16,7 @@ from ..domain.replay import Replay
 from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..ports.control import PassOver, Staffed, leave_out
+from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,
     ConsumerRow,
@@ -31,7 +32,6 @@ from .control_rows import (
 )
 from .dynamo import Dynamo
 from .failures import ConditionFailed
-from .layout import Item, text
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
@@ -204,7 +204,7 @@ class DynamoControl:
         consistent: bool = True,
         descending: bool = False,
     ) -> list[T]:
-        """Up to `limit` of a list of everything; what cannot be read is left out."""
+        """Up to `limit` items of a list; unreadable rows are left out."""
         items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
         entities = (readable(model, item, pass_over) for item in items)
         return list(islice((entity for entity in entities if entity is not None), limit))
@@ -291,7 +291,7 @@ def _replays_of(home: str) -> str:
 
 
 def readable(model: type[Row[T]], item: Item, pass_over: PassOver | None) -> T | None:
-    """What a row says; None where it cannot be read and somebody was told. Raises Unreadable where nobody can be."""
+    """The noun of a row. If it cannot be read: None after a call of `pass_over`, or Unreadable if there is none."""
     try:
         return model.decoded(item)
     except Unreadable as error:

@@ -28,7 +28,8 @@ from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing, Secret
 from ..domain.topic import Consumer, Group, Token, Topic
-from .layout import CONTROL_FORMAT, Item
+from .attributes import Item
+from .layout import CONTROL_FORMAT
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class Row(Model, Generic[T]):
 
     @classmethod
     def readable(cls, item: Item) -> T | None:
-        """What a row says; None where it cannot be read, or only by a later release."""
+        """The noun of a row; None if the row is damaged, or of a later release."""
         try:
             row = cls.from_raw_data(item)
             if row.v > CONTROL_FORMAT:
@@ -90,12 +91,12 @@ class Row(Model, Generic[T]):
 
     @classmethod
     def of_format_1(cls, doc: str) -> T:
-        """What an earlier release wrote: the noun as JSON."""
+        """The noun of a row of an earlier release, which stored it as JSON."""
         return msgspec.json.decode(doc, type=cls.entity)
 
     @classmethod
     def decoded(cls, item: Item) -> T:
-        """What a row says. Raises Unreadable where it cannot be read, or only by a later release."""
+        """The noun of a row. Raises Unreadable if the row is damaged, or of a later release."""
         if (entity := cls.readable(item)) is not None:
             return entity
         place = [item[name]["S"] for name in ("sk", "pk")]
@@ -158,7 +159,7 @@ class GroupRow(Row[Group]):
 
 
 class SecretMap(MapAttribute[str, Any]):
-    """A signing secret. An encrypted one stands in `hex` as `~<fingerprint>~<until_ms, or nothing>~<ciphertext>` with
+    """A signing secret. An encrypted one is in `hex` as `~<fingerprint>~<until_ms, or nothing>~<ciphertext>` with
     an `until_ms` of 0: releases that encrypted none take it for one that has ended, and write it again as it is."""
 
     hex = UnicodeAttribute()
@@ -214,7 +215,7 @@ class ConsumerRow(Row[Consumer]):
 
 
 class AssignmentRow(Row[Assignment]):
-    """Whose each shard of a group is. Its `version` is the assignment's epoch."""
+    """Which consumer has which shard of a group. Its `version` is the assignment's epoch."""
 
     entity = Assignment
 
@@ -257,7 +258,7 @@ class Use:
 
 
 class UseRow(Row[Use]):
-    """The last use of a token: apart from it, so that who notes it needs not be able to write tokens."""
+    """The last use of a token, in a row of its own: the role that writes it may not write tokens."""
 
     entity = Use
 

@@ -19,9 +19,10 @@ from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports.cursors import RefusalReason, WriteRefused
+from .attributes import Item, known_int, number, text, text_of
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, Item, cursor_item_key, cursor_owner, is_newer, known_int, number, text, text_of
+from .layout import FORMAT, cursor_item_key, cursor_owner, is_newer
 from .records import record_writes
 from .timers import timer_put
 
@@ -168,7 +169,7 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | WriteRefused:
-    """What a failed condition means: after an SDK retry it may be of our own success."""
+    """What a failed condition means. After a repetition by the SDK, it may be that our first try succeeded."""
     current = cursor_of(item) if item else None
     ours = took(change, current) if retried and current is not None else False
     if ours and current is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..ports.log import DedupEntry
-from .layout import FORMAT, Item, dedup_key, int_of, number, text, text_of
+from .attributes import Item, int_of, number, text, text_of
+from .layout import FORMAT, dedup_key
 
 
 def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
 
 
 def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
-    """What is remembered of a dedup id."""
+    """The stored entry of a dedup id."""
     return DedupEntry(
         topic_uid,
         dedup_id,

@@ -9,8 +9,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import unavailable
 from ..ports.transactions import Counted
+from .attributes import Item
 from .failures import is_conflict, translate, was_resent
-from .layout import Item, Tables
+from .layout import Tables
 
 _TRIES = 8
 _BATCH = 25  # rows that a batch takes

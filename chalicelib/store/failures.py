@@ -1,4 +1,4 @@
-"""AWS error code → our error. What DynamoDB refuses on purpose (a condition) is a value for the caller."""
+"""AWS error code → our error. A refused condition is an expected outcome: a value for the caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRANSIENT = {
 
 
 class ConditionFailed(Exception):
-    """A conditional write found its condition not met; `item` is what stands there (None: nothing).
+    """A conditional write found its condition not met; `item` is the stored row (None: there is none).
 
     `retried` says that the request was sent more than once: the refusal may be of our own success.
     """
@@ -86,7 +86,7 @@ def _cancelled(error: ClientError, resent: bool) -> Exception:
 
 
 def is_conflict(error: ClientError) -> bool:
-    """Did another transaction stand in the way? Then nothing was written, and the request can be repeated."""
+    """Was it refused because of another transaction? Then nothing was written, and the request can be repeated."""
     if code_of(error) in CONFLICTS:
         return True
     reasons = error.response.get("CancellationReasons", [])

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..ports.log import KeyEntry
+from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, key_home, number, text
+from .layout import FORMAT, key_home
 
 
 class DynamoKeys:

@@ -38,42 +38,45 @@ Attribute names are short because a row is billed by its size, names included.
     d  M   empty: what is neither leased nor waits is settled. (Releases before this one kept settled ranges here.)
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
            on it, raises the epoch, and expects `next` not to have passed the offset.
-    r  S   how those that pull share the shard (domain/pull_share): `epoch;began ms;left;rank.taken.ms after.asked,…`.
-           Written by their claims only; it is no harm to lose it.
-    z  N   in the place of a cursor whose group was deleted (all of it beyond any offset): when TTL may remove it, s
+    r  S   how pull consumers share the shard (domain/pull_share): `epoch;began ms;left;rank.taken.ms after.asked,…`.
+           Only their claims write it; losing it does no harm.
+    z  N   only in the row that takes the place of a deleted group's cursor (its `next` is above any offset): when TTL
+           may remove it, s
   A span reads `[start][+count or %mask][*attempt][~unit][@due ms]`, defaults left out. In a lease, a span's start is
   left out if the span before ends there. A mask has a bit for each offset from the start on, six in a character, the
   lowest first. The item stays below 8 KB: claims and what is given back expect so many entries in `w` at most. Maps,
   not sets or lists, so that one expression can add and remove entries beside each other, and two writers never touch
   the same entry.
 
-**records** · a delivery that did not succeed at once (so: rare). Written together with the cursor.
+**records** · a delivery whose first attempt failed (rare). Written in one transaction with the cursor.
     g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters
     k  S   sort key: `<topic uid>/<shard>/<offset>[/<consumer uid>]`, numbers padded so that they sort
     n  N   attempts      a  N  at      q  S  reason      h  S  last error
   in a record also
     j  S   status RETRYING, DEAD or SUCCESS (late)
     d  N   next attempt at      p  N  attempts spent in earlier lives      x  N  expires at (TTL)
-  and in a dead letter, which needs no log any more,
+  and in a dead letter, which has a copy of the message and does not need the log,
     m S/B  the message, as a segment of one      i  S  its id      c  N  accepted at
-    e  N   edition: rises with each edit. Who moves, edits or discards a letter names edition and time of death.
+    e  N   edition: rises with each edit. A write that moves, edits or discards a letter is conditional on its edition
+           and on the time at which it became a dead letter.
     w  BOOL  edited
   A letter without a message (its log row expired before it was buried) is only counted.
 
-**timers** · everything that is due later. Written with the cursor, or alone; moved into the log with its segment.
+**timers** · everything that is due later. Stored with the cursor, or alone; removed in the transaction that appends
+  its segment to the log.
     f  S   partition key: the fragment's number
-    t  S   sort key: `<due ms, 15 digits>#<timer id>`. Ids of messages that wait in line begin with their turn.
+    t  S   sort key: `<due ms, 15 digits>#<timer id>`. The ids of messages whose order is
+           kept begin with a number that rises with their acceptance (docs/adr/0021).
     k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
-           A WAKE of shard -1 is for all of a topic, which could not be marked, and is to be marked.
+           A WAKE of shard -1 is for a whole topic: storing its mark had failed, so the mark is stored then.
     a  N   stored at     e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
-  In partition `aside` lie rows that a mover could not read, as they were, under `<format, 6 digits, or
-  "damaged">#<f>#<t>`: a release brings those of its own format and earlier ones back.
-  Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`, by which change: `e`), or holds
-  it as cancelled (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of
-  them.
+  Partition `aside` has the rows that a mover could not read, unchanged, under `<format, 6 digits, or
+  "damaged">#<f>#<t>`. A release moves those of its own format and of earlier ones back.
+  Row `~<timer id>`, at a timer's first time, says to which time it was changed (`u`; `e`: by which change), or that it
+  was cancelled (`j`); `x` is its TTL. Row `~lease` of a fragment says which mover has it; it sorts behind all timers.
     o  S   owner      u  N  until, ms: at this time it is free
 
 **transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
@@ -88,11 +91,11 @@ Attribute names are short because a row is billed by its size, names included.
     n  N   until when (s) its keys find it: they are noted again with a commit that outlives this
     m S/B  the draft, as a segment of one, until it is committed
 
-**traces** · what was tried: a row for each settled batch of attempts. Its stream carries the new rows.
+**traces** · attempts: a row for each batch that was settled together. The table's stream has new rows only.
     k  S   partition key: `<group uid>/<topic uid>/<shard>`
     o  S   sort key: `<first offset, padded>#<id>`. A row spans at most MAX_RECEIVE offsets, so that all that may
            cover an offset are in one range of keys.
-    t  S   topic's name      g  S  group's name: who reads the stream need look nothing up
+    t  S   topic's name      g  S  group's name: so a reader of the stream needs no other table
     w  S   consumer      u  S  its uid, in a broadcast      r  N  rank, where it has one      n  N  of how many
     a  N   started at      x  N  expires at (TTL)
     m S/B  the attempts, compressed where that is smaller: a JSON array of runs of neighbours with one outcome:
@@ -107,14 +110,14 @@ Attribute names are short because a row is billed by its size, names included.
     k  S   partition key: `<topic uid>#<key>`
     o  S   sort key: `<accepted ms, 15 digits>#<message id>`, so the newest are last
     x  N   expires at, s, as the message's row
-  An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
+  An entry without a message at the offset that its id names was left by a writer that lost a race, or died.
 
 **rates** · the permits of a topic that has a rate limit, or of the handshakes with a host: one row.
     r  S   partition key: topic uid, or `handshakes#<host>`
     t  N   the time up to which permits have been given out, ns (domain/token_bucket.py). Changes are conditional on it.
-    x  N   expires at, s: a time long past is as good as no row
+    x  N   expires at, s: a bucket whose time is long past is full, as one without a row
 
-**rounds** · what the jobs that come by topics have to know.
+**rounds** · what the scheduled jobs need to know to visit topics.
     r  S   partition key: `place`, `mark`, `watched` or `meter#<topic uid>#<level>`
     k  S   sort key: of a bookmark (`place`) the job; of a mark `<ms, 15 digits>#<topic's name>`; of a reading `<begin
            of its hour, ten minutes or minute, ms, 15 digits>`; else a topic's name, `~<name>` or `!<rank><name>`
@@ -122,12 +125,11 @@ Attribute names are short because a row is billed by its size, names included.
     a  S   the topic visited last      p  N   when the job last reached the end of the list, ms; of the sweeper: earlier
            marks are done      o  BOOL  a run is under way, or died
     e  N   version: changes are conditional on it
-  A mark says that from this time on a topic may have something to deliver that nobody is at work on. It is written
-  before the append it is about, once in two minutes; the sweeper reads from its bookmark on, and leaves rows to their
-  TTL (`x`).
-  In `watched` stand the topics with an `alarm_backlog`; `e` is the version of their settings.
-  So do those (`~<name>`) whose meters are to be read, for something moves in them; and those with which something is
-  wrong (`!<9 - rank><name>`, the worst first), as the meter reader saw them last.
+  A mark says that from this time on a topic may have messages that nobody works on. It is written before the append,
+  once in two minutes. The sweeper reads marks from its bookmark on; TTL (`x`) removes them.
+  `watched` lists the topics with an `alarm_backlog` (`e`: the version of their settings), the topics in use, whose
+  meters are read (`~<name>`), and those with a trouble when the meter reader last read them (`!<9 - rank><name>`, the
+  worst first).
   A reading of meters is kept once, with the first of the levels `h`, `t`, `m` that has none of this hour, ten minutes,
   minute; TTL removes it (`x`).
     a  N   read at, ms      n  N  messages accepted in the topic's life
@@ -164,12 +166,12 @@ from typing import Any
 from ..domain.segment import ShardKey
 from ..domain.timer import fragment_of, sort_key_of
 from ..domain.topic import CursorKey
+from .attributes import Item, number, text
 
 FORMAT = _FIRST_FORMAT = "1"
 CONTROL_FORMAT = 2  # of the table `control`
 META_OFFSET = -1
 BY_STATE = "by-state"
-Item = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,56 +291,6 @@ def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
             {"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()
         ],
     }
-
-
-def text(value: str) -> dict[str, str]:
-    """A string as an attribute value."""
-    return {"S": value}
-
-
-def number(value: int) -> dict[str, str]:
-    """A number as an attribute value."""
-    return {"N": str(value)}
-
-
-def int_of(item: Item, name: str, default: int = 0) -> int:
-    """The number in an attribute."""
-    return int(item[name]["N"]) if name in item else default
-
-
-def known_int(item: Item, name: str, default: int = 0) -> int:
-    """The same of a damaged row, whatever the attribute is now."""
-    value = str(item.get(name, {}).get("N", ""))
-    return int(value) if value.isdecimal() else default
-
-
-def text_of(item: Item, name: str) -> str | None:
-    """The string in an attribute; None where it is absent."""
-    return str(item[name]["S"]) if name in item else None
-
-
-def started_kib(item: Item) -> int:
-    """How many KiB a row begins, and with that its write units: names and values, numbers as half their digits."""
-    sizes = (len(name) + _size(value) for name, value in item.items())
-    return -(-sum(sizes) // 1024)
-
-
-def _size(value: dict[str, Any]) -> int:
-    ((kind, content),) = value.items()
-    if kind == "N":
-        return len(content) // 2 + 2
-    return len(content) if isinstance(content, bytes) else len(content.encode())
-
-
-def packed(payload: bytes | str) -> dict[str, Any]:
-    """What `codec` made, as an attribute: text, or bytes where it was compressed."""
-    return {"S": payload} if isinstance(payload, str) else {"B": payload}
-
-
-def payload_of(item: Item, name: str = "m") -> bytes | str | None:
-    """What `packed` put into an attribute; None where it is absent."""
-    payload: bytes | str | None = next(iter(item[name].values())) if name in item else None
-    return payload
 
 
 def is_newer(item: Item) -> bool:

@@ -16,26 +16,12 @@ from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from ..ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, Promotable, PutResult, Stored
 from . import codec
+from .attributes import Item, int_of, known_int, number, packed, payload_of, started_kib, text, text_of
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import (
-    FORMAT,
-    META_OFFSET,
-    Item,
-    dedup_key,
-    int_of,
-    is_newer,
-    known_int,
-    number,
-    packed,
-    payload_of,
-    segment_key,
-    started_kib,
-    text,
-    text_of,
-)
+from .layout import FORMAT, META_OFFSET, dedup_key, is_newer, segment_key
 from .records import letter_move
 from .timers import timer_delete
 from .transactions import transaction_writes
@@ -102,7 +88,7 @@ class DynamoLog:
     def _move(
         self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
     ) -> list[dict[str, Any]]:
-        """The actions that take away the n-th of what is moved."""
+        """The actions that delete the source of the n-th moved message."""
         tables = self._dynamo.tables
         if isinstance(promotable, Timer):
             return [timer_delete(tables.timers, promotable)]
@@ -323,7 +309,7 @@ def _named(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draf
 
 
 def _head(item: Item) -> dict[str, Any]:
-    """What a row says beside its messages."""
+    """The fields of a row beside its messages."""
     count = int(item["n"]["N"])
     if not 1 <= count <= _MOST_MESSAGES:
         raise ValueError("no row covers so many offsets")
@@ -352,7 +338,7 @@ def _head_of_damaged(item: Item) -> dict[str, Any]:
 
 
 def tail_of(item: Item) -> Tail:
-    """The tail that the highest row of a shard tells."""
+    """A shard's tail, by its highest row."""
     if int_of(item, "o") == META_OFFSET:
         allocation = Allocation(text_of(item, "w") or Allocation.OPTIMISTIC)
         return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), allocation)
@@ -374,7 +360,7 @@ def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
 def _refused(
     segment: Segment, dedup: Sequence[DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
 ) -> PutResult:
-    """What a cancelled transaction means, by the items that stood in the way of its actions."""
+    """The outcome of a cancelled transaction, by the items that failed its conditions."""
     first, used_items, lacking = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
         if duplicates := tuple(

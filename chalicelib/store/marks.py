@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from ..domain.mark import Mark
 from ..ports.rounds import EachMinute
+from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, number, text
+from .layout import FORMAT
 
 _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
@@ -90,7 +91,7 @@ def _place(rank: int, topic: str) -> str:
 
 
 def _ranks(keys: Iterable[str]) -> dict[str, int]:
-    """How bad it is, by the topic's name. One that stands there twice, for two noted it, is as bad as the worse."""
+    """The rank of each topic's trouble, by name. If two processes noted a topic, the worse rank counts."""
     ranks: dict[str, int] = {}
     for key in keys:
         ranks.setdefault(key[2:], 9 - int(key[1]))

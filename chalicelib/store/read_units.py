@@ -1,4 +1,4 @@
-"""What reads cost: DynamoDB says so in each answer, where it is asked to."""
+"""The cost of reads, which DynamoDB returns with each answer if asked to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def watch(client: Any) -> None:
 
 @contextmanager
 def counted() -> Iterator[ReadUnits]:
-    """The read units of what this thread asks for inside the block."""
+    """Counts the read units of this thread's requests inside the block."""
     units = ReadUnits()
     token = _counted.set(units)
     try:

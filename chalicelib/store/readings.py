@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.meter import GroupReading, Level, Reading
+from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, number, text
+from .layout import FORMAT
 
 _MOST_BYTES = 512
 """Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
@@ -82,5 +83,5 @@ def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:
 
 
 def _bytes(item: Item) -> int:
-    """About what DynamoDB counts."""
+    """The size of a row in bytes, about as DynamoDB counts it."""
     return sum(len(name) + len(str(value).encode()) for name, each in item.items() for value in each.values())

@@ -16,22 +16,10 @@ from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
+from .attributes import Item, int_of, known_int, number, packed, payload_of, text, text_of
 from .dynamo import Dynamo
 from .failures import ConditionFailed
-from .layout import (
-    FORMAT,
-    Item,
-    int_of,
-    is_newer,
-    known_int,
-    number,
-    packed,
-    payload_of,
-    record_key,
-    record_prefix,
-    text,
-    text_of,
-)
+from .layout import FORMAT, is_newer, record_key, record_prefix
 
 _DELETED_AT_ONCE = 500
 _DAMAGE = (KeyError, ValueError, TypeError)

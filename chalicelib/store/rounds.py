@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ports.rounds import Bookmark
+from .attributes import Item, int_of, number, text, text_of
 from .dynamo import Dynamo
 from .failures import ConditionFailed
-from .layout import FORMAT, Item, int_of, number, text, text_of
+from .layout import FORMAT
 
 _HOME = "place"
 

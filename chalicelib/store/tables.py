@@ -13,7 +13,7 @@ from .layout import Tables, definitions, expiring
 
 
 def create_missing(client: Any, tables: Tables) -> None:
-    """Create what is not there and wait until all can be used. Harmless to repeat."""
+    """Create the missing tables and wait until all can be used. Harmless to repeat."""
     for definition in definitions(tables):
         try:
             client.create_table(**definition)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .attributes import number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed
-from .layout import FORMAT, number, text
+from .layout import FORMAT
 
 _TICKETS = "ticket#"  # no topic's uid begins so
 

@@ -16,24 +16,11 @@ from ..domain.timer import ANY, ANY_EDITION, Timer, TimerKind, kind_by_id, retry
 from ..ports.log import DedupEntry, Moved
 from ..ports.timers import Look
 from . import codec
+from .attributes import Item, int_of, known_int, number, packed, payload_of, text
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import (
-    FORMAT,
-    Item,
-    forward_key,
-    int_of,
-    is_newer,
-    known_int,
-    lease_key,
-    number,
-    packed,
-    payload_of,
-    shard_of,
-    text,
-    timer_key,
-)
+from .layout import FORMAT, forward_key, is_newer, lease_key, shard_of, timer_key
 
 _BEHIND_ALL = "~"  # and before the lease
 _ASIDE = "aside"  # the partition of what movers cannot read
@@ -45,7 +32,7 @@ _NEXT = "!"  # sorts before all that ids hold
 
 
 class DynamoTimers:
-    """ports.Timers: one write unit for a small timer, one query for what is due."""
+    """ports.Timers: one write unit for a small timer, one query for due timers."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
@@ -219,7 +206,7 @@ class DynamoTimers:
     def _between(
         self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
     ) -> Iterator[Item]:
-        """The first rows whose sort keys lie from `first` to `end`: never the lease's."""
+        """The first rows with sort keys from `first` to `end`, without the lease's row."""
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",

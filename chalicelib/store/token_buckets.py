@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..domain import token_bucket
 from ..domain.token_bucket import Grant
+from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed
-from .layout import FORMAT, Item, int_of, number, text
+from .layout import FORMAT
 
 _KEEP_SECONDS = 86_400
 _TRIES = 8

@@ -11,8 +11,9 @@ from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceRow, Tried
 from . import codec
+from .attributes import Item, int_of, number, packed, payload_of, text, text_of
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, is_newer, number, packed, payload_of, text, text_of, trace_home
+from .layout import FORMAT, is_newer, trace_home
 
 
 class DynamoTraces:
@@ -92,7 +93,7 @@ def _item(row: TraceRow) -> Item:
 
 
 def row_of(item: Item) -> TraceRow:
-    """The row that an item is, whoever asks. Raises Undecodable, also where only a later release can read it."""
+    """The row of an item. Raises Undecodable, also if only a later release can read it."""
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
     try:
         key = CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid)

@@ -17,24 +17,11 @@ from ..domain.transaction import Transaction, TransactionState, check_timer
 from ..ports.log import DedupEntry
 from ..ports.transactions import Counted
 from . import codec
+from .attributes import Item, int_of, number, packed, payload_of, text, text_of
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
 from .failures import Cancelled
-from .layout import (
-    BY_STATE,
-    FORMAT,
-    Item,
-    Tables,
-    int_of,
-    is_newer,
-    number,
-    packed,
-    payload_of,
-    state_home,
-    text,
-    text_of,
-    timer_key,
-)
+from .layout import BY_STATE, FORMAT, Tables, is_newer, state_home, timer_key
 from .timers import timer_put
 
 

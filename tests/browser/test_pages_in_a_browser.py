@@ -21,8 +21,8 @@ def page(chromium: Any, service: tuple[LocalService, str]) -> Any:
 
 @pytest.fixture(scope="module")
 def checked(chromium: Any, service: tuple[LocalService, str]) -> Any:
-    """A page into which axe may be put, against the pages' own policy."""
-    return signed_in(chromium, service[0], bypass_csp=True)
+    """A page into which axe may be put, against the pages' own policy. On a phone more is to be scrolled by keys."""
+    return signed_in(chromium, service[0], bypass_csp=True, viewport={"width": 375, "height": 700})
 
 
 def opened(page: Any, service: tuple[LocalService, str], name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chalicelib.domain.replay import MARK_OF, Replay, ReplayState
+from chalicelib.domain.replay import REPLAY_OF_HEADER, Replay, ReplayState
 from chalicelib.services.manage.replays import Archived, Progress
 from tests.crash.scenes import Flow, Scene
 from tests.support.flows import draft
@@ -50,7 +50,7 @@ def _undone(scene: Scene, client: Runner) -> list[str]:
     found = [] if _replay(scene, client).state is ReplayState.DONE else ["the replay is not done"]
     for shard in range(_SHARDS):
         rows = client.deps.adapters.log.read(client.topic.shard_key(shard), 0, 1000, consistent=True)
-        ids = [each.headers[MARK_OF] for row in rows for each in row.drafts]
+        ids = [each.headers[REPLAY_OF_HEADER] for row in rows for each in row.drafts]
         found += [] if ids == sorted(ids) else [f"shard {shard} has {ids}"]
     return found
 

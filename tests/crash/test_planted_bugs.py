@@ -143,8 +143,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             LeaseSettlement,
             "settle",
-            "open_receipts = [r for r in open_receipts if r.leased not in settled_offsets]",
-            "settled_offsets.update(r.leased for r in open_receipts); open_receipts = []",
+            "open_receipts = [r for r in open_receipts if r.leased_offset not in settled_offsets]",
+            "settled_offsets.update(r.leased_offset for r in open_receipts); open_receipts = []",
         ),
         "nack more dead letters than one write holds",
         None,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import pytest
 
+from tests.crash.points import FAULTS, Played
 from tests.crash.transaction_flows import FLOWS, play
-from tests.support.faults import QUICK_FAULTS, Fault, FaultPlan
+from tests.support.faults import Fault, FaultPlan
 from tests.support.flows import SharedTables
 
-FAULTS = tuple(Fault) if os.environ.get("HEADRACE_SOAK") else QUICK_FAULTS
+_played = Played(
+    of_deaths=lambda flow: flow
+)  # what a producer does after one, and what it says, is each flow's own
 
 
 @cache
@@ -24,7 +26,7 @@ def _healthy(tables: SharedTables, name: str) -> tuple[FaultPlan, list[str]]:
 def test_no_fault_at_any_call_breaks_a_transaction(tables: SharedTables, name: str, fault: Fault) -> None:
     found: list[str] = []
     calls = _healthy(tables, name)[0].notes
-    for at in [n for n, note in enumerate(calls, 1) if fault in note.spoilt_by]:
+    for at in _played.points(name, fault, calls):
         found += [
             f"call {at} ({calls[at - 1].operation}): {x}" for x in play(tables, FLOWS[name], fault, at)[1]
         ]

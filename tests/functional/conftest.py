@@ -6,7 +6,6 @@ runs by itself, and nothing is called outside this machine: names resolve to not
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +17,6 @@ import pytest
 import app
 from chalicelib import settings, wiring
 from chalicelib.adapters import dynamo_adapters
-from chalicelib.delivery.addresses import Rules
-from chalicelib.delivery.egress import Egress
-from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.sender import Sender
 from local.gateway import Gateway
 from local.key_file import FileCipher
 from tests.functional.delivery.receivers import Receiver, http_receiver
@@ -29,6 +24,7 @@ from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.roles import Guard, guarded
+from tests.support.senders import sending
 from tests.support.timers import drop_all
 
 FUNCTIONS = Path(__file__).parents[2] / "examples" / "functions.py"
@@ -64,23 +60,13 @@ def running(
         "HEADRACE_PREFIX": f"api{uuid.uuid4().hex[:8]}",
         "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
     }
-    rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
-    egress = Egress(rules=rules, monotonic=time.monotonic, resolve=lambda host: ())
-    sender = Sender(
-        egress=egress,
-        functions=LocalFunctions(FUNCTIONS),
-        clock=clock,
-        real_clock=clock,
-        monotonic=time.monotonic,
-        origin=ORIGIN,
-    )
-    inbox = Inbox()
-    cipher = FileCipher(Path(environment["HEADRACE_DATA"]) / "key")
-    made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)
-    deps = wiring.Deps(replace(made, sender=lambda: sender))
-    deps.setup()
-    yield Background(deps, clock, inbox)
-    egress.close()
+    with sending(clock, ORIGIN, FUNCTIONS) as sender:
+        inbox = Inbox()
+        cipher = FileCipher(Path(environment["HEADRACE_DATA"]) / "key")
+        made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)
+        deps = wiring.Deps(replace(made, sender=lambda: sender))
+        deps.setup()
+        yield Background(deps, clock, inbox)
 
 
 @pytest.fixture(scope="session")

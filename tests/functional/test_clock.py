@@ -1,7 +1,8 @@
-"""A clock in the user's hand: 40 days pass in a call, and what is due on the way happens at its time."""
+"""A clock that the user moves: 40 days pass in a call, and what is due on the way happens at its time."""
 
 from __future__ import annotations
 
+import json
 import threading
 import urllib.error
 from collections.abc import Callable, Iterator
@@ -14,12 +15,12 @@ import pytest
 from standardwebhooks import Webhook
 
 import app
-from chalicelib.api.http import CALLS
+from chalicelib.api.calls import CALLS
 from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
 from tests.support.local_service import serving
-from tests.support.receiver import Receiver
+from tests.support.receiver import Receiver, Reply, Visit
 from tests.support.stages import memory_stage
 
 _DAY_SECONDS = 86_400
@@ -59,6 +60,22 @@ def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(as
     assert Webhook(made["secret"]).verify(visit.body, dict(visit.headers)) == 1
 
 
+def test_a_transaction_is_asked_about_one_time_after_the_other(ask: Ask) -> None:
+    def unknown(visit: Visit) -> Reply:
+        checks.append(json.loads(visit.body)["checks"])
+        return Reply(body=b'{"state": "unknown"}')
+
+    checks: list[int] = []
+    with Receiver(unknown) as producer:
+        ask("PUT", "/topics/half", {})
+        body = {"message": {"body": 1}, "check_url": producer.url("/"), "check_after_seconds": 2}
+        transaction = ask("POST", "/topics/half/transactions", body)["transaction_id"]
+        ask("POST", "/clock", {"advance_seconds": 9})
+        ask("POST", f"/transactions/{transaction}/commit")
+    assert len(checks) >= 4  # and what falls into the real time that the calls take
+    assert checks == list(range(1, len(checks) + 1))
+
+
 def test_the_clock_goes_forward_only(ask: Ask) -> None:
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask("POST", "/clock", {"advance_seconds": -1})
@@ -71,12 +88,13 @@ def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
     assert HandClock(tmp_path / "clock").ahead == first.ahead == timedelta(days=40)
 
 
-def test_it_waits_neither_for_ever_nor_says_that_all_is_done_while_a_subscriber_hangs() -> None:
+@pytest.mark.parametrize("function", ["deliver", "check"])
+def test_it_waits_neither_for_ever_nor_says_that_all_is_done_while_a_url_hangs(function: str) -> None:
     done = threading.Event()
-    invocations = Invocations({"deliver": lambda event, context: done.wait(30)})
+    invocations = Invocations({function: lambda event, context: done.wait(30)})
     deps = Deps(memory_stage().adapters)
     controller = ClockController(clock=HandClock(), deps=lambda: deps, invocations=invocations)
-    invocations.invoke("deliver", {})
+    invocations.invoke(function, {})
     assert controller.advance(0, within=0.05) is False
     assert controller.advance(3_600, within=0.05) is False
     done.set()

@@ -36,6 +36,10 @@ def _authorize(request: AuthRequest) -> AuthResponse | None:
     raise Exception("Unauthorized")
 
 
+def _reply(**fields: Any) -> Response:
+    return Response(json.dumps(fields).encode(), headers={"Content-Type": "application/json"})
+
+
 def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
     """The app. Its authorizer takes a second, `/slow/{seconds}` so many; `/meet/{name}` waits for a second such
     request."""
@@ -53,15 +57,12 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
         assert app.current_request
         return app.current_request
 
-    def reply(**fields: Any) -> Response:
-        return Response(json.dumps(fields).encode(), headers={"Content-Type": "application/json"})
-
     @app.route("/echo/{name}", methods=["POST", "PUT"], content_types=["*/*"])
     def echo(name: str) -> Response:
         request = current()
         body = cast(bytes, request.raw_body)
         query = {} if request.query_params is None else dict(request.query_params.items())
-        return reply(
+        return _reply(
             name=name,
             query=query,
             body=body.decode("latin-1")[:100],
@@ -76,7 +77,7 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
     def meet(name: str) -> Response:
         both.wait(10)  # both requests are under way: what is read now must still be one's own
         request = current()
-        answer = reply(
+        answer = _reply(
             name=name,
             seen=(request.uri_params or {})["name"],
             context=app.lambda_context.aws_request_id == request.context["requestId"],
@@ -86,17 +87,24 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
 
     @app.route("/private", authorizer=authorizer)
     def private() -> Response:
-        return reply(caller=current().context["authorizer"]["principalId"])
+        return _reply(caller=current().context["authorizer"]["principalId"])
 
     @app.route("/when", authorizer=authorizer)
     def when() -> Response:
-        return reply(received_ms=current().context["requestTimeEpoch"])
+        return _reply(received_ms=current().context["requestTimeEpoch"])
 
     @app.route("/slow/{seconds}")
     def slow(seconds: str) -> Response:
         assert clock is not None
         clock.now += float(seconds)
-        return reply(seconds=seconds)
+        return _reply(seconds=seconds)
+
+    _add_odd_answers(app)
+    return app
+
+
+def _add_odd_answers(app: Chalice) -> None:
+    """Routes that fail, or answer otherwise than with JSON."""
 
     @app.route("/broken")
     def broken() -> Response:
@@ -112,10 +120,8 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
 
     @app.route("/cors", cors=CORSConfig(allow_origin="https://example.com"))
     def cors() -> Response:
-        return reply(ok=True)
+        return _reply(ok=True)
 
     @app.route("/splitting")
     def splitting() -> Response:
         return Response(b"", headers={"Content-Type": "text/plain", "X-Bad": "a\rSet-Cookie: b"})
-
-    return app

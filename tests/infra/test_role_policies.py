@@ -104,13 +104,23 @@ def test_a_key_is_used_for_its_own_stage_and_for_one_kind_of_secret(packaged: Pa
             assert only["kms:EncryptionContext:secret"] in ("signing-key", "subscriber")
 
 
+def test_a_part_of_a_table_is_of_one_kind(packaged: Path) -> None:
+    """A partition is named whole, or by what stands before its `#`."""
+    for _, statement in statements(roles_of(packaged)):
+        condition = statement.get("Condition", {}).get("ForAllValues:StringLike", {})
+        for partition in condition.get("dynamodb:LeadingKeys", ()):
+            assert "*" not in partition.removesuffix("#*")
+
+
 def test_only_those_that_streams_wake_read_streams(packaged: Path) -> None:
     readers = {role for role, s in statements(roles_of(packaged)) if "dynamodb:GetRecords" in s["Action"]}
     assert readers == {role_id(name) for name in STREAMS}
 
 
 def test_only_a_stage_that_is_traced_may_write_traces(packaged: Path) -> None:
-    writers = {role for role, s in statements(roles_of(packaged)) if "xray:PutTraceSegments" in s["Action"]}
+    found = [(role, set(s["Action"])) for role, s in statements(roles_of(packaged))]
+    writers = {role for role, actions in found if actions == KNOW_NO_RESOURCE}
+    assert writers == {role for role, actions in found if actions & KNOW_NO_RESOURCE}
     assert len(writers) == (len(names.FUNCTIONS) if "prod" in str(packaged) else 0)
 
 

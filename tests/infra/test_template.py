@@ -31,7 +31,16 @@ from local.functions import functions_of
 from tests.infra.test_role_policies import statements
 
 _KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::KMS::Key"}
-_PREFIXED = ("TableName", "FunctionName", "LogGroupName", "QueueName", "TopicName", "LayerName", "BucketName")
+_PREFIXED = (
+    "TableName",
+    "FunctionName",
+    "LogGroupName",
+    "QueueName",
+    "TopicName",
+    "LayerName",
+    "BucketName",
+    "Name",
+)
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 
 
@@ -145,6 +154,7 @@ def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> No
     assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")
 
 
+@pytest.mark.parametrize("packaged", ["dev"], indirect=True)
 def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(packaged.read_text().replace("PAY_PER_REQUEST", "PAY_PER_WISH"))
@@ -286,6 +296,10 @@ def test_only_what_runs_is_in_the_zips(packaged: Path) -> None:
         return {entry.removeprefix("python/lib/python3.11/site-packages/").split("/")[0] for entry in entries}
 
     assert packages("deployment.zip") == {"app.py", "chalice", "chalicelib", "__pycache__"}
+    ours = zipfile.ZipFile(packaged.with_name("deployment.zip")).namelist()
+    assert not [entry for entry in ours if "/store/memory/" in entry], (
+        "on AWS nobody keeps messages in memory"
+    )
     layer = {name.lower() for name in packages("layer-deployment.zip")}
     assert not layer & {"moto", "pytest", "hypothesis", "pyspark", "ruff", "mypy", "pip", "setuptools"}
     assert packaged.with_name("deployment.zip").stat().st_size < 2_300_000

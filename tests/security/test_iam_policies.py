@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chalicelib.api import routes
-from chalicelib.api.http import CALLS
+from chalicelib.api.calls import CALLS
 
 PAGE = Path("docs/security.md").read_text()
 SECTION = PAGE.partition("## Callers inside AWS")[2].partition("\n## ")[0]

@@ -19,7 +19,8 @@ from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.core.secret_cipher import SIGNING_KEY, encryption_context_of
 from chalicelib.store import control_rows
-from chalicelib.store.layout import definitions, text
+from chalicelib.store.attributes import text
+from chalicelib.store.layout import definitions
 from infra import names
 from local.engine import Engine
 from tests.functional.delivery.receivers import Receiver, http_receiver

@@ -11,7 +11,7 @@ import pytest
 
 from chalicelib.api import routes
 from chalicelib.api.audit import is_audited
-from chalicelib.api.http import CALLS, Call
+from chalicelib.api.calls import CALLS, Call
 from infra import names, roles
 
 PAGE = Path("docs/security.md")

@@ -14,7 +14,8 @@ from typing import Any
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.domain.transaction import UNDECIDED
-from chalicelib.services.inspect.lookup import Filters, TopicStats
+from chalicelib.services.inspect.counts import TopicStats
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.processes import Clock
@@ -41,7 +42,7 @@ def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
     """What is wrong with the numbers at rest."""
     deps, topic = client.deps, client.topic
     yield from _waiting(world, deps, topic)
-    (seen,) = deps.lookup.stats([topic])
+    (seen,) = deps.counts.stats([topic])
     if seen.delayed.number:
         yield f"{seen.delayed.number} are delayed, and all is over"
     for group in deps.catalog.groups(topic):
@@ -79,7 +80,7 @@ def _at_rest(
 
 def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """What waits before the log."""
-    (seen,) = deps.lookup.stats([topic])
+    (seen,) = deps.counts.stats([topic])
     promises = world.promises
     waiting = [d for d in promises.delays.values() if d.message_id and not d.cancels]
     least = sum(delay.message_id not in promises.entered for delay in waiting)
@@ -96,7 +97,7 @@ def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
 
 def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """Counts, lists and fates that are not of one mind."""
-    (seen,) = deps.lookup.stats([topic])
+    (seen,) = deps.counts.stats([topic])
     messages = list(_messages(deps, topic))
     for group in deps.catalog.groups(topic):
         told, words = seen.groups[group.name], Counter[str]()
@@ -160,7 +161,7 @@ def _ask(world: World, topic: Topic) -> None:
 
 
 def _stats(client: SimClient) -> TopicStats:
-    return client.deps.lookup.stats([client.topic])[0]
+    return client.deps.counts.stats([client.topic])[0]
 
 
 def _tails(world: World, topic: Topic) -> int:

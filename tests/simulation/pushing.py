@@ -161,7 +161,10 @@ class NotingSettler:
         finally:
             for i, receipt in enumerate(receipts):
                 answer = Told.UNKNOWN if answers is None else told(answers[i])
-                decision, attempt = decisions.get(receipt) or (rule(receipt, 0), receipt.before + 1)
+                decision, attempt = decisions.get(receipt) or (
+                    rule(receipt, 0),
+                    receipt.attempts_before_entry + 1,
+                )
                 self._note(asked, receipt, decision, attempt, answer)
         return list(answers)
 

@@ -16,7 +16,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.store import codec
 from chalicelib.store import log as log_rows
-from chalicelib.store.layout import Item
+from chalicelib.store.attributes import Item
 from tests.simulation.clients import TOPIC
 from tests.simulation.world import Wakes, World
 from tests.support.damage import NEWER, Change, having, without

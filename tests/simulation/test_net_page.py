@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.simulation import test_sharing as shares
 from tests.simulation import test_tenants as tenants
 from tests.simulation import test_unswept as unswept
 from tests.support import conditions
+from tests.support.planting import Bug
 from tests.unit import test_planted_bad_data as bad_data
 from tests.unit import test_planted_faults as faults
 from tests.unit import test_planted_mover_bugs as movers
@@ -56,3 +59,46 @@ def test_each_planted_bug_stands_under_its_net(net: str) -> None:
 def test_there_are_as_many_as_the_page_says() -> None:
     (least,) = re.findall(r"More than (\d+) bugs are planted", PAGE)
     assert sum(map(len, NETS.values())) > int(least)
+
+
+def _bugs(entry: Any) -> Iterator[Bug]:
+    if isinstance(entry, Bug):
+        yield entry
+    elif isinstance(entry, tuple):
+        for part in entry:
+            yield from _bugs(part)
+
+
+def _planted() -> list[Bug]:
+    tables = [table for table in NETS.values() if isinstance(table, dict)]
+    return [bug for table in tables for entry in table.values() for bug in _bugs(entry)]
+
+
+def test_each_bug_can_be_planted_also_one_that_only_the_soak_plants() -> None:
+    assert len(_planted()) > 200, "the tables hold bugs"
+    for bug in _planted():
+        with pytest.MonkeyPatch.context() as patch:
+            original = bug.original
+            bug.plant(patch)
+            assert bug.original != original
+        assert bug.original == original
+
+
+def test_what_is_left_to_the_soak_is_planted_there() -> None:
+    assert worlds.BUGS.keys() >= worlds.SLOW
+    assert weeks.BUGS.keys() >= weeks.RARE
+
+
+def _a_function() -> str:
+    return "one" + "two" + "two"
+
+
+@pytest.mark.parametrize("text", ["three", "two"])
+def test_a_bug_whose_text_is_not_there_once_is_refused_before_any_test_runs(text: str) -> None:
+    with pytest.raises(AssertionError, match="plant the bug anew"):
+        Bug(sys.modules[__name__], "_a_function", f'"{text}"', '"four"')
+
+
+def test_a_bug_whose_function_is_gone_is_refused_before_any_test_runs() -> None:
+    with pytest.raises(AttributeError):
+        Bug(sys.modules[__name__], "_another_function", "one", "two")

@@ -12,7 +12,8 @@ from chalicelib.scheduler.scout import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
-from chalicelib.services.inspect import lookup
+from chalicelib.services.inspect import counts
+from chalicelib.services.inspect.counts import Counts
 from chalicelib.services.inspect.lookup import Lookup
 from chalicelib.services.manage import admin
 from chalicelib.services.produce.check_back import Checker
@@ -175,7 +176,7 @@ BUGS: dict[str, Bug] = {
         "skipped=ranges.total(selection.settled)",
     ),
     "what waits in its cursor, left out of the count": Bug(
-        lookup, "account", "retrying=waiting_counts[False] + retrying", "retrying=retrying"
+        counts, "account", "retrying=waiting_counts[False] + retrying", "retrying=retrying"
     ),
     "a list that goes by the state over all groups": Bug(
         Lookup,
@@ -184,10 +185,10 @@ BUGS: dict[str, Bug] = {
         "filters.status in (None, look.overall(message))",
     ),
     "a retry of before a seek that is still counted": Bug(
-        Lookup, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
+        Counts, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
     ),
     "a letter from before a seek, counted beside its message": Bug(
-        lookup, "account", "if position(cursor, offset)[0] is Position.SETTLED", ""
+        counts, "account", "if position(cursor, offset)[0] is Position.SETTLED", ""
     ),
 }
 

@@ -12,8 +12,8 @@ from chalicelib.services.consume import retry_lane
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.core import segment_cache
 from chalicelib.services.core.tails import Tails
-from chalicelib.services.inspect import lookup
-from chalicelib.services.inspect.lookup import Lookup
+from chalicelib.services.inspect import counts
+from chalicelib.services.inspect.counts import Counts
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce.check_back import Checker
@@ -84,13 +84,13 @@ BUGS: dict[str, Bug] = {
         breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"
     ),
     "retries of who has left that are counted": Bug(
-        Lookup,
+        Counts,
         "group_status",
         "for each in entries if (each.shard, each.consumer_uid) in here",
         "for each in entries",
     ),
     "a dead letter that is counted as a success, too": Bug(
-        lookup,
+        counts,
         "account",
         "settled_count - retrying - dead - skipped_count",
         "settled_count - retrying - skipped_count",

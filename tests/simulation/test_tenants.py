@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.scheduler import mover_run
-from chalicelib.scheduler.walk import Turns
+from chalicelib.scheduler.walk import RoundRobin
 from chalicelib.services.core.wake import Waker
 from chalicelib.store import changes
 from tests.simulation.figures import count
@@ -40,10 +40,10 @@ BUGS: dict[str, tuple[str, Bug]] = {
     "a sweep that looks at one topic a minute": (
         "a storm of retries",
         Bug(
-            Turns,
+            RoundRobin,
             "_run",
-            "self._in_turn(sorted(names), bookmark.after)",
-            "self._in_turn(sorted(names), None)[:1]",
+            "self._in_order(sorted(names), bookmark.after)",
+            "self._in_order(sorted(names), None)[:1]",
         ),
     ),
 }

@@ -27,6 +27,11 @@ class Background:
         with at_work("mover"):
             self.deps.mover.tick(range(FRAGMENTS))
 
+    def pass_time(self, seconds: float) -> None:
+        """Time passes; then the mover's schedule runs once."""
+        self.clock.advance(seconds)
+        self.move()
+
     def run(self, topic: Topic | None = None) -> dict[str, Any]:
         """What was woken, and what that wakes, until there is nothing; how many attempts came to what, of this topic
         or of all: other tests' consumers are woken as well when their time comes."""
@@ -57,6 +62,5 @@ class Background:
 
     def later(self, topic: Topic, seconds: float) -> dict[str, Any]:
         """Time passes, what is due is moved, and what that woke runs."""
-        self.clock.advance(seconds)
-        self.move()
+        self.pass_time(seconds)
         return self.push(topic)

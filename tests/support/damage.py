@@ -10,7 +10,8 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.store import codec
 from chalicelib.store import log as store
-from chalicelib.store.layout import Item, cursor_item_key, record_key, segment_key
+from chalicelib.store.attributes import Item
+from chalicelib.store.layout import cursor_item_key, record_key, segment_key
 from chalicelib.store.memory import MemoryLog
 from tests.support.scars import ScarredControl, ScarredCursors, ScarredRecords
 

@@ -11,6 +11,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.receipt import sign_receipt
+from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
@@ -140,3 +141,9 @@ def offsets(deliveries: Iterable[ClaimedMessage]) -> list[int]:
 
 def attempts(deliveries: Iterable[ClaimedMessage]) -> dict[int, int]:
     return {d.message.offset: d.attempt for d in deliveries}
+
+
+def records(desk: Desk, group: Group) -> dict[int, Record]:
+    key = cursor_key(desk.topic, group, 0)
+    found = (desk.stage.adapters.records.get(key, o) for o in range(20))
+    return {record.offset: record for record in found if record}

@@ -203,9 +203,9 @@ HARMLESS = {
     Fault.UNPROCESSED,
 }
 """Those after which the SDK, or our own repetition, comes through: nobody outside may notice."""
-_COMPOUND = {Fault.THROTTLED, Fault.LOST_THEN_CONFLICT, Fault.LOST_FOR_GOOD}
+_COMPOUND = {Fault.FAIL_ONCE, Fault.THROTTLED, Fault.LOST_THEN_CONFLICT, Fault.LOST_FOR_GOOD}
 QUICK_FAULTS = tuple(fault for fault in Fault if fault not in _COMPOUND)
-"""All but those that take the ways of others: of FAIL_ONCE, of LOST_ANSWER and CONFLICT, of LOST_ANSWER and
+"""All but those that take the ways of others: of LOST_ANSWER (the SDK sends again) and of CONFLICT, of LOST_ANSWER and
 FAIL_ALWAYS. The soak has them all."""
 
 

@@ -232,12 +232,14 @@ class Group:
         return f"{self.topic.path}/groups/{self.name}"
 
     def receive(self, most: int = 10, **fields: Any) -> list[Any]:
+        """Receive messages, and leave their leases open."""
         messages: list[Any] = self.api.post(f"{self.path}/receive", {"max": most, **fields}).expect(200)[
             "messages"
         ]
         return messages
 
     def bodies(self, most: int = 10, **fields: Any) -> list[Any]:
+        """Receive messages, and leave their leases open: a second call gets the next ones."""
         return [message["body"] for message in self.receive(most, **fields)]
 
     def settle(self, how: str, messages: Sequence[Any], **fields: Any) -> list[Any]:

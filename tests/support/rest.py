@@ -137,7 +137,7 @@ def _miscounted(
     deps: Deps, topic: Topic, group: Group, letters: int, statuses: Iterable[str | None]
 ) -> list[str]:
     """I15: what a group's counts say that the rows do not."""
-    told = deps.lookup.group_status(topic, group)
+    told = deps.counts.group_status(topic, group)
     if set(statuses) - {"SUCCESS", "DEAD", None}:
         return []  # accused of that already
     counts = (told.backlog, told.in_flight, told.retrying, told.dead)

@@ -20,8 +20,9 @@ from chalicelib.ports.cursors import WriteRefused
 from chalicelib.store import control as control_store
 from chalicelib.store import cursors as cursor_store
 from chalicelib.store import records as record_store
+from chalicelib.store.attributes import Item, known_int
 from chalicelib.store.control_rows import AssignmentRow, ConsumerRow, GroupRow, Key, Row, TopicRow
-from chalicelib.store.layout import Item, cursor_item_key, is_newer, known_int, record_key
+from chalicelib.store.layout import cursor_item_key, is_newer, record_key
 
 Change = Callable[[Item], Item]
 Place = tuple[str, str]

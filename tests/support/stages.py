@@ -8,7 +8,8 @@ from pathlib import Path
 
 from chalicelib.adapters import Adapters, dynamo_adapters, memory_adapters
 from chalicelib.settings import Settings
-from chalicelib.store.layout import Tables, definitions, number
+from chalicelib.store.attributes import number
+from chalicelib.store.layout import Tables, definitions
 from chalicelib.wiring import Deps
 from local.memory import drop_expired
 

@@ -32,7 +32,15 @@ def test_attempts_are_kept_by_shard_under_whose_cursor_it_was() -> None:
     log = AttemptLog(cast(Traces, rows), lambda *_: ("worker", 2, 5), clock)
     tried = [(shard, Tried(offset, 1, "SUCCESS")) for shard, offset in ((1, 9), (0, 7), (1, 3), (0, 8))]
     clock.advance(2 * DAY_MS)
-    log.note(topic, group, ("owner", "reader"), "r1", START_MS, tried)
+    log.note(
+        topic,
+        group,
+        owner_uid="owner",
+        consumer_uid="reader",
+        row_id="r1",
+        started_ms=START_MS,
+        attempts=tried,
+    )
     assert [[each.offset for each in row.tried] for row in rows.of] == [[3, 9], [7, 8]]
     assert [row.key for row in rows.of] == [cursor_key(topic, group, shard, "reader") for shard in (1, 0)]
     for row in rows.of:

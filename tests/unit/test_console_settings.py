@@ -15,6 +15,7 @@ from chalicelib import console
 from chalicelib.api.requests import GroupBody, Retry, TopicBody
 from chalicelib.console import forms, undo
 from chalicelib.console.chinese import PHRASES
+from chalicelib.domain.errors import Malformed
 from chalicelib.domain.topic import Group, Mode, Topic
 
 TEMPLATES = Path(str(console.__file__)).parent / "templates"
@@ -96,3 +97,20 @@ def test_undo_puts_back_each_setting(
     assert offered <= fields.keys(), "console/undo.py needs these"
     put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in offered}
     assert put_back <= sent_by(deed, fields).keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("5", 5), ("-5", -5), (" 5 ", 5), (".5", 0.5), ("0.10", 0.1), ("1e-05", 0.00001)]
+)
+def test_a_number_is_sent_as_it_is_typed(text: str, number: float) -> None:
+    assert sent_by("put_topic", {"rate_limit": text}) == {"rate_limit": number}
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "-Infinity", "1e400", "1_000", "²", "\u0661", "--5", "x", "9" * 5000]
+)
+def test_what_is_no_number_is_refused_and_takes_no_limit_away(text: str) -> None:
+    with pytest.raises(Malformed, match="must be a number"):
+        sent_by("put_topic", {"rate_limit": text})
+    assert sent_by("put_topic", {"ladder": text}) == {"retry": {"ladder": text}}, "no list of seconds"
+    assert sent_by("seek_group", {"to": text}) == {"to": text}, "no offset"

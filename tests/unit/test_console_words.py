@@ -6,11 +6,16 @@ import re
 from pathlib import Path
 from string import Formatter
 
+import pytest
+
 from chalicelib import console
+from chalicelib.api import requests
+from chalicelib.api.http import convert, invalid
+from chalicelib.api.issues import PATTERNS
 from chalicelib.console.chinese import PHRASES
 from chalicelib.console.chinese_errors import ERRORS
-from chalicelib.console.words import told
-from chalicelib.domain.errors import Forbidden
+from chalicelib.console.words import issue, told
+from chalicelib.domain.errors import Forbidden, Issue, Malformed
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
 TEMPLATES = sorted((Path(str(console.__file__)).parent / "templates").glob("*.html"))
@@ -41,3 +46,30 @@ def test_every_error_of_the_documentation_is_told_in_chinese_and_in_english_as_t
     assert told(error, "en") == error.detail
     assert told(error, "zh") == f"令牌缺少所需的权限: {error.detail}"
     assert told(Forbidden("UNHEARD_OF", "Something new."), "zh") == "Something new."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"shards": 0},
+        {"shards": 10**9},
+        {"shards": "many"},
+        {"mode": "fast"},
+        {"retry": {"ladder": []}},
+        {"retry": {"jitter": 2.5}},
+        {"colour": 1},
+    ],
+)
+def test_what_is_wrong_with_a_field_is_told_in_chinese(body: dict[str, object]) -> None:
+    with pytest.raises(Malformed) as refusal:
+        convert(body, requests.TopicBody)
+    (wrong,) = refusal.value.issues
+    assert re.search(r"[\u4e00-\u9fff]", issue(wrong, "zh"))
+    assert "Expected" not in told(refusal.value, "zh")
+    assert wrong.path in told(refusal.value, "zh")
+    assert issue(wrong, "en") == wrong.issue
+
+
+def test_every_pattern_of_a_field_is_told_in_chinese_and_the_unknown_as_the_api_tells_it() -> None:
+    assert [words for words in PATTERNS.values() if issue(Issue("x", words), "zh") == words] == []
+    assert told(invalid("moon", "is full"), "zh") == "有字段不正确, 请改正: moon: is full"

@@ -13,7 +13,8 @@ from chalice.app import AuthRequest
 from chalicelib.adapters import memory_adapters
 from chalicelib.api import gateway
 from chalicelib.api.access import Unauthenticated, authorize
-from chalicelib.api.http import Context, received_ms
+from chalicelib.api.calls import Context
+from chalicelib.api.http import received_ms
 from chalicelib.api.routes.sign_in_links import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -100,6 +102,39 @@ def test_the_names_that_a_page_uses_exist_in_the_code(page: Path) -> None:
     foreign = translated_names(text) if page.parent.name == "migrate" else frozenset()
     assert [name for name in unknown_names(text) if name not in foreign] == []
     assert unknown_files(page.read_text()) == []
+
+
+def lost_files(text: str) -> list[str]:
+    """Python files that a reader would have to search for: neither below the root nor below `chalicelib`, nor beside
+    the file that the same paragraph or row names before them."""
+    lost = []
+    for block in re.split(r"\n(?=\n|\d+\. |- |\| )", text):
+        folder = ROOT / "chalicelib"
+        for match in _FILE.finditer(block):
+            path = match["path"]
+            folders = (ROOT, ROOT / "chalicelib") if "/" in path else (folder,)
+            file = next((parent / path for parent in folders if (parent / path).is_file()), None)
+            lost += [] if file else [path]
+            folder = file.parent if file else folder
+    return lost
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_whoever_follows_a_recipe_opens_its_files_without_a_search(page: str) -> None:
+    assert lost_files((ROOT / page).read_text()) == []
+
+
+def test_a_search_that_a_recipe_proposes_shows_few_lines() -> None:
+    if not (ROOT / ".git").exists() or not which("git"):
+        pytest.skip("needs the repository's git")
+    commands = re.findall(r"`git (grep -w [^`]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(commands) == 3
+    git = ["git", "-c", "safe.directory=*"]  # the files may be somebody else's
+    for command in commands:
+        answer = subprocess.run(
+            [*git, *command.split()], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert 10 <= answer.stdout.count("\n") <= 80, command
 
 
 def test_the_map_names_every_page() -> None:

@@ -36,6 +36,7 @@ from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
 from tests.contract.schedules import test_sweeping as sweeping
 from tests.contract.services import test_assigning as assigning
+from tests.contract.services import test_burying as burying
 from tests.contract.services import test_changes_meanwhile as meanwhile
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
@@ -147,19 +148,19 @@ BUGS: Planted = {
     ),
     "a redriven message whose attempts are forgotten": (
         Bug(StepMaker, "_record", "receipt.attempts_before_redrive,", "0,"),
-        lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
+        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a redriven message that has no attempts of its own": (
         Bug(Claimant, "last_attempt", "return attempts_before_redrive + (", "return ("),
-        lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
+        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a receipt that settles twice in one call": (
-        Bug(Settler, "_settle", "settled_offsets.discard(receipt.leased)", "pass"),
+        Bug(Settler, "_settle", "settled_offsets.discard(receipt.leased_offset)", "pass"),
         lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(memory_stage()),
     ),
     "a burial that drops the message": (
         Bug(StepMaker, "_record", "self._content(receipt) if dead else None", "None"),
-        lambda: consuming.test_a_message_rejected_for_good_is_buried_at_once(memory_stage()),
+        lambda: burying.test_a_message_rejected_for_good_is_buried_at_once(memory_stage()),
     ),
     "a cancellation by nobody": (
         Bug(
@@ -271,11 +272,11 @@ BUGS: Planted = {
         lambda: sweeping.test_at_rest_nothing_is_written_and_a_lost_wake_up_is_found_at_the_next_run(10),
     ),
     "an ack that is no sign of life": (
-        Bug(Settler, "_settle_texts", "self._note_signs(topic, group, owners)", "pass"),
+        Bug(Settler, "_settle_texts", "self._note_signs_of_life(topic, group, owners)", "pass"),
         lambda: _shows_life("ack"),
     ),
     "an extension that is no sign of life": (
-        Bug(Settler, "extend", "self._note_signs(topic, group, owners)", "pass"),
+        Bug(Settler, "extend", "self._note_signs_of_life(topic, group, owners)", "pass"),
         lambda: _shows_life("extend"),
     ),
     "a bound on what is under way that each shard has": (
@@ -323,7 +324,7 @@ BUGS: Planted = {
         breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
     ),
     "a batch whose halves wait": (
-        Bug(run, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
+        Bug(run, "is_to_be_split", "len(claimed_messages) > 1 and", "len(claimed_messages) > 999 and"),
         lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
     ),
     "a retention that only TTL ends": (

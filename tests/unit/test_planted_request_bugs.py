@@ -57,7 +57,7 @@ BUGS: Planted = {
         lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(memory_stage(), 5_000),
     ),
     "everybody's rows taken for its own": (
-        Bug(Request, "wrote", "segment.request_id.startswith(self._mark(key, segment.first))", "True"),
+        Bug(Request, "wrote", "segment.request_id.startswith(self._prefix(key, segment.first))", "True"),
         lambda: resending.test_a_repeat_of_what_never_arrived_stores_it(memory_stage()),
     ),
     "a repeat that looks back for ever": (

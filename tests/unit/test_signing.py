@@ -38,7 +38,14 @@ def test_what_was_sealed_opens_for_its_purpose_alone(text: str, purpose: str) ->
 def test_a_receipt_comes_back_as_it_was_given() -> None:
     for receipt in (
         RECEIPT,
-        replace(RECEIPT, consumer_uid="", claimed_ms=0, entry=7, before=3, attempts_before_redrive=2),
+        replace(
+            RECEIPT,
+            consumer_uid="",
+            claimed_ms=0,
+            entry=7,
+            attempts_before_entry=3,
+            attempts_before_redrive=2,
+        ),
         replace(RECEIPT, id="0123456789ab", entry=0),  # its id, of a delayed message, does not tell its place
     ):
         assert verify_receipt(KEY, sign_receipt(KEY, receipt)) == receipt

@@ -19,8 +19,9 @@ from chalicelib.domain.trace import TraceRow
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.ports.log import AlreadyMoved, DedupHit, OffsetTaken, Stored
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
+from chalicelib.store.attributes import number, text
 from chalicelib.store.dedup import dedup_put
-from chalicelib.store.layout import META_OFFSET, number, record_key, segment_key, text
+from chalicelib.store.layout import META_OFFSET, record_key, segment_key
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -224,10 +225,11 @@ def test_a_transaction_comes_back(state: TransactionState) -> None:
     item = transactions._item(transaction)
     assert transactions._transaction(item) == transaction
     assert item["x"] == number(transaction.expires_s or 0)
-    with pytest.raises(Unavailable):
-        transactions._transaction({**item, **LATER})
-    with pytest.raises(Unavailable):
-        transactions._transaction({**item, "m": text("broken")})
+    missing = {name: value for name, value in item.items() if name != "q"}
+    damages = ({"m": text("broken")}, {"g": text("u1#WHAT")}, {"a": text("?")}, {"a": {"N": "x"}})
+    for damaged in (missing, *({**item, **damage} for damage in (LATER, *damages))):
+        with pytest.raises(Unavailable):
+            transactions._transaction(damaged)
 
 
 # The log.
@@ -295,6 +297,22 @@ def test_a_trace_comes_back(rank: int | None) -> None:
     row: TraceRow = replace(make.trace(of, make.tried([5, 7]), rank=rank), group="mail")
     assert traces._row(of, traces._item(row)) == row
     assert traces.row_of(traces._item(row)) == row
+
+
+@pytest.mark.parametrize(
+    "damage", [LATER, {"a": text("?")}, {"a": {"N": "x"}}, {"m": text("broken")}, {"o": text("?")}, {"w": {}}]
+)
+def test_a_trace_that_cannot_be_read_is_nobodys_trouble(damage: dict[str, Any]) -> None:
+    item = {**traces._item(make.trace(KEY, make.tried([5]))), **damage}
+    assert traces._readable(KEY, item) is None
+    with pytest.raises(codec.Undecodable):
+        traces.row_of(item)
+
+
+@pytest.mark.parametrize("damage", [{"k": text("g/t/x")}, {"t": {}}])
+def test_a_trace_of_nobody_knows_what_cannot_be_read(damage: dict[str, Any]) -> None:
+    with pytest.raises(codec.Undecodable):
+        traces.row_of({**traces._item(make.trace(KEY, make.tried([5]))), **damage})
 
 
 def test_a_trace_of_far_places_is_several() -> None:

@@ -13,7 +13,7 @@ from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
 from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.scout import Findings, Scout
-from chalicelib.scheduler.walk import HasTime, Stretch, Turns, Walk
+from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, Walk
 from chalicelib.scheduler.watch import Watch
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -76,7 +76,7 @@ def test_a_row_that_cannot_be_visited_is_told_once() -> None:
 
 
 def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> None:
-    turns = Turns("job", stage.adapters.rounds, stage.clock)
+    round_robin = RoundRobin("job", stage.adapters.rounds, stage.clock)
     names = [f"t{n:02}" for n in range(20)]
     visits: list[str] = []
 
@@ -86,17 +86,17 @@ def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> 
     with Inline() as threads:
         for batches, topics in ((1, 1), (2, 3), (3, 7), (4, 15), (5, 20)):
             visits.clear()
-            stretch = turns.run_together(names, Bookmark(), look, time_for(batches), threads)
+            stretch = round_robin.run_together(names, Bookmark(), look, time_for(batches), threads)
             assert (len(visits), stretch.finished) == (topics, topics == 20)
 
 
 def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage: Stage) -> None:
     rounds = stage.adapters.rounds
-    turns = Turns("job", rounds, stage.clock)
-    turns.end(Bookmark(), Stretch(finished=False, last="b"))
-    turns.end(rounds.bookmark("job"), Stretch(finished=False))
+    round_robin = RoundRobin("job", rounds, stage.clock)
+    round_robin.end(Bookmark(), Stretch(finished=False, last="b"))
+    round_robin.end(rounds.bookmark("job"), Stretch(finished=False))
     assert rounds.bookmark("job").after == "b"
-    turns.end(rounds.bookmark("job"), Stretch(last="z"))
+    round_robin.end(rounds.bookmark("job"), Stretch(last="z"))
     assert rounds.bookmark("job").after is None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NotRequired, TypedDic
 from msgspec import Meta
 
 if TYPE_CHECKING:
-    from ..http import Context
+    from ..calls import Context
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from .retry import RetryView
 
 if TYPE_CHECKING:
     from ...domain.cursor import Lease
-    from ...services.inspect.lookup import GroupStatus, ShardStatus
+    from ...services.inspect.counts import GroupStatus, ShardStatus
 
 _Begin = TypedDict("_Begin", {"from": str})
 

@@ -97,19 +97,19 @@ class FateView(TypedDict):
     adds_up: bool
 
 
-def received(deliveries: "Sequence[ClaimedMessage]", key: bytes) -> Received:
+def received(claimed_messages: "Sequence[ClaimedMessage]", key: bytes) -> Received:
     """Messages with their receipts, which `key` signs."""
-    return {"messages": [_received(delivery, key) for delivery in deliveries]}
+    return {"messages": [_received(each, key) for each in claimed_messages]}
 
 
-def _received(delivery: "ClaimedMessage", key: bytes) -> ReceivedMessage:
-    message = delivery.message
+def _received(claimed_message: "ClaimedMessage", key: bytes) -> ReceivedMessage:
+    message = claimed_message.message
     return {
         **_content(message),
         "shard": message.shard,
         "offset": message.offset,
-        "attempt": delivery.attempt,
-        "receipt": sign_receipt(key, delivery.receipt),
+        "attempt": claimed_message.attempt,
+        "receipt": sign_receipt(key, claimed_message.receipt),
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, NotRequired, Required, TypedDict
 
 from ...domain.message import DeadReason
+from ...domain.trace import ATTEMPTS
 from .common import Count, Status, Time, at, at_or_none, one_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ EventName = Annotated[
         "redriven", "deleted",
     ),
 ]  # fmt: skip
-Outcome = Annotated[str, one_of("SUCCESS", "RETRY", "DEAD", "LAPSED")]
+Outcome = Annotated[str, one_of(*ATTEMPTS)]
 
 
 class DeliveryView(TypedDict):
@@ -69,8 +70,8 @@ class TokenName(TypedDict):
 
 
 class EventView(TypedDict):
-    """One event of a message. Actions of people have `by`, a lease has its `owner` and `deadline_at`, a delay its
-    `deliver_at`."""
+    """One event of a message. What a producer or an admin did has `by`, what a consumer did has `consumer`; a lease has
+    its `owner` and `deadline_at`, a delay its `deliver_at`."""
 
     at: Time
     event: EventName

@@ -6,6 +6,7 @@ from ...domain.call_result import Verdict
 from ...domain.exchange import Exchange
 from .common import Count, Time, at, one_of
 from .consumers import without_path
+from .statuses import Outcome
 
 if TYPE_CHECKING:
     from ...services.inspect.attempts import History, PastAttempt
@@ -18,7 +19,7 @@ class AttemptView(TypedDict):
     shard: Count
     offset: Count
     attempt: Count
-    outcome: Annotated[str, one_of("SUCCESS", "RETRY", "DEAD", "LAPSED")]
+    outcome: Outcome
     duration_ms: Count
     detail: str | None
 

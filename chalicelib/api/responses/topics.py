@@ -10,7 +10,7 @@ from .groups import GroupCounts, counts
 from .retry import RetryView
 
 if TYPE_CHECKING:
-    from ...services.inspect.lookup import TopicStats
+    from ...services.inspect.counts import TopicStats
 
 
 class TopicView(TypedDict):

@@ -6,7 +6,8 @@ import re
 from datetime import UTC, date, datetime
 
 from .. import parse
-from ..http import ANY, Context, Response, call, invalid
+from ..calls import ANY, Context, Response, call
+from ..http import invalid
 from ..responses import archive
 from ..responses.archive import ArchiveView
 

@@ -8,7 +8,8 @@ from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.topic import Scope
 from ...services.inspect.audit_list import AuditFilter, newest_first
 from .. import parse
-from ..http import Context, Reach, Response, call, check_name
+from ..calls import Context, Reach, Response, call
+from ..http import check_name
 from ..responses import audit
 from ..responses.audit import AuditView
 from ..responses.common import Page, page

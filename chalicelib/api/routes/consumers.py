@@ -10,7 +10,8 @@ from ...domain.errors import Refused
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...wiring import Deps
 from .. import parse
-from ..http import ANY, Context, Response, call, invalid
+from ..calls import ANY, Context, Response, call
+from ..http import invalid
 from ..requests import ConsumerBody, NoBody, RotateBody
 from ..responses import consumers
 from ..responses.common import Page, page

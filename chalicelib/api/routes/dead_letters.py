@@ -16,7 +16,8 @@ from ...domain.message import DeadReason, Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
 from .. import merge_patch, parse
-from ..http import Context, Response, call, check_group, invalid
+from ..calls import Context, Response, call
+from ..http import check_group, invalid
 from ..problems import problem
 from ..requests import BodyBody, MergeBody, RedriveBody, RetryNowBody
 from ..responses import dead_letters, statuses

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from ...domain.errors import HeadraceError, Refused
-from ...domain.limits import MAX_DELAY_SECONDS, MAX_KEY_CHARS
+from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
 from .. import parse
-from ..http import Context, Reach, Response, call, invalid
+from ..calls import Context, Reach, Response, call
+from ..http import invalid
 from ..problems import problem
 from ..requests import DelayedBody
 from ..responses.common import Page, at, page
 from ..responses.messages import Rescheduled, RescheduledMessage
+from .messages import cancel
 
 if TYPE_CHECKING:
     from ...services.produce.delayed import Waiting
@@ -53,8 +55,8 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
 
 
 def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waiting], list[str | int] | None]:
-    """A page of what waits, and where the next begins. What an earlier page has postponed comes by again: not here."""
-    from ...services.inspect.delayed_list import soonest_first
+    """A page of delayed messages, and where the next begins; without those that an earlier page has postponed."""
+    from ...services.inspect.delayed_list import reader, soonest_first
     from ...services.inspect.lookup import Filters
 
     query = context.query
@@ -70,8 +72,8 @@ def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waitin
     )
     start = parse.page_start(context, purpose)
     after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
-    timers = context.deps.adapters.timers
-    rows, position = soonest_first(timers, topic, filters, key, parse.limit(query), after)
+    read = reader(context.deps.adapters.timers)
+    rows, position = soonest_first(read, topic, filters, key, parse.limit(query), after)
     rows_to_show = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
     return rows_to_show, [position, began_ms] if position else None
 
@@ -99,15 +101,15 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
 
 def _changed(context: Context, topic: Topic, row: Waiting) -> RescheduledMessage:
     """What became of one; or would, where nothing is to be done yet."""
-    body, id, service = context.body, row.timer.id, context.deps.delayed
+    body, id = context.body, row.timer.id
     try:
         due_ms = None if body.cancel else _due_ms(context, row)
         is_change = not row.cancelled if due_ms is None else due_ms != row.timer.due_ms
         if is_change and not body.dry_run:
             if due_ms is None:
-                service.cancel(topic, row, context.by)
+                cancel(context, topic, row)
             else:
-                service.amend(topic, row, {"due_ms": due_ms}, context.by)
+                context.deps.delayed.amend(topic, row, {"due_ms": due_ms}, context.by)
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
     return {"id": id, "changed": is_change, "deliver_at": None if due_ms is None else at(due_ms)}
@@ -118,6 +120,5 @@ def _due_ms(context: Context, row: Waiting) -> int:
     if body.postpone_seconds is UNSET:
         return parse.due(body.deliver_at, now_ms)
     due_ms = max(now_ms, row.timer.due_ms + int(body.postpone_seconds) * 1000)
-    if due_ms - now_ms > MAX_DELAY_SECONDS * 1000:
-        raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
+    parse.check_delay(due_ms - now_ms)
     return due_ms

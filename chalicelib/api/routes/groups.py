@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ...domain.errors import Refused
-from ...domain.topic import Group, Scope, Topic
-from ...services.core.positions import EARLIEST, LATEST, Where, keys
+from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
 from .. import parse
-from ..http import ANY, Context, Response, call
+from ..calls import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody
 from ..responses import assignments, groups
 from ..responses.assignments import AssignmentView
@@ -27,10 +26,7 @@ def put_group(context: Context) -> Response[GroupView]:
         fields["begin"] = _begin(fields["begin"])
     if "filter" in fields:
         fields["tags"] = parse.tags(fields.pop("filter"))
-    if fields.get("retry"):
-        old = context.deps.adapters.control.group(topic, name)
-        fields["retry"] = parse.retry(fields["retry"], (old and old.retry) or topic.retry)
-    group, created = context.deps.admin.put_group(topic, name, fields)
+    group, created = context.deps.admin.put_group(topic, name, fields, parse.new_retry(fields))
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not created and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
@@ -64,7 +60,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     """The topic's groups, by name."""
-    topic, lookup = context.topic(), context.deps.lookup
+    topic, counts = context.topic(), context.deps.counts
     purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
     rest = [
@@ -72,7 +68,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    items = [groups.summary(group, lookup.group_status(topic, group)) for group in rest[:limit]]
+    items = [groups.summary(group, counts.group_status(topic, group)) for group in rest[:limit]]
     following = rest[limit - 1].name if len(rest) > limit else None
     return Response(page(context, purpose, items, following))
 
@@ -111,7 +107,7 @@ def seek_group(context: Context) -> Response[GroupDetail]:
     if shard is not None and shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     for uid in context.deps.catalog.cursor_owners(topic, group):
-        for key in keys(topic, group, uid):
+        for key in cursor_keys(topic, group, uid):
             if shard in (None, key.shard.shard):
                 context.deps.positions.seek(topic, key, where)
         if shard is None:
@@ -136,7 +132,7 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
-    status = context.deps.lookup.group_status(topic, group)
+    status = context.deps.counts.group_status(topic, group)
     assignment = context.deps.assignments.current(topic, group)
     names = context.deps.catalog.consumer_names(topic, group)
     return groups.detail(group, status, names, assignments.owners(topic, assignment, names))

@@ -13,7 +13,8 @@ from ...domain.topic import Scope, Topic
 from ...domain.transaction import DECIDED, Transaction, TransactionState
 from ...services.core.bodies import with_body
 from .. import parse
-from ..http import Context, Reach, Response, call, check_group, check_name, invalid
+from ..calls import Context, Reach, Response, call
+from ..http import check_group, check_name, invalid
 from ..requests import AmendBody
 from ..responses import messages, statuses
 from ..responses.common import Page, page
@@ -23,6 +24,7 @@ from ..responses.statuses import TraceView
 if TYPE_CHECKING:
     from ...services.inspect.lookup import Filters, Seen
     from ...services.inspect.statuses import Look
+    from ...services.produce.delayed import Waiting
 
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
 _CHANGES = (Scope.PRODUCE, Scope.ADMIN)
@@ -72,7 +74,7 @@ def amend_message(context: Context) -> Response[MessageView]:
         except Conflict as conflict:
             if "due_ms" in changes:
                 raise
-            message = _come_due(context, topic, conflict)
+            message = _come_due(context, topic, message.timer.id, conflict)
     return Response(_view(context, topic, context.deps.amender.amend(topic, message, changes, by)))
 
 
@@ -85,22 +87,27 @@ def cancel_message(context: Context) -> Response[None]:
         if message.state is not TransactionState.ROLLED_BACK:
             raise _in_transaction(message)
         return Response(None, 204)
-    if not isinstance(message, Message):
-        try:
-            context.deps.delayed.cancel(topic, message, context.by)
-            return Response(None, 204)
-        except Conflict as conflict:
-            message = _come_due(context, topic, conflict)
-    context.deps.amender.cancel(topic, message, context.by)
+    cancel(context, topic, message)
     return Response(None, 204)
 
 
-def _come_due(context: Context, topic: Topic, conflict: Conflict) -> Message:
+def cancel(context: Context, topic: Topic, message: Waiting | Message) -> None:
+    """Cancel a message that waits for its time, or stands in its log. Raises Conflict where it is too late."""
+    if not isinstance(message, Message):
+        try:
+            context.deps.delayed.cancel(topic, message, context.by)
+            return
+        except Conflict as conflict:
+            message = _come_due(context, topic, message.timer.id, conflict)
+    context.deps.amender.cancel(topic, message, context.by)
+
+
+def _come_due(context: Context, topic: Topic, id: str, conflict: Conflict) -> Message:
     """A message that came due since it was read: in its log it can be changed until a group claims it. Raises
     the conflict if it is another."""
     if conflict.code != "ALREADY_DUE":
         raise conflict
-    message = _find(context, topic)
+    message = context.deps.lookup.find(topic, id)
     if not isinstance(message, Message):
         raise conflict
     return message
@@ -150,6 +157,7 @@ def get_fate(context: Context) -> Response[FateView]:
 def list_messages(context: Context) -> Response[Page[MessageView]]:
     """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 
+    A message that was delayed is as new as the time when it was due, also for `from` and `to`.
     A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
     the one message that it stands for."""
     topic, query = context.topic(), context.query
@@ -170,7 +178,7 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
 
 
 def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
-    """The message that a dedup id stands for, if there is one."""
+    """The message that was stored under a dedup id, if there is one."""
     query = context.query
     if query.keys() - {"dedup_id", "limit"}:
         raise invalid("dedup_id", "stands for one message, so it goes without other filters")
@@ -181,16 +189,16 @@ def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
 
 
 def _delayed(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:
-    """A page of what waits for its time; `from` and `to` are then times of delivery."""
-    from ...services.inspect.delayed_list import soonest_first
+    """A page of delayed messages; `from` and `to` are then times of delivery."""
+    from ...services.inspect.delayed_list import reader, soonest_first
 
-    timers, limit = context.deps.adapters.timers, parse.limit(context.query)
-    rows, following = soonest_first(timers, topic, filters, _key(context), limit, start)
+    read, limit = reader(context.deps.adapters.timers), parse.limit(context.query)
+    rows, following = soonest_first(read, topic, filters, _key(context), limit, start)
     return [_view(context, topic, row) for row in rows], following
 
 
 def _prepared(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:
-    """A page of what waits for a decision; `from` and `to` are then times of preparation."""
+    """A page of prepared messages; `from` and `to` are then times of preparation."""
     state, after = start or (TransactionState.PREPARED, None)
     limit, transactions = parse.limit(context.query), context.deps.adapters.transactions
     rows = transactions.listed(topic, TransactionState(state), after, limit)

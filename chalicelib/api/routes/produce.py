@@ -13,7 +13,8 @@ from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Scope, Topic
 from .. import parse, tracing
-from ..http import Context, Response, call, convert
+from ..calls import Context, Response, call
+from ..http import convert
 from ..requests import BatchBody, MessageBody
 from ..responses import produced
 from ..responses.produced import BatchView, Produced
@@ -47,7 +48,7 @@ def produce(context: Context) -> Response[Produced]:
 
 
 def one(context: Context, topic: Topic, draft: Draft) -> Response[Produced]:
-    """Store a single message and answer where it stands."""
+    """Store a single message; the answer has its status."""
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
@@ -55,14 +56,14 @@ def one(context: Context, topic: Topic, draft: Draft) -> Response[Produced]:
 
 
 def _status_lookup(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
-    """Tells what has become of messages. Created only if there is a duplicate."""
+    """Returns a lookup of messages' statuses. It reads nothing unless there is a duplicate."""
     return cache(lambda: context.deps.lookup.standing(topic))
 
 
 def _view(
     topic: Topic, message: ProduceResult, status_lookup: Callable[[], Callable[[str], str]]
 ) -> Produced:
-    """The answer for one message; of a duplicate, with what has become of the first."""
+    """The answer for one message; for a duplicate, with the status of the first."""
     return produced.view(topic.name, message, status_lookup()(message.id) if message.duplicate else None)
 
 

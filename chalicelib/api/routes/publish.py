@@ -11,11 +11,13 @@ from urllib.parse import unquote
 
 import msgspec
 
+from ...domain.errors import UnsupportedMedia
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
 from ...domain.topic import Scope
 from .. import parse, strict
-from ..http import Context, Response, call, convert, invalid
+from ..calls import Context, Response, call
+from ..http import convert, invalid
 from ..requests import MessageBody
 from ..responses.produced import Produced
 from .produce import RESENDING, one
@@ -30,6 +32,7 @@ _OPTIONS = {
 _OURS = "headrace-"
 _FORWARD = "headrace-forward-"
 _STRUCTURED = "application/cloudevents+json"
+_BATCH = "application/cloudevents-batch"
 _ATTRIBUTE = r"[a-z0-9]{1,64}\Z"
 _REQUIRED = ("id", "source", "type")
 
@@ -67,7 +70,14 @@ def _draft(context: Context) -> Draft:
         name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)
     }
     body = context.raw
-    is_structured = media.split(";")[0].strip().lower() == _STRUCTURED
+    kind = media.split(";")[0].strip().lower()
+    if kind.startswith(_BATCH):  # who sends one knows only one answer for all its events
+        raise UnsupportedMedia(
+            "UNSUPPORTED_MEDIA_TYPE",
+            f"Send each CloudEvent in a request of its own, as {_STRUCTURED}; or many messages to "
+            "POST /v1/topics/{topic}/messages/batch, which answers for each.",
+        )
+    is_structured = kind == _STRUCTURED
     if is_structured:
         event, body, media = _structured(context.raw)
     else:
@@ -87,7 +97,7 @@ def _draft(context: Context) -> Draft:
 
 
 def _decoded(value: str) -> str:
-    """A header's text. Clients send UTF-8, and what reads it for us may have taken its bytes for Latin-1."""
+    """A header's text. Clients send UTF-8, which the gateway may have decoded as Latin-1."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from ...domain.topic import Scope
-from ..http import Context, Response, call
+from ..calls import Context, Response, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
 from ..responses import messages, receipts
 from ..responses.messages import Received
@@ -26,10 +26,12 @@ def receive(context: Context) -> Response[Received]:
         deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds)
     signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
-    deliveries = deps.receiver.receive(topic, group, consumer, body.max, body.wait_seconds, lease_seconds)
+    claimed_messages = deps.receiver.receive(
+        topic, group, consumer, body.max, body.wait_seconds, lease_seconds
+    )
     if consumer is not None:
         deps.registry.alive(topic, group, consumer.uid)
-    return Response(messages.received(deliveries, signing_key))
+    return Response(messages.received(claimed_messages, signing_key))
 
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)

@@ -8,7 +8,8 @@ from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller, Scope
 from .. import parse
-from ..http import Context, Response, call, check_every_group, check_group, convert, invalid
+from ..calls import Context, Response, call
+from ..http import check_every_group, check_group, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
 from ..responses import produced, replays
 from ..responses.common import Page, page
@@ -129,7 +130,7 @@ def _result(
 
 
 def _find(context: Context) -> Replay:
-    """The replay, if the caller may use its topics and its group; else nothing tells that there is one."""
+    """The replay, if the caller may use its topics and its group; else NotFound, as if it did not exist."""
     replay = context.deps.replays.find(context.params["id"])
     if _forbidden(context, replay):
         from ...services.manage.replays import not_found

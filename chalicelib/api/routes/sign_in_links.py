@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..http import ANY, Context, Response, call
+from ..calls import ANY, Context, Response, call
 from ..requests import NoBody
 from ..responses.common import at
 from ..responses.sign_in_links import SignInLink

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.topic import Scope
-from ..http import Context, Reach, Response, call
+from ..calls import Context, Reach, Response, call
 from ..requests import RotateKeyBody
 from ..responses import signing_key
 from ..responses.signing_key import SigningKeyView

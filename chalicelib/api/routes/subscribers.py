@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
 from ...domain.topic import Consumer, ConsumerState, Group, Scope, Topic
 from .. import parse
-from ..http import ANY, Context, Response, call
+from ..calls import ANY, Context, Response, call
 from ..requests import NoBody
 from ..responses import subscribers
 from ..responses.subscribers import AttemptsView, TestView

@@ -11,7 +11,8 @@ from ...domain import ladder
 from ...domain.errors import NotFound
 from ...domain.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_STEP_SECONDS
 from .. import parse
-from ..http import ANY, Context, Response, call, invalid
+from ..calls import ANY, Context, Response, call
+from ..http import invalid
 from ..responses import system, topics
 from ..responses.common import Page, page
 from ..responses.system import HealthView, LadderView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...domain.topic import Scope
 from .. import parse
-from ..http import Context, Reach, Response, call
+from ..calls import Context, Reach, Response, call
 from ..requests import RotateBody, TokenBody
 from ..responses import tokens
 from ..responses.common import Page, page
@@ -13,9 +13,9 @@ from ..responses.tokens import CreatedToken, TokenView
 _ADMIN = (Scope.ADMIN,)
 
 
-@call("POST", "/v1/tokens", scopes=_ADMIN, reach=Reach.SERVICE, body=TokenBody, statuses=(201,))
+@call("POST", "/v1/tokens", scopes=_ADMIN, body=TokenBody, statuses=(201,))
 def create_token(context: Context) -> Response[CreatedToken]:
-    """Create a token; its text is shown only once."""
+    """Create a token, with no more rights than your own; its text is shown only once."""
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
     token, text = context.deps.tokens.create(
@@ -39,7 +39,7 @@ def list_tokens(context: Context) -> Response[Page[TokenView]]:
     return Response(page(context, "tokens", [tokens.view(*row) for row in rows], following))
 
 
-@call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, reach=Reach.SERVICE, body=RotateBody)
+@call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)
 def rotate_token(context: Context) -> Response[CreatedToken]:
     """Give a token a new text, shown only once; the old one stays valid for `overlap_seconds`."""
     id = context.params["id"][:128]

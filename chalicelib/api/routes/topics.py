@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...domain.errors import Malformed
-from ...domain.topic import DEFAULT_RETRY, Scope
+from ...domain.topic import Scope
 from .. import parse
-from ..http import ANY, Context, Reach, Response, call
+from ..calls import ANY, Context, Reach, Response, call
 from ..requests import TopicBody
 from ..responses import as_of, due, rates, topics
 from ..responses.as_of import AsOfView
@@ -26,10 +26,7 @@ from ..responses.topics import TopicDetail, TopicView
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], parse.settings(context.body)
-    if "retry" in fields:
-        old = context.deps.adapters.control.topic(name)
-        fields["retry"] = parse.retry(context.body.retry, old.retry if old else DEFAULT_RETRY)
-    topic, created = context.deps.admin.put_topic(name, fields)
+    topic, created = context.deps.admin.put_topic(name, fields, parse.new_retry(fields))
     if "shards" in fields and not created:
         context.deps.waker.wake_after_redivision(topic)
     return Response(topics.view(topic), 201 if created else 200)
@@ -39,7 +36,7 @@ def put_topic(context: Context) -> Response[TopicView]:
 def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
-    (stats,) = context.deps.lookup.stats([topic])
+    (stats,) = context.deps.counts.stats([topic])
     return Response(topics.detail(topic, stats, context.may_use_group))
 
 
@@ -59,11 +56,13 @@ def get_due(context: Context) -> Response[DueView]:
     """Count delayed messages and retries by the hour in which they are due.
 
     It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
+    from ...services.inspect.delayed_list import reader
     from ...services.inspect.due_hours import due_hours
 
     query = context.query
     from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
-    return Response(due.view(*due_hours(context.deps.adapters.timers, context.topic(), from_ms)))
+    read = reader(context.deps.adapters.timers, consistent=False)
+    return Response(due.view(*due_hours(read, context.topic(), from_ms)))
 
 
 @call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))

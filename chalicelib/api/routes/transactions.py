@@ -12,7 +12,8 @@ from ...domain.message import Draft
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
 from .. import parse, tracing
-from ..http import Context, Reach, Response, call, invalid
+from ..calls import Context, Reach, Response, call
+from ..http import invalid
 from ..requests import NoBody, TransactionBody
 from ..responses import transactions
 from ..responses.common import Page, page
@@ -45,8 +46,9 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
 
     checks = Checks(body.check_url, body.check_after_seconds)
     admitted_draft = deps.rate_limited_producer.admit(topic, tracing.joined(draft, context.headers))
+    # A delay counts from the commit; `deliver_at` is a time by itself.
     transaction, created = deps.transactor.prepare(
-        topic, admitted_draft, checks, delay_from_commit=bool(body.message.delay_seconds), by=context.by
+        topic, admitted_draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by
     )
     secret = format_secret(deps.transactor.secret(topic))
     answer: PreparedTransaction = {
@@ -89,7 +91,7 @@ def get_transaction(context: Context) -> Response[TransactionView]:
 
 
 def _find(context: Context) -> Transaction:
-    """The transaction, if the caller may use its topic; else nothing tells that there is one."""
+    """The transaction, if the caller may use its topic; else NotFound, as if it did not exist."""
     transaction = context.deps.transactor.find(context.params["id"])
     if context.caller and not context.caller.may_use(transaction.topic):
         from ...services.produce.transactions import not_found

@@ -35,7 +35,8 @@ def audit(visit: Visit) -> Shown:
     entries, following = newest_first(
         visit.deps.adapters.audit, selection, before, _LINES, may_go_on=lambda looks: visit.has_units(_LEFT)
     )
-    mark = keys.sign(_PURPOSE, following) if following else None
+    page_token = keys.sign(_PURPOSE, following) if following else None
     return Page(
-        "audit.html", {"refusal": None, "entries": entries, "following": mark, "problem": None, "deed": query}
+        "audit.html",
+        {"refusal": None, "entries": entries, "following": page_token, "problem": None, "deed": query},
     )

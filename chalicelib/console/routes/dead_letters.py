@@ -118,7 +118,7 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
         "letter": letter,
         "message": message,
         "body": body,
-        "is_cut": message_view.is_cut(message.draft, "pretty"),
+        "editable": message_view.editable_body(message.draft),
         "draft": draft,
         "problem": problem,
         "edit": edit,

@@ -14,11 +14,11 @@ _SECRETS = {"secret": "Signing secret", "token": "Token"}
 @page("POST", "/console/do")
 def do_deed(visit: Visit) -> Shown:
     """Do what the form says; then back to where it stood, by way of a page with a button that undoes it, if one can."""
-    from .. import deeds, forms, undo
+    from .. import deeds, forms, resending, undo
 
     form = forms.of(visit.form)
     before = undo.prepare(visit, form.deed) if "undoes" not in visit.form else None
-    answer = deeds.do(visit, form.deed)
+    answer = deeds.do(visit, form.deed, resending.headers(visit, form.deed))
     for name in _SECRETS:
         if isinstance(answer, dict) and answer.get(name):
             return Page("secret.html", {"title": _SECRETS[name], "secret": answer[name]})

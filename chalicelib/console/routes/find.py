@@ -25,7 +25,7 @@ def find(visit: Visit) -> Shown:
     """Topics whose names begin so; messages with this id or key, over all topics of the token: as many topics as the
     page may search, behind the one that the URL names."""
     check_may_read(visit)
-    text, after = visit.query.get("q", "").strip()[:256], visit.query.get("after", "")
+    text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
     last, searched, following = after, 0, None
     named = _named(visit, text) if text and not after else []

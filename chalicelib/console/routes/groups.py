@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import HeadraceError
-from ..http import MOST_READ_UNITS, Page, Shown, Visit, page
+from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
     from ...domain.message import Message
@@ -63,7 +63,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
     groups = visit.deps.catalog.groups(topic, leave_out)
-    rows = rows_for(MOST_READ_UNITS - visit.units.number - 2, topic, len(groups))
+    rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None
     buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, only=group, most_rows=rows)
     shards = [extent.shard for extent in survey.shards]
@@ -107,11 +107,12 @@ def group_settings(visit: Visit) -> Shown:
 def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str) -> Any:
     """What a seek would mean: how many messages come again, and how many are passed over."""
     from ...api import parse
-    from ...services.core.positions import EARLIEST, LATEST
+    from ...domain.topic import EARLIEST, LATEST
+    from ..forms import is_whole_number
     from ..views import group as view
 
     at_ms = None
-    if to not in (EARLIEST, LATEST) and not to.isdigit():
+    if to not in (EARLIEST, LATEST) and not is_whole_number(to):
         at_ms = parse.time_ms(to, "to", f'"{EARLIEST}", "{LATEST}", an offset')
     targets: dict[int, int] = {}
     for extent in survey.shards:

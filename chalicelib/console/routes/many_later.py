@@ -14,10 +14,13 @@ _PICK = "id."
 @page("GET", "/console/topics/{topic}/later/many")
 def many_later(visit: Visit) -> Shown:
     """How many they are, and what can be done with them: with exactly those that were counted."""
+    from ...services.inspect.delayed_list import reader
+
     check_may_read(visit)
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
-    delayed = delayed_of(visit, topic, _MOST)
+    read = reader(visit.deps.adapters.timers, consistent=False)
+    delayed = delayed_of(visit, topic, read, _MOST)
     rows = delayed.rows
     if ids:
         rows = [row for row in rows if row.timer.id in ids]

@@ -175,6 +175,7 @@ def message(visit: Visit) -> Shown:
         "form": form,
         "body": view.body_as(whole.draft, form),
         "is_cut": view.is_cut(whole.draft, form),
+        "editable": view.editable_body(whole.draft),
         "id": id,
         **_standing(visit, topic, result),
     }
@@ -213,7 +214,7 @@ def _standing(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         looked_at.append(group)
         if status := look.delivery(group, result):
             statuses[group.name] = status
-    events = deps.tracer.path(topic, result, looked_at)
+    events = deps.tracer.path(topic, result, looked_at, look.seen)
     steps = {
         group.name: view.coming(topic, group, result, statuses[group.name])
         for group in looked_at

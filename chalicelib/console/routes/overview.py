@@ -24,7 +24,7 @@ def overview(visit: Visit) -> Shown:
     from ...services.inspect.troubles import Kind
     from ..views.overview import overview as view
 
-    topics, following = _topics(visit, visit.query.get("after", ""))
+    topics, following = _topics(visit, visit.name_before)
     is_all = following is None and "after" not in visit.query
     board = visit.deps.board
     troubles = {} if is_all else _noted(visit)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ...domain.topic import Topic
 
 _UNIT_BYTES = 8_000  # of readings, for a read unit
-_SPARE = 2  # read units: for the topic, its groups, and what a page of readings is rounded up by
+_ROUNDED_UP = 2  # read units: half of one for each level of readings, and a little
 _ROW_BYTES, _GROUP_BYTES, _SHARD_BYTES = (
     130,
     40,
@@ -34,7 +34,7 @@ def rates(visit: Visit) -> Shown:
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
     cost_now = (topic.shards + len(groups)) / 2
     now = visit.deps.surveyor.reading(topic) if cost_now < MOST_READ_UNITS / 2 else None
-    rows = rows_for(MOST_READ_UNITS - _SPARE - (cost_now if now else 0), topic, len(groups))
+    rows = rows_for(visit, topic, len(groups))
     buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, most_rows=rows)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
@@ -48,8 +48,9 @@ def rates(visit: Visit) -> Shown:
     return Page("rates.html", model)
 
 
-def rows_for(read_units: float, topic: Topic, groups: int) -> int:
-    """How many readings of a topic with so many groups may be read for these read units."""
+def rows_for(visit: Visit, topic: Topic, groups: int) -> int:
+    """How many readings of a topic with so many groups a page may still read."""
     plain = _ROW_BYTES + _GROUP_BYTES * groups
     row = max(plain, min(_MOST_BYTES, plain + _SHARD_BYTES * topic.shards * groups))
+    read_units = MOST_READ_UNITS - visit.units.number - _ROUNDED_UP
     return max(1, int(read_units * _UNIT_BYTES / row))

@@ -38,14 +38,14 @@ def send(visit: Visit) -> Shown:
     topic = visit.topic()
     template = visit.query.get("template", "")
     template = template if template in TEMPLATES else "plain"
-    fields = TEMPLATES[template]
     may_read = bool(visit.caller.scopes & {"consume", "admin"})
     like = visit.query.get("like") if may_read else None
     message = _message(visit, topic, like) if like else None
-    example = forms.of({"deed": "produce", "topic": topic.name, **fields}).deed
+    fields = _fields_of(message) if message else TEMPLATES[template]
+    example = forms.of({"deed": "produce", "topic": topic.name, **TEMPLATES[template]}).deed
     model = {
         "topic": topic,
-        "fields": _fields_of(message) if message else fields,
+        "fields": fields,
         "template": "" if message else template,
         "templates": TEMPLATES,
         "may_read": may_read,
@@ -79,13 +79,14 @@ def _newest(visit: Visit, topic: Topic) -> Message | None:
     return max(messages, key=lambda message: message.accepted_ms, default=None)
 
 
-def _fields_of(message: Message) -> dict[str, str]:
-    from ..views.message import body_as
+def _fields_of(message: Message) -> dict[str, str | None]:
+    """The form's fields. The body is None where it is too long for a page."""
+    from ..views.message import editable_body
 
     draft = message.draft
     return {
         **_EMPTY,
-        "body": body_as(draft, "pretty"),
+        "body": editable_body(draft),
         "keys": ", ".join(draft.keys),
         "tag": draft.tag or "",
         "ordering_key": draft.ordering_key or "",

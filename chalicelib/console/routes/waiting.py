@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..http import Page, Shown, Visit, page
@@ -9,6 +10,7 @@ from .messages import check_may_read
 
 if TYPE_CHECKING:
     from ...domain.topic import Topic
+    from ...services.inspect.delayed_list import ReadTimers
     from ..views.delayed import Delayed
 
 _LINES = 30
@@ -20,17 +22,18 @@ _PER_SHARD = 10
 @page("GET", "/console/topics/{topic}/later")
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
+    from ...services.inspect.delayed_list import reader
     from ...services.inspect.due_hours import HOUR_MS, due_hours
     from ..views.heat import heat_map
 
     check_may_read(visit)
     topic = visit.topic()
-    timers = visit.deps.adapters.timers
+    read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
     from_ms = _looked_ms(visit, topic) // HOUR_MS * HOUR_MS
-    hours, until_ms = due_hours(timers, topic, from_ms, lambda: visit.has_units(_FOR_THE_LIST))
+    hours, until_ms = due_hours(read, topic, from_ms, lambda: visit.has_units(_FOR_THE_LIST))
     model = {
         "topic": topic,
-        "delayed": delayed_of(visit, topic, _LINES),
+        "delayed": delayed_of(visit, topic, read, _LINES),
         "heat": heat_map(hours, visit.now_ms),
         "from_ms": from_ms,
         "until_ms": until_ms,
@@ -39,7 +42,7 @@ def later(visit: Visit) -> Shown:
     return Page("later.html", model)
 
 
-def delayed_of(visit: Visit, topic: Topic, most: int) -> Delayed:
+def delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
     """The delayed messages of the hour that the URL names, or all, soonest first."""
     from ...domain.timer import due_ms_of
     from ...services.inspect.delayed_list import soonest_first
@@ -49,8 +52,7 @@ def delayed_of(visit: Visit, topic: Topic, most: int) -> Delayed:
 
     hour_ms, after = hour_of(visit), _after(visit, topic)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
-    timers, may_go_on = visit.deps.adapters.timers, lambda: visit.has_units(_LEFT)
-    rows, position = soonest_first(timers, topic, filters, None, most, after, may_go_on, consistent=False)
+    rows, position = soonest_first(read, topic, filters, None, most, after, lambda: visit.has_units(_LEFT))
     return Delayed(
         rows,
         due_ms_of(position) if position else None,

@@ -87,6 +87,20 @@ def is_cut(draft: Draft, form: str) -> bool:
     return len(draft.body) > (_HEX_BYTES if form == "hex" else _MOST_BYTES)
 
 
+def editable_body(draft: Draft) -> str | None:
+    """The whole body for a form that saves what stands in it, pretty if it is JSON; empty where it is gone or no text.
+    None: it is too long for a page."""
+    if not draft.is_whole:
+        return ""
+    if is_cut(draft, "raw"):
+        return None
+    try:
+        draft.body.decode()
+    except UnicodeDecodeError:
+        return ""
+    return body_as(draft, "pretty")
+
+
 def _hex(body: bytes) -> str:
     rows = [body[at : at + 16] for at in range(0, len(body), 16)]
     return "\n".join(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...domain.topic import Topic
-from ...services.inspect.survey import Point, TopicSurvey
+from ...services.inspect.survey import TopicSurvey
+from ...services.inspect.survey_board import Point
 from ...services.inspect.troubles import Kind, Trouble, of_group, worst_of
 
 _MOST_OTHERS = 16

@@ -108,7 +108,7 @@ class Claimer:
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
                 return [
-                    one.delivery(token, span.attempt, offset, plan.messages[offset])
+                    one.claimed_message(token, span.attempt, offset, plan.messages[offset])
                     for span in plan.selection.granted
                     for offset in span.offsets()
                 ]
@@ -176,10 +176,14 @@ class Claimer:
             attempts = [
                 _lapsed(shard, offset, attempt, plan.messages) for offset, attempt in lease.attempts().items()
             ]
-            who = (lease.owner, claimant.consumer_uid)
-            lapses = [each for each in attempts if each]
             self._attempt_log.note(
-                claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, lapses
+                claimant.topic,
+                claimant.group,
+                owner_uid=lease.owner,
+                consumer_uid=claimant.consumer_uid,
+                row_id=lease.token,
+                started_ms=lease.deadline_ms,
+                attempts=[each for each in attempts if each],
             )
 
 

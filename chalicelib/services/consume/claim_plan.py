@@ -199,8 +199,8 @@ class ClaimPlanner:
         ends_ms = message.ends_ms if in_lane else self._claimant.topic.keeps_until_ms(message)
         return ends_ms <= self._now_ms or expired(message.draft, self._now_ms)
 
-    def delivery(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
-        """The delivery for one leased offset."""
+    def claimed_message(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
+        """The message at a leased offset, with its receipt."""
         origin = message.draft.origin
         receipt = Receipt(
             group_uid=self._key.group_uid,
@@ -212,7 +212,7 @@ class ClaimPlanner:
             last_attempt=self._claimant.last_attempt(message.draft),
             claimed_ms=self._now_ms,
             entry=offset if origin else None,
-            before=origin.attempts if origin else 0,
+            attempts_before_entry=origin.attempts if origin else 0,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
         )
         return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)

@@ -44,7 +44,7 @@ def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
 def decision_after(
     topic: Topic,
     group: Group,
-    delivery: ClaimedMessage,
+    claimed_message: ClaimedMessage,
     result: CallResult,
     now_ms: int,
     *,
@@ -62,20 +62,22 @@ def decision_after(
     if result.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
         return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
-    receipt = delivery.receipt
-    retry = _retry_of(topic, group, delivery.message.draft)
-    if is_split and delivery.attempt + 1 < receipt.last_attempt:
+    receipt = claimed_message.receipt
+    retry = _retry_of(topic, group, claimed_message.message.draft)
+    if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         return SettleDecision(Disposition.RETRY, 0, None, detail, took)
-    number = receipt.attempt_since_redrive(delivery.attempt)
-    due_ms = now_ms + next_wait_ms(retry, number, delivery.message.id, result.retry_after_ms)
+    number = receipt.attempt_since_redrive(claimed_message.attempt)
+    due_ms = now_ms + next_wait_ms(retry, number, claimed_message.message.id, result.retry_after_ms)
     if result.busy_ms:
         # A consumer that did not answer may still be working: until then no other may start on this message, nor on
         # those ordered behind it.
         ended_ms = now_ms + result.busy_ms
-        if delivery.attempt >= receipt.last_attempt:  # the claim that finds it due makes the dead letter
+        if (
+            claimed_message.attempt >= receipt.last_attempt
+        ):  # the claim that finds it due makes the dead letter
             return SettleDecision(Disposition.RETRY, ended_ms, None, detail, took)
         due_ms = max(due_ms, ended_ms)
-    decision = decision_after_failure(group, receipt, delivery.attempt, due_ms, detail)
+    decision = decision_after_failure(group, receipt, claimed_message.attempt, due_ms, detail)
     return SettleDecision(decision.disposition, decision.due_ms, decision.reason, decision.detail, took)
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 
 from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import RETURNING, Disposition
+from ...domain.cursor import RETURNING, Disposition, Lease
 from ...domain.errors import Conflict, HeadraceError
 from ...domain.receipt import Receipt
 from ...domain.timer import Timer
@@ -72,11 +72,11 @@ class LeaseSettlement:
         states = self._context.states
         state, is_consistent = states.last(self._key), False
         settled_offsets: set[int] = set()
-        open_receipts = list({receipt.leased: receipt for receipt in receipts}.values())
+        open_receipts = list({receipt.leased_offset: receipt for receipt in receipts}.values())
         while open_receipts:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
-            live_receipts = [receipt for receipt in open_receipts if receipt.leased in attempts]
+            live_receipts = [receipt for receipt in open_receipts if receipt.leased_offset in attempts]
             if len(live_receipts) < len(open_receipts) and not is_consistent:
                 state, is_consistent = states.read(self._key), True
                 continue
@@ -84,8 +84,8 @@ class LeaseSettlement:
                 break
             self._steps.amended, self.owner = state.cursor.amended, lease.owner
             try:
-                in_order = sorted(live_receipts, key=lambda r: r.leased)
-                numbers = [r.before + attempts[r.leased] for r in in_order]
+                in_order = sorted(live_receipts, key=lambda r: r.leased_offset)
+                numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
                 decisions = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
                 steps = that_fit(self._steps.step(*each) for each in decisions)
                 if not self._can_wait(state, steps):
@@ -96,12 +96,8 @@ class LeaseSettlement:
             if new_state:
                 settled_offsets.update(step.result.offset for step in steps)
                 self._count(steps)
-                open_receipts = [r for r in open_receipts if r.leased not in settled_offsets]
-                who, started_ms = (lease.owner, self._key.consumer_uid), live_receipts[0].claimed_ms
-                tried_attempts = [(step.shard, step.tried) for step in steps if step.tried]
-                self._context.attempt_log.note(
-                    self._topic, self._group, who, self._token, started_ms, tried_attempts
-                )
+                open_receipts = [r for r in open_receipts if r.leased_offset not in settled_offsets]
+                self._trace(lease, live_receipts[0].claimed_ms, steps)
             state = new_state or states.last(self._key)
         return settled_offsets, None
 
@@ -148,6 +144,17 @@ class LeaseSettlement:
         if new_state and any(step.result.disposition in RETURNING for step in steps):
             self._context.filled(self._key)
         return new_state
+
+    def _trace(self, lease: Lease, claimed_ms: int, steps: Sequence[Step]) -> None:
+        self._context.attempt_log.note(
+            self._topic,
+            self._group,
+            owner_uid=lease.owner,
+            consumer_uid=self._key.consumer_uid,
+            row_id=self._token,
+            started_ms=claimed_ms,
+            attempts=[(step.shard, step.tried) for step in steps if step.tried],
+        )
 
     def _count(self, steps: Sequence[Step]) -> None:
         dispositions = [

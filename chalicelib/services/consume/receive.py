@@ -90,10 +90,10 @@ class Receiver:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             messages = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
-            deliveries = self._opened(topic, group, messages)
+            claimed_messages = self._opened(topic, group, messages)
             seconds_left = (until_ms - self._clock.now_ms()) / 1000
-            if deliveries or seconds_left <= 0 or self._is_ending():
-                return deliveries
+            if claimed_messages or seconds_left <= 0 or self._is_ending():
+                return claimed_messages
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             present = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
@@ -104,20 +104,20 @@ class Receiver:
     def _opened(
         self, topic: Topic, group: Group, claimed_messages: Sequence[ClaimedMessage]
     ) -> list[ClaimedMessage]:
-        """The deliveries with their bodies. A message whose body cannot be read is settled instead, even if another one
+        """The messages with their bodies. A message whose body cannot be read is settled instead, even if another one
         fails."""
-        messages = with_bodies(self._blobs, self._clock, [delivery.message for delivery in claimed_messages])
+        messages = with_bodies(self._blobs, self._clock, [each.message for each in claimed_messages])
         now_ms = self._clock.now_ms()
         decisions = {
-            delivery.receipt: decision_after(topic, group, delivery, outcome, now_ms)
-            for delivery, outcome in zip(claimed_messages, messages, strict=True)
+            claimed_message.receipt: decision_after(topic, group, claimed_message, outcome, now_ms)
+            for claimed_message, outcome in zip(claimed_messages, messages, strict=True)
             if isinstance(outcome, CallResult)
         }
         if decisions:
             self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
-            replace(delivery, message=message)
-            for delivery, message in zip(claimed_messages, messages, strict=True)
+            replace(claimed_message, message=message)
+            for claimed_message, message in zip(claimed_messages, messages, strict=True)
             if isinstance(message, Message)
         ]
 
@@ -136,17 +136,17 @@ class Receiver:
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return []
         queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
-        deliveries: list[ClaimedMessage] = []
+        claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         size = 0
-        while queue and len(deliveries) < most and size < MAX_ANSWER_BYTES:
+        while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
             shard, limit, losses, was_busy = queue.popleft()
             lock = self._locks.of(claimant.key(shard), threading.Lock)
             if not lock.acquire(blocking=was_busy):
                 queue.append((shard, limit, losses, True))
                 continue
             try:
-                count = min(limit, most - len(deliveries))
+                count = min(limit, most - len(claimed_messages))
                 claimant_here = claimant if shard is not None else replace(claimant, seat=None)
                 messages = self._claimer.claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
             except (
@@ -163,11 +163,11 @@ class Receiver:
                     queue.append((shard, limit, losses + 1, was_busy))
                 continue
             self._note_source(claimant, shard, success=bool(messages))
-            deliveries += messages
+            claimed_messages += messages
             size += sum(d.message.draft.weight for d in messages)
-        if faults and not deliveries:
+        if faults and not claimed_messages:
             raise faults[0]
-        return deliveries
+        return claimed_messages
 
     def _sources_of(
         self, claimant: Claimant, shards: Sequence[int], most: int

@@ -67,8 +67,8 @@ class Settler:
         owners: set[str] = set()
         for (key, token), members in _by_lease(topic, group, valid_receipts).items():
             for i, receipt in members:
-                answers[i] = self._extend(key, token, receipt.leased, deadline_ms, owners)
-        self._note_signs(topic, group, owners)
+                answers[i] = self._extend(key, token, receipt.leased_offset, deadline_ms, owners)
+        self._note_signs_of_life(topic, group, owners)
         return answers
 
     def _extend(
@@ -113,7 +113,7 @@ class Settler:
         results = self._settle(topic, group, [receipt for _, receipt in valid_receipts], rule, owners)
         for (i, _), answer in zip(valid_receipts, results, strict=True):
             answers[i] = answer
-        self._note_signs(topic, group, owners)
+        self._note_signs_of_life(topic, group, owners)
         stale = [(i, receipt) for i, receipt in valid_receipts if isinstance(answers[i], Conflict)]
         for (key, token), members in _by_lease(topic, group, stale).items():
             lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
@@ -137,11 +137,11 @@ class Settler:
             settled_offsets, error = lease.settle([receipt for _, receipt in members], rule)
             owners.add(lease.owner)
             for i, receipt in members:
-                answers[i] = None if receipt.leased in settled_offsets else error or stale()
-                settled_offsets.discard(receipt.leased)  # the same receipt again in this call is stale
+                answers[i] = None if receipt.leased_offset in settled_offsets else error or stale()
+                settled_offsets.discard(receipt.leased_offset)  # the same receipt again in this call is stale
         return answers
 
-    def _note_signs(self, topic: Topic, group: Group, owners: set[str]) -> None:
+    def _note_signs_of_life(self, topic: Topic, group: Group, owners: set[str]) -> None:
         for owner in owners - {""}:
             self._alive(topic, group, owner)
 

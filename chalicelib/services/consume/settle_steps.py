@@ -74,7 +74,7 @@ class StepMaker:
         ladder gives its delay, or if it becomes a dead letter; raises Unavailable if that fails."""
         decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
         tried_attempt = _tried(receipt, decision, attempt, self._now_ms)
-        step = Result(receipt.leased, decision.disposition, decision.due_ms)
+        step = Result(receipt.leased_offset, decision.disposition, decision.due_ms)
         if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
             return Step(
@@ -152,7 +152,7 @@ class StepMaker:
         release can read it."""
         reader = self._reader
         trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
-        slot = reader.fetch(self._key.shard, [receipt.leased], trust)[receipt.leased]
+        slot = reader.fetch(self._key.shard, [receipt.leased_offset], trust)[receipt.leased_offset]
         message = retry_lane.resolve(reader, self._topic, slot.message, trust) if slot.message else None
         if slot.newer or (slot.message and message is None):
             raise unavailable("Only a later release can read this message; try again.")

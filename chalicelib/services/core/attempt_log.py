@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -27,50 +27,44 @@ class AttemptLog:
         self,
         topic: Topic,
         group: Group,
-        who: tuple[str, str],
+        *,
+        owner_uid: str,
+        consumer_uid: str,
         row_id: str,
         started_ms: int,
         attempts: Iterable[tuple[int, Tried]],
     ) -> None:
-        """Store attempts by the shards of their messages. `who` is the uid of the consumer that tried, and of the
-        consumer that owns the cursor (in a broadcast)."""
+        """Store attempts that were settled together, in a row for each shard of their messages.
+
+        `owner_uid` is the consumer that had the lease ("" for a caller without a name), `consumer_uid` the one whose
+        cursor it is (in a broadcast, else ""). `row_id` is the lease's token, or names the admin's operation: a
+        second row of this id that begins at the same offset takes the place of the first.
+        """
         by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
         for shard, each in attempts:
             by_shard[shard].append(each)
         if not by_shard:
             return
         try:
-            self._note(topic, group, who, row_id, started_ms, by_shard)
+            name, rank, total = self._rank_of(topic, group, owner_uid)
+            expires_s = topic.expires_s(self._clock.now_ms())
+            rows = [
+                TraceRow(
+                    key=cursor_key(topic, group, shard, consumer_uid),
+                    id=row_id,
+                    consumer=name,
+                    rank=rank,
+                    total=total,
+                    started_ms=started_ms,
+                    tried=tuple(sorted(members, key=lambda t: t.offset)),
+                    expires_s=expires_s,
+                    group=group.name,
+                )
+                for shard, members in by_shard.items()
+            ]
+            self._traces.write(rows)
         except Unavailable:
             return
-
-    def _note(
-        self,
-        topic: Topic,
-        group: Group,
-        who: tuple[str, str],
-        row_id: str,
-        started_ms: int,
-        by_shard: Mapping[int, Sequence[Tried]],
-    ) -> None:
-        owner, consumer_uid = who
-        name, rank, total = self._rank_of(topic, group, owner)
-        expires_s = topic.expires_s(self._clock.now_ms())
-        rows = [
-            TraceRow(
-                key=cursor_key(topic, group, shard, consumer_uid),
-                id=row_id,
-                consumer=name,
-                rank=rank,
-                total=total,
-                started_ms=started_ms,
-                tried=tuple(sorted(members, key=lambda t: t.offset)),
-                expires_s=expires_s,
-                group=group.name,
-            )
-            for shard, members in by_shard.items()
-        ]
-        self._traces.write(rows)
 
     def tried(self, key: CursorKey, offset: int, row_id: str) -> Sequence[Tried]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none."""

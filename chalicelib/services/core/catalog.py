@@ -71,8 +71,8 @@ class Catalog:
     def readable_consumers(
         self, topic: Topic, group: Group, pass_over: PassOver = leave_out
     ) -> Sequence[Consumer]:
-        """The consumers whose rows can be read, to go on with them. Whoever concludes that one has left asks for all
-        consumers instead: a row that cannot be read may be of a later release."""
+        """The consumers whose rows can be read. To decide that a consumer has left, use `consumers` instead: an
+        unreadable row may be of a later release."""
         consumers, unreadable_rows = self._read_consumers(topic, group)
         for row in unreadable_rows:
             pass_over(row)
@@ -97,8 +97,8 @@ class Catalog:
         return [c.uid for c in self.consumers(topic, group)]
 
     def has_hidden_cursors(self, topic: Topic, group: Group) -> bool:
-        """Is it unknown who owns some of the group's cursors? Then `cursor_owners` raises Unreadable, and counts of all
-        groups go on without this one."""
+        """Is a row of a broadcast's consumer unreadable, so that not all cursors are known? Then `cursor_owners` raises
+        Unreadable, and counts of all groups leave this group out."""
         return POLICIES[group.mode].per_consumer and bool(self._read_consumers(topic, group)[1])
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
@@ -109,8 +109,10 @@ class Catalog:
             for consumer in self.readable_consumers(topic, group):
                 if consumer.name == name:
                     return consumer
-        if self._read_consumers(topic, group)[1]:
-            self.control.consumer(topic, group, name)  # is it not there, or can its row not be read?
+        if self._read_consumers(topic, group)[1]:  # is it not there, or can its row not be read?
+            newcomer = self.control.consumer(topic, group, name)
+            if newcomer is not None:
+                return newcomer
         raise NotFound(
             "CONSUMER_NOT_FOUND",
             f"Group {group.name!r} has no consumer {name!r}. Register it with "
@@ -118,8 +120,7 @@ class Catalog:
         )
 
     def is_registered(self, topic: Topic, group: Group, uid: str) -> bool:
-        """Is the consumer registered at this moment? Raises Unreadable where it may be the one in a row that cannot be
-        read."""
+        """Is the consumer registered at this moment? Raises Unreadable if its row may be an unreadable one."""
         self._consumers.drop(group.uid)
         if any(consumer.uid == uid for consumer in self.readable_consumers(topic, group)):
             return True
@@ -134,7 +135,7 @@ class Catalog:
 
 
 def broadcast_needs_consumer() -> Refused:
-    """The error of a receive that does not say for which consumer of a broadcast group."""
+    """The error of a receive from a broadcast group without a consumer's name."""
     return Refused(
         "CONSUMER_REQUIRED",
         "This group is a broadcast: say which registered consumer receives, in `consumer`.",

@@ -12,17 +12,13 @@ from ...domain.message import Origin
 from ...domain.segment import ShardKey
 from ...domain.spans import Span
 from ...domain.status import Status
-from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.world import Clock
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
-EARLIEST = "earliest"
-LATEST = "latest"
-Where = str | int
-"""EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
 _ROWS = 64
 _SHORTEST_RETENTION_MS = 86_400_000
 
@@ -92,7 +88,7 @@ class Positions:
         stored; the log surely begins at 0 while the topic is younger than the shortest retention."""
         if where == EARLIEST and self._clock.now_ms() < topic.created_ms + _SHORTEST_RETENTION_MS:
             return
-        for key in keys(topic, group, consumer_uid):
+        for key in cursor_keys(topic, group, consumer_uid):
             offset, segment_at = self.find(topic, key.shard, where)
             first = replace(start_at(offset), segment_at=segment_at)
             if offset or where != EARLIEST:
@@ -157,11 +153,6 @@ class Positions:
         return Span(offset, attempt=attempts + 1) if not attempts or record.next_ms is None else None
 
 
-def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
-    """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
-    return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]
-
-
 def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
-    """The same, and the retry lane's."""
-    return [*keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]
+    """The cursor keys of a group (or of a broadcast's consumer), with that of its retry lane."""
+    return [*cursor_keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]

@@ -15,6 +15,7 @@ from ...ports.world import Blobs
 MOST_DAYS = 31
 _MANIFEST = "archive/manifests/{day}.json"
 _PROOF = "archive/proved.json"
+_HOUR_MS = 3_600_000
 _Ends = list[tuple[int, int]]  # ranges with both their ends, as the archive's job writes them
 
 
@@ -86,7 +87,8 @@ class ArchiveDays:
 
 
 def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
-    over_ms = (datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp() * 1000
+    begin_ms = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1000
+    known_until_ms = min(begin_ms + manifest.until_hour * _HOUR_MS, max(begin_ms, manifest.written_ms))
     rows = {
         table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
         for table in ("messages", "deliveries")
@@ -103,7 +105,8 @@ def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDa
         day=manifest.day,
         until_hour=manifest.until_hour,
         written_ms=manifest.written_ms,
-        is_closed=manifest.until_hour >= WHOLE_DAY and manifest.written_ms >= over_ms,
+        known_until_ms=known_until_ms,
+        is_closed=known_until_ms == begin_ms + WHOLE_DAY * _HOUR_MS,
         damaged=len(manifest.damaged),
         bodies_missing=len(manifest.bodies_missing),
         topics=topics,

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...domain.topic import Consumer, Group, Topic, cursor_key
-from ...domain.trace import AttemptOutcome, TraceRow
+from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceRow
 from ...modes import POLICIES
 from ...ports.indexes import Traces
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10
-_ENDED = {AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD}
-_OUTCOMES = _ENDED | {AttemptOutcome.LAPSED}  # a lapsed one tells no duration of the consumer's
+_ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one tells no duration of the consumer's
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:
 
 def _attempts(row: TraceRow) -> Iterator[PastAttempt]:
     for attempt in row.tried:
-        if attempt.outcome in _OUTCOMES:
+        if attempt.outcome in ATTEMPTS:
             yield PastAttempt(
                 row.started_ms,
                 row.key.shard.shard,

@@ -7,6 +7,7 @@ delayed message. So the list reads past other topics' timers, and a page reads a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from ...domain.timer import Timer, TimerKind, sort_key_of
@@ -19,16 +20,24 @@ _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8
 
 
+ReadTimers = Callable[[str], tuple[list[Timer], str | None]]
+"""The next timers of all fragments after a position, in order, up to the position that all fragments have been read to
+(None: to the end)."""
+
+
+def reader(timers: Timers, *, consistent: bool = True) -> ReadTimers:
+    """Reads timers from the store."""
+    return partial(_read, timers, consistent)
+
+
 def soonest_first(
-    timers: Timers,
+    read: ReadTimers,
     topic: Topic,
     filters: Filters,
     key: str | None,
     limit: int,
     after: str | None,
     may_go_on: Callable[[], bool] = lambda: True,
-    *,
-    consistent: bool = True,
 ) -> tuple[list[Waiting], str | None]:
     """Up to `limit` messages after the position `after`, and the position of the last one (None: there are no more).
     The filters' times are due times. Reading stops when `may_go_on()` is False."""
@@ -36,7 +45,7 @@ def soonest_first(
     items: list[Waiting] = []
     weight = 0
     for _ in range(_ROUNDS):
-        rows, end = read_timers(timers, position, consistent=consistent)
+        rows, end = read(position)
         for timer in rows:
             if filters.to_ms is not None and timer.due_ms > filters.to_ms:
                 return items, None
@@ -56,9 +65,7 @@ def soonest_first(
     return items, position
 
 
-def read_timers(timers: Timers, position: str, *, consistent: bool) -> tuple[list[Timer], str | None]:
-    """The next timers of all fragments, in order, up to the position that all fragments have been read to (None: to
-    the end)."""
+def _read(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
     pages = [timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
     end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)

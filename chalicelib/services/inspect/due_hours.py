@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from ...domain.timer import TimerKind, sort_key_of
 from ...domain.topic import Topic
-from ...ports.timers import Timers
-from .delayed_list import read_timers
+from .delayed_list import ReadTimers
 
 HOUR_MS = 3_600_000
 _ROUNDS = 8
@@ -29,10 +28,10 @@ class DueHour:
 
 
 def due_hours(
-    timers: Timers, topic: Topic, from_ms: int, may_go_on: Callable[[], bool] = lambda: True
+    read: ReadTimers, topic: Topic, from_ms: int, may_go_on: Callable[[], bool] = lambda: True
 ) -> tuple[list[DueHour], int | None]:
     """The hours with something due, and the time up to which they are known (None: all). Reading stops when
-    `may_go_on()` is False. Reads are not consistent."""
+    `may_go_on()` is False."""
     delayed_counts: Counter[int] = Counter()
     retries: Counter[int] = Counter()
     position: str | None = sort_key_of(max(0, from_ms))
@@ -40,7 +39,7 @@ def due_hours(
     for number in range(_ROUNDS):
         if position is None or (number and not may_go_on()):
             break
-        rows, end = read_timers(timers, position, consistent=False)
+        rows, end = read(position)
         for timer in rows:
             hour_ms = timer.due_ms // HOUR_MS * HOUR_MS
             if timer.kind is TimerKind.DELIVER and timer.shard.topic_uid == topic.uid:

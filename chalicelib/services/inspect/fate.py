@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...domain.cursor import Cursor, Position, position
+from ...domain.cursor import Position, position
 from ...domain.message import Message
 from ...domain.record import Record
 from ...domain.status import OVER, Status
@@ -14,7 +14,7 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.log import Log
 from ...ports.records import Records
 from ..core.catalog import Catalog
-from .statuses import DeliveryStatus, Statuses
+from .statuses import DeliveryStatus, Seen, Statuses
 
 _TRIES = 3  # what moves while we look is found at the next look
 _ROWS = 64
@@ -110,7 +110,7 @@ class FateReader:
         if status is None:
             return None
         where = [
-            self._where(topic, group, key, cursor, message.offset, most_rows)
+            self._where(topic, group, key, look, message.offset, most_rows)
             for key, cursor in cursors.items()
             if position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
@@ -122,10 +122,10 @@ class FateReader:
         )
 
     def _where(
-        self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int, most_rows: int
+        self, topic: Topic, group: Group, key: CursorKey, look: Seen, offset: int, most_rows: int
     ) -> Whereabouts:
-        state, span = position(cursor, offset)
-        record = self._records.get(key, offset)
+        state, span = position(look.cursors[key], offset)
+        record = look.records.get(key, offset)
         if state is Position.SETTLED:
             return Whereabouts(self._left(topic, group, key, record, most_rows))
         older = self._older(key, record) if record else None

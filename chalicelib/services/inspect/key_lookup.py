@@ -62,6 +62,8 @@ class KeyLookup:
         except (NotFound, Conflict):
             return None
         if isinstance(message, Message):
+            if not message.draft.id and message.accepted_ms != entry.accepted_ms:
+                return None  # of another try of a named request, at the same offset
             return message if self._lookup.passes(look, filters, message) else None
         return message if _passes(message, filters) else None
 

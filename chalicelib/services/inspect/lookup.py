@@ -1,29 +1,22 @@
-"""Finds messages: one by id, with its status per group; lists with filters; backlog and other counts."""
+"""Finds messages: one by id, with its status per group; lists with filters."""
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...domain import ids, ranges
-from ...domain.account import Account, account, under_way
-from ...domain.cursor import Cursor, Position, fold, position
+from ...domain import ids
 from ...domain.errors import Conflict, NotFound, newer_format
-from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
+from ...domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE
 from ...domain.message import Message
-from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.status import OPEN, Status
-from ...domain.topic import CursorKey, Group, Topic
-from ...domain.transaction import UNDECIDED, Transaction, TransactionState
-from ...ports.control import leave_out
+from ...domain.topic import Group, Topic
+from ...domain.transaction import Transaction, TransactionState
 from ...ports.log import Log
 from ...ports.records import Records
-from ...ports.timers import Timers
-from ...ports.transactions import Counted, Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
@@ -33,8 +26,6 @@ from .statuses import Look, Statuses
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 _UNDONE = (*OPEN, Status.NEW, Status.DEAD)
-_MOST_COUNTING_MS = 8_000  # of a request: API Gateway ends one after 29 s
-_MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: of more it is told "at least"
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
 
 
@@ -54,40 +45,6 @@ class Filters:
     to_ms: int | None = None
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class ShardStatus:
-    """One shard as one cursor sees it."""
-
-    shard: int
-    consumer_uid: str
-    tail: int
-    cursor: Cursor
-    backlog: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """A group's counts, and what they are made of."""
-
-    backlog: int
-    in_flight: int
-    retrying: int
-    dead: int
-    oldest_age_seconds: int | None
-    account: Account
-    shards: tuple[ShardStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStats:
-    """How many messages the topic ever accepted, how many are delayed or prepared, and how far its groups are."""
-
-    accepted: int
-    delayed: Counted
-    prepared: Counted
-    groups: Mapping[str, GroupStatus]
-
-
 class Lookup:
     """Reads only; nothing here changes anything."""
 
@@ -100,12 +57,8 @@ class Lookup:
         reader: LogReader,
         delayed: Delayed,
         statuses: Statuses,
-        timers: Timers,
-        transactions: Transactions,
         clock: Clock,
     ) -> None:
-        self._timers = timers
-        self._transactions = transactions
         self.statuses = statuses
         self._delayed = delayed
         self._catalog = catalog
@@ -147,8 +100,8 @@ class Lookup:
         )
 
     def _is_there(self, topic: Topic, message: Message) -> bool:
-        """Is its retention not over or, until its row is to expire, a group's delivery of it unsettled or dead? Whether
-        TTL comes in time makes no difference."""
+        """Is the message still shown? Yes until its retention is over; then, until its row expires, only while a group
+        has not settled it or has it as a dead letter. It does not matter when TTL deletes the row."""
         now_ms = self._clock.now_ms()
         if now_ms < topic.keeps_until_ms(message):
             return True
@@ -158,7 +111,7 @@ class Lookup:
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
     def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
-        """The message whose id tells its shard and offset. Raises Conflict where only a later release can read it."""
+        """The message at the shard and offset in its id. Raises Conflict if only a later release can read it."""
         location = ids.parse_message_id(message_id)
         if location is None or location[1] >= topic.shards:
             return None
@@ -261,118 +214,6 @@ class Lookup:
         status = look.delivery(filters.group, message)
         return status is not None and filters.status in (None, status.status)
 
-    def stats(self, topics: Sequence[Topic]) -> list[TopicStats]:
-        """Counts for each topic; if that takes too long, for the first topics only. Timers are counted once for all
-        of them."""
-        until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
-        delayed_counts, whole = self._delayed_by_topic() if topics else ({}, True)
-        result: list[TopicStats] = []
-        for topic in topics:
-            if result and self._clock.now_ms() > until_ms:
-                break
-            result.append(self._stats(topic, Counted(delayed_counts.get(topic.uid, 0), whole)))
-        return result
-
-    def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
-        tails = self._tails(topic)
-        transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
-        return TopicStats(
-            accepted=sum(tail + 1 for tail in tails),
-            delayed=delayed_counts,
-            prepared=Counted(
-                sum(c.number for c in transaction_counts), all(c.whole for c in transaction_counts)
-            ),
-            groups={
-                group.name: self.group_status(topic, group, tails)
-                for group in self._catalog.groups(topic, leave_out)
-                if not self._catalog.has_hidden_cursors(topic, group)
-            },
-        )
-
-    def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:
-        """How many messages wait for their time in each topic (by uid), and whether those are all."""
-        counts = [self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in range(FRAGMENTS)]
-        by_topic: Counter[str] = Counter()
-        for each, _ in counts:
-            by_topic.update(each)
-        return by_topic, all(whole for _, whole in counts)
-
-    def _tails(self, topic: Topic) -> list[int]:
-        return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
-
-    def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
-        """The group's backlog and other counts, exact because offsets have no gaps. Pass `tails` if they are
-        known."""
-        shards = [
-            self._shard_status(key, tail)
-            for shard, tail in enumerate(tails or self._tails(topic))
-            for key in self.statuses.keys(topic, group, shard)
-        ]
-        now_ms = self._clock.now_ms()
-        ages = [
-            now_ms - accepted_ms for s in shards if s.backlog and (accepted_ms := self._accepted(topic, s))
-        ]
-        unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
-        lanes = self._lanes(topic, group)
-        in_lanes = sum(cursor.in_flight for cursor in lanes.values())
-        waiting_count = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
-        here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
-        entries = (
-            each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD
-        )  # else the cursor tells
-        apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
-        return GroupStatus(
-            backlog=sum(s.backlog for s in shards),
-            in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
-            retrying=waiting_count + sum(each.status == Status.RETRYING for each in apart),
-            dead=self._records.count_dead(topic.uid, group.uid),
-            oldest_age_seconds=max(ages) // 1000 if ages else None,
-            account=_account(shards, apart, in_lanes - self._older_in_lanes(lanes, shards, apart)),
-            shards=tuple(shards),
-        )
-
-    def _lanes(self, topic: Topic, group: Group) -> dict[CursorKey, Cursor]:
-        """The cursors of the group's retry lanes: their leases are of messages that are being tried again."""
-        keys = self.statuses.keys(topic, group, None)
-        return {key: self.statuses.cursor(key, consistent=False) for key in keys}
-
-    def _older_in_lanes(
-        self, lanes: Mapping[CursorKey, Cursor], shards: Sequence[ShardStatus], apart: Sequence[Unfinished]
-    ) -> int:
-        """How many leases in the lanes are of deliveries from before a seek, whose message is counted where the newer
-        delivery is: in its shard's cursor, or dead. It reads their entries, if a record tells that there may be such
-        a delivery."""
-        cursors = {(each.shard, each.consumer_uid): each.cursor for each in shards}
-        dead = {(each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD}
-        if not dead and all(_has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart):
-            return 0
-        count = 0
-        for key, cursor in lanes.items():
-            leased_offsets = [offset for lease in cursor.leases.values() for offset in lease.attempts()]
-            for slot in self._reader.fetch(key.shard, leased_offsets).values():
-                origin = slot.message.draft.origin if slot.message else None
-                if origin is None:
-                    continue
-                place = origin.shard, key.consumer_uid, origin.offset
-                if place in dead or not _has_left(cursors, *place):
-                    count += 1
-        return count
-
-    def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
-        cursor = fold(self.statuses.cursor(key))
-        backlog = tail + 1 - cursor.floor - ranges.total(cursor.settled)
-        return ShardStatus(
-            shard=key.shard.shard,
-            consumer_uid=key.consumer_uid,
-            tail=tail,
-            cursor=cursor,
-            backlog=max(0, backlog),
-        )
-
-    def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:
-        slot = self._reader.fetch(topic.shard_key(status.shard), [status.cursor.floor])[status.cursor.floor]
-        return slot.message.accepted_ms if slot.message else None
-
 
 @dataclass(slots=True)
 class _Budget:
@@ -387,23 +228,6 @@ class _Budget:
     @property
     def spent(self) -> bool:
         return self.left <= 0 or not self.may_go_on()
-
-
-def _has_left(cursors: Mapping[tuple[int, str], Cursor], shard: int, consumer_uid: str, offset: int) -> bool:
-    """Did the latest delivery leave its shard's cursor? One that did not was begun by a seek, beside an older one."""
-    cursor = cursors.get((shard, consumer_uid))
-    return cursor is None or position(cursor, offset)[0] is Position.SETTLED
-
-
-def _account(
-    shards: Sequence[ShardStatus], unfinished_deliveries: Iterable[Unfinished], in_lanes: int
-) -> Account:
-    """Where all deliveries of a group are."""
-    elsewhere: defaultdict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
-    for each in unfinished_deliveries:
-        elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
-    parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
-    return under_way(sum(parts, Account()), in_lanes)
 
 
 def before_log(entry: Waiting | Transaction) -> str:

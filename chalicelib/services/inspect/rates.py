@@ -30,7 +30,7 @@ class RateCharts:
         most_rows: int = _MOST_ROWS,
     ) -> list[Bucket]:
         """The buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
-        its backlog by shard. Costs two read units or so; of each level the last `most_rows` are read."""
+        its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
         readings = self._kept(topic, window, most_rows)
         if now:
             readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
@@ -40,11 +40,12 @@ class RateCharts:
         return buckets(readings, window, now_ms, shards=topic.shards if only else 0)
 
     def _kept(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
-        """The readings that were kept, in order of time."""
+        """The readings that were kept, in order of time. If not all may be read, each level's go back equally far."""
+        share = min(1, most_rows / sum(window.most(level) for level in window.levels))
         readings = [
             reading
             for level in window.levels
-            for reading in self._readings.latest(topic.uid, level, min(window.most(level), most_rows))
+            for reading in self._readings.latest(topic.uid, level, max(1, int(window.most(level) * share)))
         ]
         return sorted(readings, key=lambda reading: reading.at_ms)
 

@@ -14,7 +14,8 @@ _AHEAD = 64
 
 class RecordsAhead:
     """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
-    together: most messages have no record, and looking for one that does not exist costs a read as well."""
+    together: most messages have no record, and looking for one that does not exist costs a read as well. What was read
+    last of a shard is not read again."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -28,8 +29,10 @@ class RecordsAhead:
         if offset in offsets:
             return records.get(offset)
         if before is None or not 0 < before - offset <= _NEAR:
-            return self._records.get(key, offset)
-        first = max(0, offset - _AHEAD + 1)
-        records = self._records.between(key, first, offset)
+            record = self._records.get(key, offset)
+            first, records = offset, {offset: record} if record else {}
+        else:
+            first = max(0, offset - _AHEAD + 1)
+            records = self._records.between(key, first, offset)
         self._read[key] = range(first, offset + 1), records
         return records.get(offset)

@@ -70,7 +70,7 @@ class Look:
     statuses: Statuses
     topic: Topic
     groups: Callable[[], Sequence[Group]]
-    _seen: Seen
+    seen: Seen
     _known: dict[tuple[str, str], DeliveryStatus | None] = field(default_factory=dict)
 
     def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
@@ -82,7 +82,7 @@ class Look:
         """The same for one group; None where it is not owed it."""
         key = group.uid, message.id
         if key not in self._known:
-            self._known[key] = self.statuses.delivery(self.topic, group, message, self._seen)
+            self._known[key] = self.statuses.delivery(self.topic, group, message, self.seen)
         return self._known[key]
 
     def overall(self, message: Message) -> str:
@@ -130,8 +130,7 @@ class Statuses:
         look = look or self.with_cursors({})
         statuses: dict[str, DeliveryStatus] = {}
         for key in self.keys(topic, group, message.shard):
-            if key not in look.cursors:
-                look.cursors[key] = self.cursor(key)
+            self._add(look, key)
             if status := self._status(topic, group, key, look, message):
                 statuses[key.consumer_uid] = status
         if not statuses:
@@ -151,6 +150,12 @@ class Statuses:
         """The cursor as the next claim will see it: leases that have ended are taken back."""
         cursor = self._cursors.get(key, consistent=consistent) or Cursor()
         return transitions.expire(cursor, self._clock.now_ms())
+
+    def _add(self, look: Seen, key: CursorKey) -> Cursor:
+        """The cursor as it was seen, or as it is now."""
+        if key not in look.cursors:
+            look.cursors[key] = self.cursor(key)
+        return look.cursors[key]
 
     def _status(
         self, topic: Topic, group: Group, key: CursorKey, look: Seen, message: Message
@@ -207,10 +212,12 @@ class Statuses:
                 return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 
-    def held(self, topic: Topic, group: Group, message: Message) -> Iterator[Held]:
-        """The leases that the message is under now: one, or in a broadcast one for each consumer."""
+    def held(self, topic: Topic, group: Group, message: Message, look: Seen | None = None) -> Iterator[Held]:
+        """The leases that the message is under: one, or in a broadcast one for each consumer. `look` as in
+        `delivery`."""
+        look = look or self.with_cursors({})
         for key in self.keys(topic, group, message.shard):
-            cursor = self.cursor(key)
+            cursor = self._add(look, key)
             state, span = position(cursor, message.offset)
             if state is Position.RUNNING and span:
                 lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())

@@ -7,19 +7,18 @@ from dataclasses import dataclass, replace
 
 from ...domain import ids
 from ...domain.message import Draft, Message
-from ...domain.replay import MARK, MARK_OF
+from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
 from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
-from ...domain.trace import AttemptOutcome, TraceRow, Tried
+from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceRow, Tried
 from ...domain.transaction import Transaction
 from ...ports.indexes import Traces
-from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import Waiting
-from .statuses import Held, Statuses
+from .statuses import Held, Seen, Statuses
 
-_BY_PEOPLE: dict[str, str] = {  # done to a dead letter
+_ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.REDRIVEN: "redriven",
     AttemptOutcome.EDITED: "edited",
     AttemptOutcome.DELETED: "deleted",
@@ -55,21 +54,28 @@ class Event:
 class Tracer:
     """Reads traces; nothing here changes anything."""
 
-    def __init__(
-        self, *, catalog: Catalog, traces: Traces, records: Records, statuses: Statuses, clock: Clock
-    ) -> None:
+    def __init__(self, *, catalog: Catalog, traces: Traces, statuses: Statuses, clock: Clock) -> None:
         self._catalog = catalog
         self._traces = traces
-        self._records = records
         self._statuses = statuses
         self._clock = clock
 
-    def path(self, topic: Topic, message: Message, only: Sequence[Group] | None = None) -> list[Event]:
+    def path(
+        self,
+        topic: Topic,
+        message: Message,
+        only: Sequence[Group] | None = None,
+        look: Seen | None = None,
+    ) -> list[Event]:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
-        message's entry into the log."""
+        message's entry into the log. What was read of it just now can be passed as `look`."""
+        look = look or self._statuses.with_cursors({})
         events = [replace(e, shard=message.shard) for e in _entry(message)]
         for group in self._catalog.groups(topic) if only is None else only:
-            groups = (*self._of_group(topic, group, message), *self._leased(topic, group, message))
+            groups = (
+                *self._of_group(topic, group, message, look),
+                *self._leased(topic, group, message, look),
+            )
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
         return sorted(events, key=lambda e: e.at_ms)
 
@@ -83,15 +89,15 @@ class Tracer:
             events.append(Event(entry.decided_ms, "cancelled", None))
         return events
 
-    def _leased(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
+    def _leased(self, topic: Topic, group: Group, message: Message, look: Seen) -> Iterator[Event]:
         """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
         names = self._catalog.consumer_names(topic, group)
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
-        for lease in self._statuses.held(topic, group, message):
+        for lease in self._statuses.held(topic, group, message, look):
             at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
             yield _lease(at_ms, group, message.shard, lease, names)
 
-    def _of_group(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
+    def _of_group(self, topic: Topic, group: Group, message: Message, look: Seen) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
         rows = self._traces.covering(key, message.offset)
@@ -102,16 +108,22 @@ class Tracer:
                 if attempt.offset == message.offset:
                     yield from _events(group, message.shard, row, attempt, names.get(uid))
                     dead |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
-        yield from self._buried_unseen(topic, group, message, names, dead)
+        yield from self._buried_unseen(topic, group, message, names, dead, look)
 
     def _buried_unseen(
-        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], seen_uids: Set[str]
+        self,
+        topic: Topic,
+        group: Group,
+        message: Message,
+        names: Mapping[str, str],
+        seen_uids: Set[str],
+        look: Seen,
     ) -> Iterator[Event]:
         """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
             if uid in seen_uids:
                 continue
-            record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
+            record = look.records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == Status.DEAD:
                 yield Event(
                     record.at_ms,
@@ -128,7 +140,8 @@ class Tracer:
 def _entry(message: Message) -> list[Event]:
     """How the message came into its log, and what was done to it before anybody claimed it."""
     headers, draft = message.draft.headers, message.draft
-    replay_note = f"replay {headers[MARK]} of {headers.get(MARK_OF)}" if MARK in headers else None
+    replay_id = headers.get(REPLAY_HEADER)
+    replay_note = f"replay {replay_id} of {headers.get(REPLAY_OF_HEADER)}" if replay_id is not None else None
     came = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
     events = [came]
     if draft.accepted_ms is not None and draft.due_ms is not None:
@@ -173,10 +186,12 @@ def _lease(at_ms: int, group: Group, shard: int, lease: Held, names: Mapping[str
     )
 
 
-def _events(group: Group, shard: int, row: TraceRow, attempt: Tried, whose: str | None) -> Iterator[Event]:
-    """`whose` cursor it was, in a broadcast."""
-    if action := _BY_PEOPLE.get(attempt.outcome):
-        yield Event(row.started_ms, action, shard, group.name, whose, by=attempt.detail or None)
+def _events(group: Group, shard: int, row: TraceRow, attempt: Tried, consumer: str | None) -> Iterator[Event]:
+    """`consumer` is the one whose cursor it was, in a broadcast; `row.consumer` is the one that tried."""
+    if action := _ON_DEAD_LETTERS.get(attempt.outcome):
+        yield Event(row.started_ms, action, shard, group.name, consumer, by=attempt.detail or None)
+        return
+    if attempt.outcome not in ATTEMPTS:  # of a later release, during an upgrade
         return
     ended_ms = row.started_ms + attempt.duration_ms
     yield Event(
@@ -198,7 +213,7 @@ def _events(group: Group, shard: int, row: TraceRow, attempt: Tried, whose: str 
             "buried",
             shard,
             group.name,
-            whose,
+            consumer,
             attempt=attempt.attempt,
             outcome=AttemptOutcome.DEAD,
             detail=attempt.detail or None,

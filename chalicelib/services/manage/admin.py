@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...domain.errors import Conflict, NotFound, Refused, unavailable
-from ...domain.topic import Group, Mode, Topic
+from ...domain.ladder import Retry
+from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
 from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.records import Records
@@ -20,6 +21,9 @@ from ..core.positions import Positions, all_keys
 _UID_CHARS = 8
 _TRIES = 8
 _SLACK_MS = 250  # added to the caches' age: the clocks of two processes differ a little
+
+NewRetry = Callable[[Retry], Retry]
+"""Makes a retry policy of the one that holds, so that two changes of different parts of it both take effect."""
 
 
 class Admin:
@@ -46,10 +50,14 @@ class Admin:
         self._clock = clock
         self._random = random
 
-    def put_topic(self, name: str, settings: Mapping[str, Any]) -> tuple[Topic, bool]:
+    def put_topic(
+        self, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None
+    ) -> tuple[Topic, bool]:
         """Create or change a topic; settings not given keep their value. True: created."""
         for _ in range(_TRIES):
             old = self._control.topic(name)
+            if retry:
+                settings = {**settings, "retry": retry(old.retry if old else DEFAULT_RETRY)}
             if old is None:
                 self._finish(self._control.retired_topics(name))
                 mode = settings.get("mode", Mode.QUEUE)
@@ -116,10 +124,14 @@ class Admin:
             self._states.close(all_keys(topic, group, uid))
         self._records.forget(group.uid)
 
-    def put_group(self, topic: Topic, name: str, settings: Mapping[str, Any]) -> tuple[Group, bool]:
+    def put_group(
+        self, topic: Topic, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None
+    ) -> tuple[Group, bool]:
         """Create or change a group. Its first position is stored before the group can be seen. True: created."""
         for _ in range(_TRIES):
             old = self._control.group(topic, name)
+            if retry:
+                settings = {**settings, "retry": retry((old and old.retry) or topic.retry)}
             if old is None:
                 self._finish_groups(topic, self._control.retired_groups(topic, name))
                 mode = Mode(settings.get("mode") or topic.mode)

@@ -61,6 +61,8 @@ class Amender:
             raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time any more.")
         if "body" in changes:
             check_size(topic, changes["body"])
+        if message.draft.cancelled:  # for good, also where groups have passed it over since
+            raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
         now_ms = self._clock.now_ms()
 
         def rewrite(draft: Draft) -> Draft:

@@ -196,7 +196,15 @@ class Redriver:
         now_ms = self._clock.now_ms()
         attempts = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
         row_id = f"{what.lower()}.{letter.version}.{now_ms}"
-        self._attempt_log.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, attempts)
+        self._attempt_log.note(
+            topic,
+            group,
+            owner_uid="",
+            consumer_uid=letter.key.consumer_uid,
+            row_id=row_id,
+            started_ms=now_ms,
+            attempts=attempts,
+        )
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as the first time. Returns how many were sent; those
@@ -225,7 +233,15 @@ class Redriver:
                 (x.key.shard.shard, Tried(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
                 for x in moved_letters
             ]
-            self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, attempts)
+            self._attempt_log.note(
+                topic,
+                group,
+                owner_uid="",
+                consumer_uid=uid,
+                row_id=f"redrive.{now_ms}",
+                started_ms=now_ms,
+                attempts=attempts,
+            )
             went += len(moved_letters)
         return went
 

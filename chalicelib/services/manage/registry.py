@@ -11,7 +11,7 @@ from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.limits import MAX_CONSUMERS
 from ...domain.secret import Secret
-from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic
+from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.world import Clock, Random
@@ -19,7 +19,7 @@ from ..core.assignments import Assignments
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
-from ..core.positions import LATEST, Positions, all_keys, keys
+from ..core.positions import Positions, all_keys
 from ..core.secret_cipher import SecretCipher, encryption_context_of
 from .new_secret import OVERLAP_MS, NewSecret
 
@@ -305,7 +305,7 @@ class Registry:
         now_ms = self._clock.now_ms()
         returns = is_online(new, now_ms) and not is_online(old, now_ms)
         if returns and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
-            for key in keys(topic, group, new.uid):
+            for key in cursor_keys(topic, group, new.uid):
                 self._positions.seek(topic, key, LATEST)
 
 

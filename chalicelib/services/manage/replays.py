@@ -15,7 +15,7 @@ from ...domain import ids
 from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
 from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ...domain.message import Draft
-from ...domain.replay import MARK, MARK_OF, Replay, ReplayState, may_become
+from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
 from ...domain.topic import Topic
 from ...ports.control import Control
 from ...ports.world import Clock, Jobs, Random
@@ -156,7 +156,7 @@ def _marked(replay: Replay, topic: Topic, message: Archived) -> Draft:
     draft = message.draft
     return replace(
         draft,
-        headers={**draft.headers, MARK: replay.id, MARK_OF: message.id},
+        headers={**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id},
         shard=message.shard % topic.shards if draft.ordering_key is None else None,
         dedup_id=f"{replay.id}-{message.id}",
         target_group_uid=replay.group_uid,

@@ -93,7 +93,7 @@ class Transactor:
             topic, self._producer.offload(topic, replace(draft, by=by)), checks, delay_from_commit, now_ms
         )
         assert new.draft is not None
-        self._producer.note_keys(topic, [(new.draft, _patience_ms(new))], new.prepared_ms)
+        self._producer.note_keys(topic, [(new.draft, _last_possible_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
         for entry in self._transactions.prepare(new, entries):
             if entry.content_hash != entries[0].content_hash:
@@ -123,7 +123,7 @@ class Transactor:
             delay_ms=draft.due_ms - now_ms if draft.due_ms and delay_from_commit else 0,
             due_ms=None if delay_from_commit else draft.due_ms,
         )
-        return replace(new, keys_until_s=topic.expires_s(_patience_ms(new)))
+        return replace(new, keys_until_s=topic.expires_s(_last_possible_ms(new)))
 
     def find(self, transaction_id: str) -> Transaction:
         """The transaction, or NotFound."""
@@ -219,8 +219,8 @@ def not_found() -> NotFound:
     return NotFound("TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired.")
 
 
-def _patience_ms(new: Transaction) -> int:
-    """The time by which it should be decided and in the log."""
+def _last_possible_ms(new: Transaction) -> int:
+    """When the message enters the log at the latest, if it does: after the last check and its delay."""
     checked_ms = new.prepared_ms + new.check_after_ms * MAX_CHECKS
     return max(checked_ms + new.delay_ms, new.due_ms or 0)
 

@@ -12,23 +12,23 @@ from ..consume.claimant import ClaimedMessage
 _SMALL = 8  # a batch of this size or less is split into single messages at once
 
 
-def batch_limit(batch_size: int, delivery: ClaimedMessage) -> int:
+def batch_limit(batch_size: int, claimed_message: ClaimedMessage) -> int:
     """The largest batch that a message may be in: the full size at first, its square root after one failure, 1 after
     two failures or on the last attempt. So a bad message ends up alone, and the others get through."""
-    receipt = delivery.receipt
-    failures = receipt.attempt_since_redrive(delivery.attempt) - 1
+    receipt = claimed_message.receipt
+    failures = receipt.attempt_since_redrive(claimed_message.attempt) - 1
     if not failures:
-        return batch_size if delivery.attempt < receipt.last_attempt else 1
+        return batch_size if claimed_message.attempt < receipt.last_attempt else 1
     return (
         isqrt(batch_size)
-        if failures == 1 and batch_size > _SMALL and delivery.attempt < receipt.last_attempt
+        if failures == 1 and batch_size > _SMALL and claimed_message.attempt < receipt.last_attempt
         else 1
     )
 
 
-def is_to_be_split(deliveries: Sequence[ClaimedMessage], results: Sequence[CallResult]) -> bool:
+def is_to_be_split(claimed_messages: Sequence[ClaimedMessage], results: Sequence[CallResult]) -> bool:
     """Did the subscriber itself answer that the whole batch failed? Then one of its messages may be the cause."""
-    return len(deliveries) > 1 and all(r.verdict is Verdict.FAILED and r.is_own_answer for r in results)
+    return len(claimed_messages) > 1 and all(r.verdict is Verdict.FAILED and r.is_own_answer for r in results)
 
 
 def batch_of(group: Group, consumer: Consumer) -> int:
@@ -37,17 +37,19 @@ def batch_of(group: Group, consumer: Consumer) -> int:
 
 
 def parcels(
-    group: Group, consumer: Consumer, deliveries: Sequence[ClaimedMessage]
+    group: Group, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage]
 ) -> Iterator[list[ClaimedMessage]]:
     """Cut deliveries into parcels: one message each, unless the group asked for batches."""
     size = batch_of(group, consumer)
     parcel: list[ClaimedMessage] = []
     least = size
-    for delivery in sorted(deliveries, key=lambda d: -batch_limit(size, d)) if size > 1 else deliveries:
-        least = min(least, batch_limit(size, delivery))
+    if size > 1:
+        claimed_messages = sorted(claimed_messages, key=lambda each: -batch_limit(size, each))
+    for claimed_message in claimed_messages:
+        least = min(least, batch_limit(size, claimed_message))
         if len(parcel) >= least:
             yield parcel
             parcel = []
-        parcel.append(delivery)
+        parcel.append(claimed_message)
     if parcel:
         yield parcel

@@ -33,7 +33,7 @@ class EndedCall(NamedTuple):
     """A request that has ended, with a result for each of its messages."""
 
     consumer: Consumer
-    deliveries: Sequence[ClaimedMessage]
+    claimed_messages: Sequence[ClaimedMessage]
     results: Sequence[CallResult]
 
 
@@ -74,12 +74,12 @@ class Calls:
     ) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
         by_consumer: dict[str, tuple[Consumer, list[ClaimedMessage]]] = {}
-        for delivery in messages:
-            consumer = sources.target(claimant, delivery)
-            by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
-        for consumer, deliveries in by_consumer.values():
+        for claimed_message in messages:
+            consumer = sources.target(claimant, claimed_message)
+            by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(claimed_message)
+        for consumer, claimed_messages in by_consumer.values():
             seconds = self._time.attempt_seconds(sources, consumer)
-            for parcel in parcels(sources.group, consumer, deliveries):
+            for parcel in parcels(sources.group, consumer, claimed_messages):
                 self._capacity.count(consumer, parcel, +1)
                 future = pool.submit(self._send, sources, consumer, parcel, seconds)
                 future.add_done_callback(partial(self._note_end, consumer, parcel))
@@ -94,11 +94,11 @@ class Calls:
                 event := self._events.get(timeout=_GATHER_SECONDS if calls else LOOK_SECONDS)
             ):
                 calls.append(event)
-                calls_under_way -= len(event.deliveries)
+                calls_under_way -= len(event.claimed_messages)
         except queue.Empty:
             pass
         for call in calls:
-            self._capacity.count(call.consumer, call.deliveries, -1)
+            self._capacity.count(call.consumer, call.claimed_messages, -1)
         return calls
 
     def _note_end(
@@ -112,7 +112,7 @@ class Calls:
         self._events.put(EndedCall(consumer, parcel, results))
 
     def _send(
-        self, sources: Sources, consumer: Consumer, deliveries: Sequence[ClaimedMessage], seconds: float
+        self, sources: Sources, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage], seconds: float
     ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
@@ -121,17 +121,17 @@ class Calls:
             )
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
-            return (not_attempted,) * len(deliveries)
-        contents = with_bodies(self._blobs, self._clock, [d.message for d in deliveries])
+            return (not_attempted,) * len(claimed_messages)
+        contents = with_bodies(self._blobs, self._clock, [d.message for d in claimed_messages])
         attempts = tuple(
             Attempt(message, d.attempt)
-            for message, d in zip(contents, deliveries, strict=True)
+            for message, d in zip(contents, claimed_messages, strict=True)
             if isinstance(message, Message)
         )
-        waited_ms = self._clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
+        waited_ms = self._clock.now_ms() - min(d.receipt.claimed_ms for d in claimed_messages)
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
-            return (CallResult(Verdict.NOT_ATTEMPTED),) * len(deliveries)
+            return (CallResult(Verdict.NOT_ATTEMPTED),) * len(claimed_messages)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         results = iter(self._sender.send(consumer, parcel, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)

@@ -43,16 +43,16 @@ class DispatchReport:
         return {**self.verdicts, "stale": self.late, "finished": self.finished}
 
     def add(
-        self, consumer: Consumer, deliveries: Sequence[ClaimedMessage], results: Sequence[CallResult]
+        self, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage], results: Sequence[CallResult]
     ) -> None:
         """Count the results of one request, and keep failed attempts up to a limit."""
         self.verdicts.update(result.verdict.value for result in results)
-        for delivery, result in zip(deliveries, results, strict=True):
+        for claimed_message, result in zip(claimed_messages, results, strict=True):
             if len(self.troubles) < _TROUBLES and result.verdict not in (
                 Verdict.DONE,
                 Verdict.NOT_ATTEMPTED,
             ):
-                message = delivery.message
-                location = message.id, message.shard, message.offset, delivery.attempt, consumer.name
+                message = claimed_message.message
+                location = message.id, message.shard, message.offset, claimed_message.attempt, consumer.name
                 ending = result.verdict.value, result.detail, traceparent(message.draft)
                 self.troubles.append(FailedAttempt(*location, *ending))

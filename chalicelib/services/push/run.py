@@ -153,8 +153,8 @@ class DispatchRun:
             sources = Sources(*topic_and_group, self.task, self._context.teams(*topic_and_group))
             if self._time.allows_attempt(sources) and not self._claims.fault:
                 self._capacity.see_circuits(*topic_and_group)
-                for consumer, deliveries in self._claims.grants(sources):
-                    self._calls.start(pool, sources, consumer, deliveries)
+                for consumer, claimed_messages in self._claims.grants(sources):
+                    self._calls.start(pool, sources, consumer, claimed_messages)
             self.report.finished = not self._time.ran_out
         return self._capacity.under_way > 0
 
@@ -171,16 +171,16 @@ class DispatchRun:
         topic_and_group = self._find(even_paused=True)
         decisions = self._settlements.take_owed()
         for call in calls:
-            self.report.add(call.consumer, call.deliveries, call.results)
+            self.report.add(call.consumer, call.claimed_messages, call.results)
             if topic_and_group:
                 self._note_health(*topic_and_group, call)
-                for delivery, decision in self._decisions(*topic_and_group, call):
-                    decisions[delivery.receipt] = decision
+                for claimed_message, decision in self._decisions(*topic_and_group, call):
+                    decisions[claimed_message.receipt] = decision
         if topic_and_group and decisions:
             self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
-        is_repeated = all(d.receipt.attempt_since_redrive(d.attempt) > 1 for d in call.deliveries)
+        is_repeated = all(d.receipt.attempt_since_redrive(d.attempt) > 1 for d in call.claimed_messages)
         most = group.max_in_flight
         self._context.subscriber_health.note(
             topic, group, call.consumer, call.results, most, repeated=is_repeated
@@ -189,7 +189,10 @@ class DispatchRun:
     def _decisions(
         self, topic: Topic, group: Group, call: EndedCall
     ) -> Iterator[tuple[ClaimedMessage, SettleDecision]]:
-        is_split = is_to_be_split(call.deliveries, call.results)
+        is_split = is_to_be_split(call.claimed_messages, call.results)
         now_ms = self._context.clock.now_ms()
-        for delivery, result in zip(call.deliveries, call.results, strict=True):
-            yield delivery, decision_after(topic, group, delivery, result, now_ms, is_split=is_split)
+        for claimed_message, result in zip(call.claimed_messages, call.results, strict=True):
+            yield (
+                claimed_message,
+                decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split),
+            )

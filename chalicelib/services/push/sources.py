@@ -94,9 +94,9 @@ class Sources:
         """The consumers that may get the messages claimed by `claimant`."""
         return self.called() if shard is None and not self._is_shared else {claimant}
 
-    def target(self, claimant: Consumer, delivery: ClaimedMessage) -> Consumer:
+    def target(self, claimant: Consumer, claimed_message: ClaimedMessage) -> Consumer:
         """The consumer that gets a granted message: its claimant or, in an ordered mode, the owner of its shard."""
-        return claimant if self._is_shared else self._owner_of(delivery.message.shard) or claimant
+        return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
 
     def _owner_of(self, shard: int) -> Consumer | None:
         return self._owners[shard] if shard < len(self._owners) else None

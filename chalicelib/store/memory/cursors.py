@@ -71,7 +71,7 @@ class MemoryCursors:
                 self._closed_until_s[key] = until_s
 
     def drop_expired(self, now_s: int) -> None:
-        """What DynamoDB's TTL does."""
+        """Delete expired rows, as DynamoDB's TTL does."""
         with self._lock:
             for key, until_s in list(self._closed_until_s.items()):
                 if until_s <= now_s:

@@ -42,6 +42,6 @@ class MemoryKeys:
         return sorted(entries, key=lambda e: e.sort_key, reverse=True)[:limit]
 
     def drop_expired(self, now_s: int) -> None:
-        """What DynamoDB's TTL does."""
+        """Delete expired rows, as DynamoDB's TTL does."""
         with self._lock:
             self._rows = {place: row for place, row in self._rows.items() if row.expires_s > now_s}

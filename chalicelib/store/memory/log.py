@@ -148,7 +148,7 @@ class MemoryLog:
             self._checkpoints[shard] = max(self._checkpoints.get(shard, -1), tail.offset)
 
     def drop_expired(self, now_s: int, spares: Callable[[Segment], bool] = lambda segment: False) -> None:
-        """What DynamoDB's TTL does; some rows it may take later."""
+        """Delete expired rows, as DynamoDB's TTL does; some rows it may take later."""
         with self._lock:
             for (shard, first), segment in list(self._rows.items()):
                 if segment.expires_s <= now_s and not spares(segment):

@@ -10,7 +10,7 @@ from ...ports.rounds import EachMinute
 
 
 class MemoryMarks:
-    """ports.Marks as a set and a dict. `writes` counts what DynamoDB would have written."""
+    """ports.Marks as a set and a dict. `writes` counts the writes that DynamoDB would have made."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -9,7 +9,7 @@ from ...domain.meter import Level, Reading
 
 
 class MemoryReadings:
-    """ports.Readings as dicts. `writes` counts what DynamoDB would have written."""
+    """ports.Readings as dicts. `writes` counts the writes that DynamoDB would have made."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

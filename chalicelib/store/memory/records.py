@@ -19,7 +19,8 @@ class MemoryRecords:
         self._tables = tables
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
-        return self._tables.records.get(record_place(key, offset))
+        with self._tables.lock:  # here and below: a transaction is seen whole or not at all
+            return self._tables.records.get(record_place(key, offset))
 
     def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
         records = {offset: self.get(key, offset) for offset in range(first, last + 1)}
@@ -58,7 +59,8 @@ class MemoryRecords:
         )
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
-        return self._tables.letters.get(record_place(key, offset, dead=True))
+        with self._tables.lock:
+            return self._tables.letters.get(record_place(key, offset, dead=True))
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
         letters = {offset: self.dead_letter(key, offset) for offset in range(first, last + 1)}
@@ -98,7 +100,7 @@ class MemoryRecords:
                     del rows[place]
 
     def drop_expired(self, now_s: int) -> None:
-        """What DynamoDB's TTL does."""
+        """Delete expired rows, as DynamoDB's TTL does."""
         with self._tables.lock:
             for place, record in list(self._tables.records.items()):
                 if record.expires_s is not None and record.expires_s <= now_s:

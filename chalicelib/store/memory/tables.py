@@ -1,4 +1,4 @@
-"""The rows that one transaction may touch, under one lock, and what such a transaction does to them."""
+"""The rows that one transaction may touch, under one lock, and the changes that a transaction makes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_ACTIONS = 100  # of a transaction, as there
 
 @dataclass
 class MemoryTables:
-    """What the log and the cursors of one stage write together with others' rows."""
+    """The rows of one stage that the log and the cursors write in one transaction with their own."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     records: dict[Place, Record] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class MemoryTables:
                     self.put_letter(letter)
 
     def note_amended(self, cursors: Mapping[CursorKey, Cursor | None], offset: int) -> bool:
-        """Note in all of the cursors that a message was amended; False where one has claimed it, or is not as told."""
+        """Note in all of the cursors that a message was amended; False if one has claimed it, or has changed."""
         noted_cursors: dict[CursorKey, Cursor] = {}
         for key, cursor in cursors.items():
             there, after = self.cursors.get(key), amend(cursor or Cursor(), offset)
@@ -101,7 +101,7 @@ class MemoryTables:
         self.transactions[new.id] = replace(new, draft=draft)
 
     def move(self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int) -> None:
-        """Take the n-th of what is moved away; a dead letter begins a new life, a transaction is committed."""
+        """Delete the source of the n-th moved message; a dead letter begins a new life, a transaction is committed."""
         at_ms = segment.accepted_ms
         if isinstance(promotable, Timer):
             del self.timers[timer_place(promotable)]
@@ -128,7 +128,7 @@ class MemoryTables:
 
 
 def check_actions(count: int) -> None:
-    """Whoever writes more together than DynamoDB takes would hear of it only there. Raises ValueError."""
+    """Raise ValueError for a transaction that DynamoDB would refuse as too large."""
     if count > _MOST_ACTIONS:
         raise ValueError(f"{count} actions in one transaction: {_MOST_ACTIONS} is the most")
 

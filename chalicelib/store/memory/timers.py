@@ -52,7 +52,8 @@ class MemoryTimers:
             return True
 
     def moved(self, timer_id: str) -> Moved | None:
-        return self._forwards.get(timer_id, (None, 0))[0]
+        with self._tables.lock:  # here and below: a transaction is seen whole or not at all
+            return self._forwards.get(timer_id, (None, 0))[0]
 
     def drop_expired(self, now_s: int) -> None:
         with self._tables.lock:
@@ -75,7 +76,8 @@ class MemoryTimers:
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         row = timer_key(due_ms, timer_id)
-        timer = self._tables.timers.get((row["f"]["S"], row["t"]["S"]))
+        with self._tables.lock:
+            timer = self._tables.timers.get((row["f"]["S"], row["t"]["S"]))
         if timer and timer.kind is TimerKind.NEWER:
             raise newer_format()
         return timer

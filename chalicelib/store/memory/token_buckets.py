@@ -9,7 +9,7 @@ from ...domain.token_bucket import Grant
 
 
 class MemoryTokenBuckets:
-    """ports.TokenBuckets as a dict. `writes` counts what DynamoDB would have written."""
+    """ports.TokenBuckets as a dict. `writes` counts the writes that DynamoDB would have made."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

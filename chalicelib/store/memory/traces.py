@@ -36,7 +36,7 @@ class MemoryTraces:
             return [rows[place] for place in sorted(rows, reverse=True)[:limit]]
 
     def drop_expired(self, now_s: int) -> None:
-        """What DynamoDB's TTL does."""
+        """Delete expired rows, as DynamoDB's TTL does."""
         with self._lock:
             for home, rows in list(self._homes.items()):
                 self._homes[home] = {place: row for place, row in rows.items() if row.expires_s > now_s}

@@ -30,7 +30,8 @@ class MemoryTransactions:
             return duplicates
 
     def get(self, transaction_id: str) -> Transaction | None:
-        return self._tables.transactions.get(transaction_id)
+        with self._tables.lock:  # a transaction of the store is seen whole or not at all
+            return self._tables.transactions.get(transaction_id)
 
     def change(
         self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
@@ -60,7 +61,7 @@ class MemoryTransactions:
         return Counted(len(self.listed(topic, state, None, sys.maxsize)))
 
     def drop_expired(self, now_s: int) -> None:
-        """What DynamoDB's TTL does."""
+        """Delete expired rows, as DynamoDB's TTL does."""
         with self._tables.lock:
             for transaction in list(self._tables.transactions.values()):
                 if transaction.expires_s is not None and transaction.expires_s <= now_s:

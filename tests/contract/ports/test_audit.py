@@ -44,6 +44,9 @@ def test_entries_are_read_as_they_were_added_the_newest_first(audit: Audit) -> N
     assert list(audit.entries(START_MS, end_ms, None)) == added[::-1]
     assert list(audit.entries(START_MS + 1, end_ms - 1, None)) == added[2:0:-1]
     assert list(audit.entries(START_MS, end_ms, added[3].key)) == added[2::-1]
+    assert list(audit.entries(START_MS, added[2].at_ms, added[3].key)) == added[1::-1], (
+        "the nearer end counts"
+    )
     assert list(audit.entries(end_ms, end_ms + 1, None)) == []
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
+from chalicelib.domain.errors import Unavailable
 from chalicelib.ports.world import Blobs
 from chalicelib.store.blobs import FolderBlobs, S3Blobs
 from chalicelib.store.clients import Clients
@@ -47,6 +51,54 @@ def test_a_body_that_was_deleted_is_not_there_and_to_delete_it_again_is_harmless
     for _ in range(2):
         blobs.delete("bodies/orders/u1/abc")
         assert blobs.get("bodies/orders/u1/abc") is None
+
+
+class Away:
+    """A client of S3 that fails so, whatever it is asked."""
+
+    def __init__(self, trouble: Exception) -> None:
+        self._trouble = trouble
+
+    def __getattr__(self, operation: str) -> Any:
+        def fail(**request: Any) -> Any:
+            raise self._trouble
+
+        return fail
+
+
+@pytest.mark.parametrize("trouble", ["SlowDown", "AccessDenied", "NoSuchBucket", ""])
+def test_a_body_that_cannot_be_had_now_is_not_taken_for_gone(trouble: str) -> None:
+    gone = EndpointConnectionError(endpoint_url="https://example.com")
+    error = ClientError({"Error": {"Code": trouble}}, "GetObject") if trouble else gone
+    blobs = S3Blobs(Away(error), "bodies")
+    with pytest.raises(Unavailable):
+        blobs.get("bodies/orders/u1/abc")
+    if trouble in ("SlowDown", ""):
+        for call in (lambda: blobs.put("a", b""), lambda: blobs.delete("a"), lambda: blobs.names("", "", 1)):
+            with pytest.raises(Unavailable):
+                call()
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_gone(tmp_path: Path) -> None:
+    (tmp_path / "bodies").mkdir()
+    with pytest.raises(Unavailable):
+        FolderBlobs(tmp_path).get("bodies")
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def noting(step: str, call: Callable[..., None]) -> Callable[..., None]:
+        def noted(*arguments: Any) -> None:
+            steps.append(step)
+            call(*arguments)
+
+        return noted
+
+    for step in ("fsync", "replace"):
+        monkeypatch.setattr(os, step, noting(step, getattr(os, step)))
+    FolderBlobs(tmp_path).put("bodies/abc", b"x")
+    assert steps == ["fsync", "replace"]
 
 
 def test_names_come_in_order_page_by_page(blobs: Blobs) -> None:

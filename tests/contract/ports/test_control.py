@@ -17,7 +17,7 @@ from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import FormerHash, Group, Topic
 from chalicelib.ports.control import Control, Staffed
 from chalicelib.store import control_rows
-from chalicelib.store.layout import number, text
+from chalicelib.store.attributes import number, text
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage
@@ -134,6 +134,53 @@ def test_a_consumer_is_written_conditionally_and_removed_alone(
     control.delete_consumer(topic, group, second)
     control.delete_consumer(topic, group, second)
     assert control.consumers(topic, group) == [replace(current, seen_ms=9, version=2)]
+
+
+def test_a_consumer_that_left_is_remembered_without_its_secrets(
+    control: Control, topic: Topic, group: Group
+) -> None:
+    base = make.uid("c")
+    left = [
+        make.consumer(group, name, uid=base + uid, secrets=(Secret("ab"),), version=3)
+        for name, uid in (("w", "0"), ("w", "1"), ("w1", "2"))
+    ]
+    other = make.group(topic, "other", uid=group.uid + "x")
+    for each in left:
+        control.retire_consumer(topic, group, each)
+    control.retire_consumer(topic, other, left[0])
+    bare = [replace(each, secrets=()) for each in left]
+    assert control.retired_consumers(topic, group) == bare
+    assert control.retired_consumers(topic, group, "w") == bare[:2]
+    assert control.consumers(topic, group) == []
+    control.forget_consumer(topic, group, left[0])
+    assert control.retired_consumers(topic, group) == bare[1:]
+    control.delete_group(topic, group)
+    assert control.retired_consumers(topic, group) == []
+    assert control.retired_consumers(topic, other) == bare[:1]
+
+
+def test_what_is_being_deleted_is_marked_until_it_is_gone(
+    control: Control, topic: Topic, group: Group
+) -> None:
+    """Also where the name has been given to another one meanwhile."""
+    assert control.retire_group(topic, group)
+    assert not control.retire_group(topic, group)
+    again = replace(group, uid=make.uid("g"))
+    assert control.put_group(topic, again, None)
+    assert control.retire_group(topic, again)
+    both = sorted([group, again], key=lambda each: each.uid)
+    assert control.retired_groups(topic) == control.retired_groups(topic, group.name) == both
+    assert control.retired_groups(topic, group.name[:-1]) == []
+    control.delete_group(topic, again)
+    assert control.retired_groups(topic) == [group]
+    assert control.retire_topic(topic)
+    assert control.topic(topic.name) is None
+    assert control.retired_topics(topic.name) == [topic]
+    assert control.put_topic(replace(topic, uid=make.uid("t")), None)
+    control.delete_topic(topic)
+    assert not control.retired_topics(topic.name)
+    assert not control.retired_groups(topic)
+    assert control.topic(topic.name), "the new one"
 
 
 def test_a_deleted_topic_takes_its_groups_and_consumers_along(

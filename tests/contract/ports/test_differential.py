@@ -129,7 +129,7 @@ class LogCalls:
         self.pair.ask(lambda s: s.adapters.log.read_back(self.shard, last, rows))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(calls=log_calls)
 def test_the_log_answers_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
     player = LogCalls(pair)
@@ -215,7 +215,7 @@ class CursorCalls:
             self.pair.ask(lambda s: s.adapters.records.get(self.key, recorded))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(calls=cursor_calls)
 def test_cursors_and_records_answer_alike(
     pair: Pair, calls: list[tuple[str, int, int, Disposition, bool]]
@@ -310,7 +310,7 @@ class MoveCalls:
         self.pair.ask(lambda s: s.adapters.timers.let_go(self.fragment, owner))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(calls=move_calls)
 def test_timers_letters_and_moves_answer_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
     player = MoveCalls(pair)
@@ -351,7 +351,7 @@ def _control(topics: dict[str, Topic], prefix: str, what: str, name: str, stage:
     return control.delete_group(topic, group)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(calls=control_calls)
 def test_control_data_answers_alike(pair: Pair, calls: list[tuple[str, str]]) -> None:
     prefix = make.uid("p")

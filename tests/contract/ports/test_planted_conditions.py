@@ -20,7 +20,8 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import Timer
 from chalicelib.store import memory
-from chalicelib.store.layout import FORMAT, text, timer_key
+from chalicelib.store.attributes import text
+from chalicelib.store.layout import FORMAT, timer_key
 from tests.contract.ports.conditions.common import filed, there
 from tests.contract.ports.conditions.timers import edits, moves
 from tests.contract.ports.test_conditions import SCENES

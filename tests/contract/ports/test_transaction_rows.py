@@ -27,6 +27,17 @@ def test_a_change_of_what_was_changed_meanwhile_is_refused_with_all_it_brings(st
     assert timers_of(desk, transaction.id) == [transaction.check_ms]
 
 
+def test_a_change_stores_and_drops_the_timers_it_brings(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    transaction = prepare(desk)
+    later = replace(transaction, check_ms=transaction.check_ms + 1)
+    port = stage.adapters.transactions
+    assert port.change(transaction, later, [check_timer(later)], [check_timer(transaction)])
+    assert timers_of(desk, transaction.id) == [later.check_ms]
+    assert port.change(replace(later, version=1), later, drop=[check_timer(later)])
+    assert timers_of(desk, transaction.id) == []
+
+
 def test_it_is_read_as_it_was_written(stage: Stage) -> None:
     desk = Desk.at(stage)
     full = Transaction(

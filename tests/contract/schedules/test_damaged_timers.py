@@ -19,7 +19,8 @@ from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as store
-from chalicelib.store.layout import Item, timer_key
+from chalicelib.store.attributes import Item
+from chalicelib.store.layout import timer_key
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
@@ -163,6 +164,7 @@ def test_a_damaged_check_asks_nevertheless(own: Stage) -> None:
     desk.deps.transactor.decide(made, TransactionState.ROLLED_BACK)
 
 
+@pytest.mark.many_calls
 def test_what_a_later_release_wrote_waits_for_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk.at(stage, shards=1)
     group = desk.group()

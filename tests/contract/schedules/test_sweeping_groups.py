@@ -106,6 +106,7 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
     assert minutes_to_find(desk) == 1
 
 
+@pytest.mark.many_calls
 def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
@@ -135,6 +136,7 @@ class Context:
         return self._left_ms
 
 
+@pytest.mark.many_calls
 def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(empty_stage: Stage) -> None:
     for _ in range(12):
         desk, _ = pushed(empty_stage, shards=1, alarm_backlog=1)

@@ -44,6 +44,7 @@ def afresh(desk: Desk) -> Desk:
     return Desk(desk.stage, deps, deps.catalog.topic(desk.topic.name))
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize(("before", "after"), [(1, 7), (1, 365), (7, 30)])
 def test_i1_a_quiet_topics_retention_may_be_raised(empty_stage: Stage, before: int, after: int) -> None:
     desk, group = consumed(empty_stage, retention_days=before)

@@ -16,7 +16,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.lookup import TopicStats
+from chalicelib.services.inspect.counts import TopicStats
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
@@ -31,7 +31,7 @@ BURY = Nack(dead_letter=True)
 
 
 def stats(desk: Desk) -> TopicStats:
-    (found,) = desk.deps.lookup.stats([desk.topic])
+    (found,) = desk.deps.counts.stats([desk.topic])
     return found
 
 
@@ -64,9 +64,9 @@ class Hasty(ManualClock):
 def test_a_page_of_topics_ends_where_counting_takes_long(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
     slow = Deps(replace(empty_stage.adapters, clock=Hasty()))
-    assert 1 < len(slow.lookup.stats([desk.topic] * 50)) < 50
-    assert len(slow.lookup.stats([desk.topic])) == 1
-    assert slow.lookup.stats([]) == []
+    assert 1 < len(slow.counts.stats([desk.topic] * 50)) < 50
+    assert len(slow.counts.stats([desk.topic])) == 1
+    assert slow.counts.stats([]) == []
 
 
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
@@ -87,7 +87,7 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
     seen = stats(desk)
     assert (seen.accepted, seen.delayed.number, seen.prepared.number) == (1, 2, 1)
-    assert [s.delayed.number for s in desk.deps.lookup.stats([other.topic, desk.topic])] == [1, 2]
+    assert [s.delayed.number for s in desk.deps.counts.stats([other.topic, desk.topic])] == [1, 2]
     empty_stage.clock.advance(61 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
     assert (stats(desk).accepted, stats(desk).delayed.number) == (3, 0)

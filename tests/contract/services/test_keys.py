@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
+from chalicelib.domain.request import Request
 from chalicelib.ports.indexes import Keys
 from chalicelib.ports.log import KeyEntry, Log, PutResult
 from chalicelib.services.consume.settle import Nack
@@ -170,11 +171,12 @@ def test_a_writer_that_loses_races_leaves_entries_that_nobody_sees(stage: Stage)
 
 
 class Spoilt:
-    """A log or an index whose writes fail, before they are done or after."""
+    """A log or an index whose first writes fail, before they are done or after."""
 
-    def __init__(self, inner: Any, *, after: bool) -> None:
+    def __init__(self, inner: Any, *, after: bool, times: int = 9) -> None:
         self._inner = inner
         self._after = after
+        self._left = times
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -186,6 +188,9 @@ class Spoilt:
         self._fail(self._inner.note, entries)
 
     def _fail(self, act: Any, *asked: Any) -> object:
+        self._left -= 1
+        if self._left < 0:
+            return act(*asked)
         if self._after:
             act(*asked)
         raise unavailable()
@@ -210,6 +215,21 @@ def test_a_duplicate_is_found_once(stage: Stage) -> None:
     for _ in range(3):
         [place] = desk.produce(make.draft(1, keys=("k",), dedup_id="d"))
     assert found(desk, "k") == [place.id]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_what_is_sent_again_is_found_once(stage: Stage, after: bool) -> None:
+    """Both tries are for one offset, so both note their keys for one id."""
+    desk = Desk.at(stage)
+    a = stage.another()
+    producer = Deps(replace(a, log=cast(Log, Spoilt(a.log, after=after, times=1)))).producer
+    drafts = make.drafts(2, keys=("k",))
+    lost = producer.produce(desk.topic, drafts, "", Request("shop-1"))
+    assert {type(outcome) for outcome in lost} == {Unavailable}
+    stage.clock.advance(10)
+    places = placed(producer.produce(desk.topic, drafts, "", Request("shop-1", since_ms=START_MS)))
+    assert len(stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)) == 4
+    assert sorted(found(desk, "k")) == sorted(place.id for place in places)
 
 
 def test_what_is_tried_again_is_found_once(stage: Stage) -> None:

@@ -39,7 +39,7 @@ def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(s
     assert good <= desk.subscribers.numbers().keys()
     bad.clear()
     desk.pass_time(60)
-    assert desk.deps.lookup.group_status(desk.topic, group).retrying == 0
+    assert desk.deps.counts.group_status(desk.topic, group).retrying == 0
 
 
 def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(stage: Stage) -> None:
@@ -105,6 +105,7 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
     assert {numbers[0] for id, numbers in desk.subscribers.numbers().items() if id not in bad} == {1}
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize(("is_own_answer", "most"), [(False, 18), (True, 18)])
 def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
     stage: Stage, is_own_answer: bool, most: int

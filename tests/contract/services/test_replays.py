@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
-from chalicelib.domain.replay import MARK, MARK_OF, Replay, ReplayState
+from chalicelib.domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState
 from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.manage.replays import Archived, Progress
 from tests.support import factories as make
@@ -43,8 +43,10 @@ def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> N
         answers = list(
             threads.map(lambda deps: placed(deps.replays.send(replay, archived(*range(20)))), processes)
         )
-    assert sorted(draft.headers[MARK_OF] for draft in drafts(desk)) == sorted(f"old-{n}" for n in range(20))
-    assert {draft.headers[MARK] for draft in drafts(desk)} == {replay.id}
+    assert sorted(draft.headers[REPLAY_OF_HEADER] for draft in drafts(desk)) == sorted(
+        f"old-{n}" for n in range(20)
+    )
+    assert {draft.headers[REPLAY_HEADER] for draft in drafts(desk)} == {replay.id}
     assert len({tuple(place.id for place in answer) for answer in answers}) == 1
     assert sum(not place.duplicate for answer in answers for place in answer) == 20
     assert sum(deps.counters.take().get(ACCEPTED, 0) for deps in processes) == 20

@@ -104,7 +104,7 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
     shown = desk.deps.statuses.delivery(desk.topic, group, message)
     assert shown
     assert (shown.status, shown.attempts) == ("SUCCESS", 1)
-    counts = desk.deps.lookup.group_status(desk.topic, group)
+    counts = desk.deps.counts.group_status(desk.topic, group)
     assert (counts.retrying, counts.account) == (0, Account(success=1))
     fate = desk.deps.fates.of(desk.topic, message).owed[group.name]
     assert (fate.places, fate.adds_up) == ((Place.SETTLED,), True)
@@ -122,7 +122,7 @@ def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage:
     shown = desk.deps.statuses.delivery(desk.topic, group, message)
     assert shown
     assert (shown.status, shown.attempts) == ("RETRYING", 2)
-    assert desk.deps.lookup.group_status(desk.topic, group).retrying == 1
+    assert desk.deps.counts.group_status(desk.topic, group).retrying == 1
 
 
 @pytest.mark.many_calls

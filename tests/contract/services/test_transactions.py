@@ -28,7 +28,7 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     assert transaction.state is TransactionState.PREPARED
     assert desk.rows() == []
     assert desk.receive(group, consumer=consumer) == []
-    assert desk.deps.lookup.stats([desk.topic])[0].accepted == 0
+    assert desk.deps.counts.stats([desk.topic])[0].accepted == 0
     found = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(found, Transaction)
     assert found == transaction
@@ -252,6 +252,7 @@ def test_i3_a_decided_transaction_is_remembered_as_long_as_its_dedup_id(stage: S
         held(desk, transaction)
 
 
+@pytest.mark.many_calls
 def test_an_undecided_one_is_never_forgotten(stage: Stage) -> None:
     desk = Desk.at(stage, retention_days=1)
     transaction = prepare(desk)

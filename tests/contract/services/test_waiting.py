@@ -53,6 +53,7 @@ class Table:
         return self.find()
 
 
+@pytest.mark.many_calls
 def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: Stage) -> None:
     table = Table(stage)
     table.deps.delayed.cancel(table.topic, table.waiting())

@@ -55,6 +55,7 @@ def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Clien
     edit(topic, made[1], body="x").refused(409, "MESSAGE_CANCELLED")
     assert [message["body"] for message in group.receive()] == [0, 2]
     assert cancel(topic, made[1]).status == 204
+    edit(topic, made[1], body="x").refused(409, "MESSAGE_CANCELLED")
     shown = api.get(place(topic, made[1])).expect(200)
     assert (shown["status"], shown["body"]) == ("CANCELLED", 1)
     assert shown["deliveries"]["g"]["status"] == "CANCELLED"

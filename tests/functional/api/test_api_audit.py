@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.api.audit import TRAFFIC, is_audited
-from chalicelib.api.http import CALLS
+from chalicelib.api.calls import CALLS
 from chalicelib.domain.errors import unavailable
 from tests.functional.api.test_api_access import acting, token
 from tests.support.background import Background

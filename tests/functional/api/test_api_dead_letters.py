@@ -223,8 +223,7 @@ def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_t
     topic = api.topic(retention_days=1)
     group = topic.group()
     sent = topic.produce("late", delay_seconds=60)["id"]
-    background.clock.advance(61)
-    background.move()
+    background.pass_time(61)
     background.clock.advance(_DAY_SECONDS + 60)
     assert group.receive() == []  # which buries it
     background.clock.advance(_DAY_SECONDS)

@@ -10,6 +10,7 @@ import pytest
 from chalicelib import wiring
 from chalicelib.api.parse import time_ms
 from chalicelib.api.responses.common import at
+from chalicelib.domain.limits import MAX_DELAY_SECONDS
 from chalicelib.ports.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support.background import Background
@@ -27,11 +28,9 @@ def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
     shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
     assert (shown["status"], shown["body"], shown["deliver_at"]) == ("DELAYED", {"n": 1}, made["deliver_at"])
     assert topic.accepted == 0
-    background.clock.advance(59)
-    background.move()
+    background.pass_time(59)
     assert group.receive() == []
-    background.clock.advance(2)
-    background.move()
+    background.pass_time(2)
     (got,) = group.receive()
     assert (got["id"], got["keys"]) == (made["id"], ["k-1"])
     shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
@@ -81,6 +80,24 @@ def just_before_it_moves(
         return api.call(method, path, body)
 
 
+def test_of_many_at_once_what_comes_due_meanwhile_is_cancelled_in_its_log(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    for change in ({"cancel": True}, {"postpone_seconds": 60}):
+        id = topic.produce([*change], delay_seconds=5)["id"]
+        background.clock.advance(5)
+        path = f"{topic.path}/messages"
+        reply = just_before_it_moves(api, background, "PATCH", path, {**change, "ids": [id]})
+        (item,) = reply.expect(200)["items"]
+        if "cancel" in change:
+            assert item["changed"] is True
+        else:
+            assert item["error"]["code"] == "ALREADY_DUE", "its time cannot be changed any more"
+    assert group.bodies() == [["postpone_seconds"]]
+
+
 def test_a_message_that_comes_due_meanwhile_is_changed_in_its_log(
     api: Client, background: Background
 ) -> None:
@@ -114,8 +131,7 @@ def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, backgr
     api.call("DELETE", f"{topic.path}/messages/{second}").expect(204)
     api.call("DELETE", f"{topic.path}/messages/{second}").expect(204)
     assert api.get(f"{topic.path}/messages/{second}").expect(200)["status"] == "CANCELLED"
-    background.clock.advance(4_000)
-    background.move()
+    background.pass_time(4_000)
     assert [(m["id"], m["body"]) for m in group.receive()] == [(first, {"new": 1.50})]
 
 
@@ -140,8 +156,15 @@ def test_a_job_of_ones_own_choosing_is_added_once(api: Client) -> None:
 
 def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
     topic = api.topic()
-    late = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z"}
-    api.post(f"{topic.path}/messages", late).refused(422, "DELAY_TOO_LONG")
+    topic.produce(1, delay_seconds=MAX_DELAY_SECONDS)
+    for late in (
+        {"deliver_at": "2999-01-01T00:00:00.000Z"},
+        {"delay_seconds": MAX_DELAY_SECONDS + 1},
+        {"delay_seconds": 10**30},
+    ):
+        api.post(f"{topic.path}/messages", {"body": 1, **late}).refused(422, "DELAY_TOO_LONG")
+    header = {"headrace_delay_seconds": str(MAX_DELAY_SECONDS + 1)}
+    topic.publish(b"1", **header).refused(422, "DELAY_TOO_LONG")
     both = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z", "delay_seconds": 1}
     api.post(f"{topic.path}/messages", both).refused(422, "DELAY_AMBIGUOUS")
 
@@ -177,8 +200,7 @@ def test_delayed_messages_of_a_topic_are_listed_soonest_first(api: Client, backg
         {},
     )
     assert api.get(f"{topic.path}/messages/{shown['id']}").expect(200) == shown
-    background.clock.advance(61)
-    background.move()
+    background.pass_time(61)
     assert waiting(topic) == [3, 5, 7]
 
 

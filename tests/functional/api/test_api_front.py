@@ -25,9 +25,12 @@ def event(headers: dict[str, list[str]], **context: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["Authorization", "authorization"])
-def test_two_authorizations_are_refused(name: str) -> None:
-    answer = app(event({name: ["Bearer one", "Bearer two"]}), None)
+@pytest.mark.parametrize(
+    "name",
+    ["Authorization", "authorization", "Content-Type", "Headrace-Key", "headrace-delay-seconds", "ce-id"],
+)
+def test_what_counts_once_is_refused_if_it_is_given_twice(name: str) -> None:
+    answer = app(event({name: ["one", "two"]}), None)
     assert answer["statusCode"] == 400
     assert json.loads(answer["body"])["code"] == "BAD_REQUEST"
     assert answer["headers"].items() >= EVERYWHERE.items()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.http import CALLS
+from chalicelib.api.calls import CALLS
 from tests.support.http import Client, Reply, Topic
 
 SECRET = "s3cr3t-value"
@@ -170,8 +170,9 @@ def test_a_compressed_body_is_a_415_on_every_way_in(api: Client, path: str) -> N
     assert topic.accepted == 0
 
 
-def test_the_coding_identity_is_none(api: Client) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "Identity"}
+@pytest.mark.parametrize("coding", ["Identity", "", " ", ",", "identity, identity"])
+def test_the_coding_identity_is_none(api: Client, coding: str) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
     api.call("POST", f"{api.topic().path}/messages", raw=b'{"body":1}', headers=headers).expect(201)
 
 

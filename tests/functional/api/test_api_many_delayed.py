@@ -52,8 +52,7 @@ def test_those_of_an_hour_are_delivered_now(topic: Topic, background: Background
     now_ms = background.clock.now_ms()
     told = changed(topic, f"?to={at(now_ms + 2 * HOUR * 1000)}", deliver_at=at(now_ms))
     assert [each["id"] for each in told["items"]] == [soon]
-    background.clock.advance(1)
-    background.move()
+    background.pass_time(1)
     assert [each["id"] for each in group.receive()] == [soon]
     assert times(topic, late) != ["NEW"]
 

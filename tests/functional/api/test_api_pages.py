@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.http import CALLS
+from chalicelib.api.calls import CALLS
 from tests.support.http import Client, Topic
 
 FOREIGN = "foreign"

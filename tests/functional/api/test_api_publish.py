@@ -188,6 +188,14 @@ def test_an_attribute_that_is_null_is_as_good_as_not_there(api: Client) -> None:
     assert received(topic)["headers"].keys() == {f"ce-{name}" for name in EVENT}
 
 
+@pytest.mark.parametrize("media", ["", "+json", "+JSON; charset=utf-8", "+xml"])
+def test_a_batch_of_events_is_refused_and_not_taken_for_one_message(api: Client, media: str) -> None:
+    topic = api.topic()
+    reply = structured(topic, [EVENT, {**EVENT, "id": "e-2"}], f"application/cloudevents-batch{media}")
+    assert "messages/batch" in reply.refused(415, "UNSUPPORTED_MEDIA_TYPE")["detail"]
+    assert topic.accepted == 0
+
+
 def test_an_event_is_stored_once_whichever_way_it_comes(api: Client) -> None:
     topic = api.topic()
     event = {**EVENT, "datacontenttype": "application/json", "data": {"a": 1}}

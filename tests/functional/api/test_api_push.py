@@ -103,8 +103,7 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
         counts = topic.counts()
         assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (1, 0, 0)
         assert background.later(topic, wait - 4) == {}
-        background.clock.advance(wait * 0.1 + 4)
-        background.move()
+        background.pass_time(wait * 0.1 + 4)
         before = status["next_attempt_at"]
     assert background.push(topic) == {"FAILED": 1}
     status = group.status_of(sent["id"])
@@ -262,8 +261,7 @@ def test_when_shards_are_divided_among_workers_anew_all_are_woken_seconds_later(
 
     def woken_later() -> set[int]:
         background.inbox.asked.clear()
-        background.clock.advance(5)
-        background.move()
+        background.pass_time(5)
         events = [event for function, event in background.inbox.asked if function == "deliver"]
         return {event["worker"] for event in events if event["topic"] == topic.name}
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -65,7 +66,11 @@ def environment_in_the_code() -> set[str]:
 def numbers_of(name: str) -> set[str]:
     """The ways in which a limit may be written."""
     value = getattr(limits, name)
-    seconds = int(value.total_seconds()) if hasattr(value, "total_seconds") else value
+    return ways_to_write(int(value.total_seconds()) if hasattr(value, "total_seconds") else value)
+
+
+def ways_to_write(seconds: int) -> set[str]:
+    """A number, perhaps of seconds or bytes, in the ways in which it may be written."""
     written = {f"{seconds:,}", str(seconds)}
     for size, unit in (
         (1024 * 1024, "MB"),
@@ -139,6 +144,27 @@ def test_every_limit_is_documented(name: str) -> None:
         name,
         sorted(numbers_of(name)),
     )
+
+
+MOST: dict[tuple[type[Struct], str], int] = {
+    (body, name): schema["maximum"]
+    for body in (TopicBody, GroupBody)
+    for name, schema in msgspec.json.schema(body)["$defs"][body.__name__]["properties"].items()
+    for schema in [schema, *schema.get("anyOf", ())]
+    if "maximum" in schema
+}
+
+
+def test_the_search_for_limits_of_settings_finds_some() -> None:
+    found = {name for _, name in MOST}
+    assert found >= {"shards", "alarm_backlog", "batch_size", "lease_seconds"}, "one may be null"
+
+
+@pytest.mark.parametrize(("body", "name"), MOST, ids=lambda each: getattr(each, "__name__", each))
+def test_the_limit_of_a_setting_is_in_a_row_that_names_it(body: type[Struct], name: str) -> None:
+    rows = [row for row in (ROOT / "docs/limits.md").read_text().splitlines() if f"`{name}`" in row]
+    numbers = ways_to_write(MOST[body, name])
+    assert any(re.search(rf"(?<![\d,]){re.escape(n)}(?![\d,]*\d)", row) for n in numbers for row in rows)
 
 
 def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,30 +21,30 @@ import app
 from chalicelib import wiring
 from chalicelib.adapters import memory_adapters
 from chalicelib.api import openapi
-from chalicelib.api.http import CALLS, JSON
-from chalicelib.delivery.addresses import Rules
-from chalicelib.delivery.egress import Egress
-from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.sender import Sender
+from chalicelib.api.calls import CALLS, JSON
 from local.gateway import Gateway
 from tests.functional.delivery.receivers import http_receiver
 from tests.support import described
 from tests.support.clock import SeededRandom
 from tests.support.http import Client, Reply, ShiftingClock
 from tests.support.push import Inbox
+from tests.support.senders import sending
 
 FILE = Path(openapi.__file__).with_name("examples.json")
 FUNCTIONS = Path(__file__).parents[3] / "examples" / "functions.py"
 SECRETS = {"token": "hr_…", "secret": "whsec_…", "check_secret": "whsec_…", "receipt": "AbCd…"}
 HOW_TO_WRITE = (
-    "examples.json has other fields than the answers: run with HEADRACE_WRITE_EXAMPLES=1 (see above)"
+    "examples.json has other fields or texts than the answers: run with HEADRACE_WRITE_EXAMPLES=1 (see above)"
 )
 VARYING = re.compile(
     r"\b[0-9a-z]{12,}(-[0-9a-z]+)*\b"
     r"|\d{4}-\d\d-\d\dT[\d:.]+Z"
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|\b1\d{9}\b|\w{3}, \d\d \w{3} \d{4} [\d:]+ GMT"
+    r"|[\w-]{60,}|v1,[\w+/]{43}="
+    r"|(?<=127\.0\.0\.1:)\d+|(?<=Python/)[\d.]+"
 )
-"""Ids and times."""
+"""Ids and times; page tokens and signatures; a port of this machine, and its Python."""
 NOT_SHOWN = {"openapi_document", "docs"}
 ORDERS = "/v1/topics/orders"
 MAILER = f"{ORDERS}/groups/mailer"
@@ -56,8 +55,10 @@ class Recorder(Client):
     """A client that keeps the first successful exchange of each call."""
 
     taken: dict[str, Any] = field(default_factory=dict)
+    clock: ShiftingClock = field(default_factory=ShiftingClock)
 
     def call(self, method: str, path: str, body: Any = None, **more: Any) -> Reply:
+        self.clock.advance(0.001)  # no two at one time, whose order in a list would be any
         reply = super().call(method, path, body, **more)
         operation = described.operation(method, path.partition("?")[0])
         if operation and reply.status in (200, 201, 202) and operation["operationId"] not in NOT_SHOWN:
@@ -90,22 +91,12 @@ def is_receipt(value: Any) -> bool:
 def visitor() -> Iterator[Recorder]:
     """A client of a service in memory, which nobody else uses."""
     clock = ShiftingClock()
-    rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
-    egress = Egress(rules=rules, monotonic=time.monotonic, resolve=lambda host: ())
-    sender = Sender(
-        egress=egress,
-        functions=LocalFunctions(FUNCTIONS),
-        clock=clock,
-        real_clock=clock,
-        monotonic=time.monotonic,
-        origin="headrace.local",
-    )
-    deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
-    deps.setup()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "deps", lambda: deps)
-        yield Recorder(Gateway(app.app), deps.tokens.ensure_admin(None))
-    egress.close()
+    with sending(clock, "headrace.local", FUNCTIONS) as sender:
+        deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
+        deps.setup()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wiring, "deps", lambda: deps)
+            yield Recorder(Gateway(app.app), deps.tokens.ensure_admin(None), clock=clock)
 
 
 def tour(visitor: Recorder) -> None:
@@ -274,7 +265,7 @@ def _archived(visitor: Recorder) -> None:
     part = {"topic": "orders", "rows": 1200, "checksum": "", "files": []}
     manifest = {"day": "2029-12-01", "until_hour": 24, "input": "", "shards": [], "v": 2}
     tables = {"messages": [part], "deliveries": [{**part, "rows": 1260}]}
-    raw = json.dumps({**manifest, "tables": tables, "written_ms": 1_890_777_600_000}).encode()
+    raw = json.dumps({**manifest, "tables": tables, "written_ms": 1_890_874_800_000}).encode()
     wiring.deps().adapters.blobs.put("archive/manifests/2029-12-01.json", raw)
 
 
@@ -289,6 +280,7 @@ def test_a_tour_of_all_calls_meets_what_the_examples_show(visitor: Recorder) -> 
         openapi.document.cache_clear()
         described.forget()
     assert _fields(examples) == _fields(visitor.taken), HOW_TO_WRITE
+    assert _texts(examples) == _texts(visitor.taken), HOW_TO_WRITE
 
 
 def _as_before(old: Any, new: Any, name: str = "") -> Any:
@@ -321,6 +313,15 @@ def _fields(value: Any, place: str = "") -> set[str]:
     }
 
 
+def _texts(value: Any, place: str = "") -> set[tuple[str, str]]:
+    """The texts in a value, such as states; ids and times in them are alike."""
+    if isinstance(value, list):
+        return {text for each in value for text in _texts(each, f"{place}[]")}
+    if isinstance(value, dict):
+        return {text for name, each in value.items() for text in _texts(each, f"{place}.{name}")}
+    return {(place, VARYING.sub("…", value))} if isinstance(value, str) else set()
+
+
 def test_every_call_has_an_example_and_each_is_of_its_schema() -> None:
     bodies = {entry.handler.__name__: entry.body for entry in CALLS}
     for operation in described.operations():
@@ -330,9 +331,13 @@ def test_every_call_has_an_example_and_each_is_of_its_schema() -> None:
             assert example or not operation["requestBody"]["required"], name
             described.conforms(content[JSON]["schema"], example, f"{name}: request")
             msgspec.convert(example, bodies[name])
+        for parameter in operation["parameters"]:
+            if parameter["in"] == "path":
+                described.conforms(parameter["schema"], parameter["example"], f"{name}: {parameter['name']}")
+        assert '"example' in json.dumps(operation), name
         for status, response in operation["responses"].items():
             media: Mapping[str, Any] = response.get("content", {}).get(JSON, {})
-            if media and name not in NOT_SHOWN:
+            if media:
                 assert "examples" in media or (name, status) in RARE, (name, status)
                 if "examples" in media:
                     described.conforms(media["schema"], _shown(media), f"{name}: {status}")

@@ -5,7 +5,6 @@ And a scene in memory, for what holds on every page: it costs milliseconds.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +16,6 @@ import app
 from chalicelib import wiring
 from chalicelib.adapters import memory_adapters
 from chalicelib.console import deeds
-from chalicelib.delivery.addresses import Rules
-from chalicelib.delivery.egress import Egress
-from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.sender import Sender
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
 from local.gateway import Gateway
@@ -31,6 +26,7 @@ from tests.support.browser import Browser, Screen
 from tests.support.clock import SeededRandom
 from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
+from tests.support.senders import sending
 
 
 @pytest.fixture
@@ -110,36 +106,26 @@ def clock_at_hand() -> Iterator[HandClock]:
 def scene() -> Iterator[Scene]:
     """The scene of the pictures, and what it lacks: a paused group, a transaction."""
     clock = ShiftingClock()
-    rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
-    egress = Egress(rules=rules, monotonic=time.monotonic, resolve=lambda host: ())
-    sender = Sender(
-        egress=egress,
-        functions=LocalFunctions(FUNCTIONS),
-        clock=clock,
-        real_clock=clock,
-        monotonic=time.monotonic,
-        origin=ORIGIN,
-    )
-    deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
-    deps.setup()
-    with clock_at_hand(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "deps", lambda: deps)
-        client = Client(Gateway(app.app), deps.tokens.ensure_admin(None))
-        service = _Service(client)
-        paths = pages.paths(play(service))
-        service.ask("POST", "/topics/clicks/groups/stats/pause")
-        service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
-        letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
-        waiting = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
-        paths |= {
-            "clicks": "console/topics/clicks",
-            "dead-letter": f"{paths['dead-letters']}/{letters[0]['id']}",
-            "since": f"{paths['subscriber']}?since=2026-01-01T00:00",
-            "since-mailer": f"{paths['group']}/consumers/worker-1",
-            "waiting": f"console/topics/invoices/messages/{waiting[0]['id']}",
-            "ledger": "console/topics/payments/groups/ledger",
-        }
-        browser = Browser(client.gateway)
-        assert browser.sign_in(str(client.token)).status == 200
-        yield Scene(client, browser, paths)
-    egress.close()
+    with sending(clock, ORIGIN, FUNCTIONS) as sender:
+        deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
+        deps.setup()
+        with clock_at_hand(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wiring, "deps", lambda: deps)
+            client = Client(Gateway(app.app), deps.tokens.ensure_admin(None))
+            service = _Service(client)
+            paths = pages.paths(play(service))
+            service.ask("POST", "/topics/clicks/groups/stats/pause")
+            service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
+            letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
+            waiting = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
+            paths |= {
+                "clicks": "console/topics/clicks",
+                "dead-letter": f"{paths['dead-letters']}/{letters[0]['id']}",
+                "since": f"{paths['subscriber']}?since=2026-01-01T00:00",
+                "since-mailer": f"{paths['group']}/consumers/worker-1",
+                "waiting": f"console/topics/invoices/messages/{waiting[0]['id']}",
+                "ledger": "console/topics/payments/groups/ledger",
+            }
+            browser = Browser(client.gateway)
+            assert browser.sign_in(str(client.token)).status == 200
+            yield Scene(client, browser, paths)

@@ -44,8 +44,10 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
     lost = {"topic": name, "topic_uid": "u", "shard": 0, "begin": 0, "ranges": [], "missing": [[1, 7]]}
     put("2020-05-01", name)
     put("2020-05-02", name, shards=[lost], damaged=["journal/x"])
-    put("2020-05-03", name, until_hour=9)
+    put("2020-05-03", name, until_hour=9, written_ms=1_588_495_020_000)  # 08:37
     screen = page(browser, "archive?to=2020-05-10")
+    assert 'title="2020-05-01"' in screen.html
+    assert 'title="2020-05-03 · archived until 08:37"' in screen.html
     assert f"{name} " in screen.text
     assert [screen.html.count(f'class="n {each}"') for each in ("proved", "holes", "open")] == [1, 1, 1]
     assert "\u22127" in screen.text
@@ -67,13 +69,16 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
     topic = api.topic()
     put("2021-05-01", topic.name)
     put("2021-05-02", topic.name, until_hour=9)
+    put("2021-05-03", topic.name, written_ms=1_620_085_680_000)  # 23:48
     place = f"topics/{topic.name}/replays"
     assert "Nothing was replayed yet." in page(browser, place).text
-    span = "from=2021-04-30T10:00&to=2021-05-02T12:00"
+    span = "from=2021-04-30T10:00&to=2021-05-03T12:00"
     screen = page(browser, f"{place}?{span}&tag=paid&where=total+%3E+10&rate=7")
-    assert "2,468 messages at most" in screen.text
+    assert "3,702 messages at most" in screen.text
     assert "2021-04-30 not archived" in screen.text
-    assert "archived up to 9:00" in screen.text
+    assert screen.text.count("archived until") == 2
+    assert "1,234 · archived until 09:00" in screen.text
+    assert "1,234 · archived until 23:48" in screen.text
     assert api.get(f"{topic.path}/replays").expect(200)["items"] == [], "nothing has happened yet"
     count, replay = (form for form in screen.forms if form.fields.get("deed") == "create_replay")
     screen = browser.submit(count)
@@ -83,7 +88,7 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
     screen = browser.submit(replay)
     assert screen.text.count("make replay ARGS") == 2
     newest = api.get(f"{topic.path}/replays").expect(200)["items"][0]
-    assert (newest["from"], newest["to"]) == ("2021-04-30T10:00:00.000Z", "2021-05-02T12:00:00.000Z")
+    assert (newest["from"], newest["to"]) == ("2021-04-30T10:00:00.000Z", "2021-05-03T12:00:00.000Z")
     assert (newest["tag"], newest["where"], newest["rate"], newest["dry_run"]) == (
         "paid",
         "total > 10",

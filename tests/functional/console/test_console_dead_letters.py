@@ -96,6 +96,16 @@ def test_a_body_that_is_no_json_is_not_offered_to_be_saved(browser: Browser, gro
     assert not [form for form in screen.forms if form.fields.get("deed") == "edit_dead_letter"]
 
 
+def test_a_body_that_is_too_long_for_a_page_is_shown_and_not_edited(api: Client, browser: Browser) -> None:
+    group = api.topic().group()
+    letter = group.topic.produce("1" * 70_000)["id"]
+    group.nack(*group.receive(), dead_letter=True)
+    screen = page(browser, group, f"/{letter}")
+    assert "1" * 60_000 in screen.html
+    assert "too long to be edited on a page" in screen.text
+    assert [form for form in screen.forms if "body" in form.fields] == []
+
+
 def test_a_letter_is_deleted_for_good(browser: Browser, group: Group) -> None:
     letter = left(group)[0]["id"]
     screen = browser.submit(page(browser, group, f"/{letter}").form("delete_dead_letter"))

@@ -6,11 +6,17 @@ The list of deeds is the forms'; what each page offers is read from the pages th
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
+from typing import Any
 
+import pytest
+
+from chalicelib import wiring
 from chalicelib.api import audit
 from chalicelib.console import deeds, forms, undo
+from chalicelib.domain.errors import unavailable
 from tests.functional.console.conftest import Scene
-from tests.support.browser import HOST, Form, Screen
+from tests.support.browser import HOST, Browser, Form, Screen
 
 DEEDS = set(forms._FORMS)
 COUNTED = {
@@ -109,3 +115,109 @@ def test_no_form_does_something_past_the_deeds(scene: Scene) -> None:
                 previews = "body" in form.open_fields or "patch" in form.open_fields
                 tests = place == "test" and "curl -X POST" in screen.text
                 assert place in NO_CALLS or previews or tests, (name, form.action)
+
+
+def test_a_refused_form_keeps_what_was_typed_and_is_corrected_where_it_is(scene: Scene) -> None:
+    browser = scene.browser
+    form = browser.get("/console/topics/clicks/send").form("produce")
+    refused = browser.submit(form, body='{"total": 17', keys="late-1", delay_seconds="soon", tag="<b>")
+    assert refused.status == 400
+    assert "What you typed is still here" in refused.text
+    again = refused.form("produce", topic="clicks", keys="late-1", body='{"total": 17', tag="<b>")
+    assert "<b>" not in refused.html
+    refused = browser.submit(again, body='{"total": 17}')
+    assert "delay_seconds must be a number" in refused.text
+    assert "aria-invalid" in refused.html
+    sent = browser.submit(refused.form("produce"), delay_seconds="60")
+    assert (sent.status, "Sent." in sent.text, "late-1" in sent.text) == (200, True, True)
+
+
+def test_what_was_ticked_and_a_wrong_name_stay_too(scene: Scene) -> None:
+    browser = scene.browser
+    form = browser.get("/console/tokens").form("create_token")
+    refused = browser.submit(form, name="night", scope_produce="1", rate_limit="-1")
+    assert refused.form("create_token", name="night", scope_produce="1", rate_limit="-1")
+    form = next(form for form in browser.get("/console").forms if form.fields.get("deed") == "put_topic")
+    refused = browser.submit(form, topic="no name")
+    assert "no name" in refused.form("put_topic").fields["topic"]
+    assert "topic" in refused.form("put_topic").open_fields
+
+
+def test_a_form_of_no_session_of_ours_is_not_offered_again(scene: Scene) -> None:
+    form = scene.browser.get("/console/topics/clicks/send").form("produce")
+    for fields in ({"csrf": "foreign"}, {"deed": "explode"}):
+        refused = scene.browser.post("/console/do", {**form.fields, "body": "{", **fields})
+        assert refused.status in (400, 403)
+        assert not deed_forms(refused)
+
+
+@dataclass
+class Silent:
+    """A port that does what one method says, and loses the answer to the first call."""
+
+    port: Any
+    method: str
+    is_silent: bool = True
+
+    def __getattr__(self, name: str) -> Any:
+        return self._lose if name == self.method and self.is_silent else getattr(self.port, name)
+
+    def _lose(self, *args: Any, **kwargs: Any) -> None:
+        self.is_silent = False
+        getattr(self.port, self.method)(*args, **kwargs)
+        raise unavailable()
+
+
+def lose_answer(monkeypatch: pytest.MonkeyPatch, port: str, method: str) -> None:
+    """The store loses the answer to the next call of this method."""
+    adapters = wiring.deps().adapters
+    changes: dict[str, Any] = {port: Silent(getattr(adapters, port), method)}
+    deps = wiring.Deps(replace(adapters, **changes))
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+
+
+def test_a_message_sent_again_after_a_lost_answer_is_stored_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_answer(monkeypatch, "log", "put")
+    form = scene.browser.get("/console/topics/clicks/send").form("produce")
+    lost = scene.browser.submit(form, body='{"order": 1}', keys="once-only")
+    assert (lost.status, "It may have been done" in lost.text) == (503, False)
+    refused = scene.browser.submit(lost.form("produce"), body='{"order": ')
+    assert refused.status == 400
+    sent = scene.browser.submit(refused.form("produce"), body='{"order": 1}')
+    assert "Sent." in sent.text
+    kept = scene.client.get("/v1/topics/clicks/messages?key=once-only").expect(200)["items"]
+    assert [message["body"] for message in kept] == [{"order": 1}]
+
+
+@pytest.mark.parametrize(
+    ("port", "method", "path", "deed", "fields"),
+    [
+        ("control", "put_token", "tokens", "create_token", {"name": "night"}),
+        ("timers", "store", "topics/clicks/send", "produce", {"delay_seconds": "60"}),
+    ],
+)
+def test_what_may_be_done_twice_says_so(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    port: str,
+    method: str,
+    path: str,
+    deed: str,
+    fields: dict[str, str],
+) -> None:
+    lose_answer(monkeypatch, port, method)
+    lost = scene.browser.submit(scene.browser.get(f"/console/{path}").form(deed), **fields)
+    assert (lost.status, "It may have been done all the same" in lost.text) == (503, True)
+    assert lost.form(deed, **fields)
+
+
+def test_a_token_that_would_be_too_much_is_corrected(scene: Scene) -> None:
+    body = {"name": "part", "scopes": ["admin", "produce"], "topics": ["clicks"]}
+    browser = Browser(scene.client.gateway)
+    browser.sign_in(scene.client.post("/v1/tokens", body).expect(201)["token"])
+    refused = browser.submit(browser.get("/console/tokens").form("create_token"), name="less", topics="*")
+    assert refused.status == 403
+    done = browser.submit(refused.form("create_token", name="less"), topics="clicks")
+    assert "shown this once" in done.text

@@ -133,6 +133,30 @@ def test_a_message_that_nobody_claimed_is_edited_and_cancelled(api: Client, brow
     assert "it can be changed no more" in screen.text
 
 
+@pytest.mark.parametrize("form", ["pretty", "raw", "hex"])
+def test_a_form_that_saves_a_body_holds_the_whole_of_it_or_there_is_none(
+    api: Client, browser: Browser, form: str
+) -> None:
+    topic = api.topic()
+    short, long = (topic.produce("1" * size)["id"] for size in (60_000, 70_000))
+    edit = one(browser, topic, short, f"as={form}").form("amend_message")
+    assert edit.fields["body"] == f'"{"1" * 60_000}"'
+    screen = one(browser, topic, long, f"as={form}")
+    assert "too long to be edited on a page" in screen.text
+    assert [each for each in screen.forms if "body" in each.fields] == []
+    screen = browser.get(f"/console/topics/{topic.name}/send?like={long}")
+    assert "too long for a page" in screen.text
+    assert screen.form("produce").fields["body"] == ""
+
+
+def test_bytes_that_are_no_text_are_not_put_into_a_form(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    for body_base64, field in (("Iv8i", ""), ("Imhp", '"hi')):  # "\xff", and half of a JSON text
+        draft = {"body_base64": body_base64, "content_type": "text/plain"}
+        made = api.post(f"{topic.path}/messages", draft).expect(201)
+        assert one(browser, topic, made["id"]).form("amend_message").fields["body"] == field
+
+
 def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser: Browser) -> None:
     topic = api.topic()
     made = topic.produce(1)

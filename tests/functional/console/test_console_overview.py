@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.browser import Browser
 from tests.support.http import Client, ShiftingClock
 
@@ -67,6 +69,30 @@ def test_a_topic_is_made_from_a_form(api: Client, browser: Browser) -> None:
     assert "Saved." in screen.text
     made = api.get("/v1/topics/made-by-hand").expect(200)
     assert (made["shards"], made["mode"]) == (2, "serial")
+
+
+def test_the_form_of_a_new_topic_changes_nothing_in_one_that_is_there(api: Client, browser: Browser) -> None:
+    topic = api.topic(mode="serial")
+    before = api.get(topic.path).expect(200)
+    assert browser.screen
+    browser.submit(browser.screen.form("put_topic"), topic=topic.name)
+    assert api.get(topic.path).expect(200) == before
+
+
+@pytest.mark.parametrize(
+    ("limits", "may"), [({"topics": ["shop.*"]}, True), ({"topics": ["shop.*"], "groups": ["mine"]}, False)]
+)
+def test_who_may_make_some_topics_has_the_button(
+    api: Client, stranger: Browser, limits: dict[str, list[str]], may: bool
+) -> None:
+    made = api.post("/v1/tokens", {"name": "shop", "scopes": ["admin"], **limits}).expect(201)
+    form = stranger.sign_in(made["token"]).form("put_topic")
+    assert form.disabled is not may
+    if may:
+        stranger.submit(form, topic="shop.made-by-hand")
+        api.get("/v1/topics/shop.made-by-hand").expect(200)
+    else:
+        assert "needs a token for all groups" in form.refusal
 
 
 def test_a_form_that_is_wrong_says_what_is(browser: Browser) -> None:

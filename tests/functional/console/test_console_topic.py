@@ -29,6 +29,15 @@ def test_the_strip_tells_floor_next_leases_and_what_waits(api: Client, browser: 
     assert "8 behind" in screen.text
 
 
+def test_a_segment_that_was_read_for_the_strip_is_not_read_again(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=4)
+    topic.group("mailer", **{"from": "earliest"})
+    topic.batch([{"body": n, "shard": n % 4} for n in range(40)])
+    screen = browser.get(f"/console/topics/{topic.name}")
+    assert screen.text.count("10 behind") == 4
+    assert screen.units <= 7, "one row for each shard: its first, its last, and the oldest that waits"
+
+
 def test_a_strip_shows_where_work_is_and_says_what_is_older(api: Client, browser: Browser) -> None:
     topic = api.topic(shards=1)
     group = topic.group("quick")

@@ -62,7 +62,9 @@ def sends_extremes(days: Days) -> None:
     for outcome in outcomes or ():
         if isinstance(outcome, ProduceResult):
             due_ms = draft.due_ms or now_ms
-            home.accepted[label] = Accepted(len(days.path), now_ms, due_ms, waited=bool(draft.due_ms))
+            home.accepted[label] = Accepted(
+                len(days.path), now_ms, due_ms, waited=bool(draft.due_ms), id=outcome.id
+            )
             home.drafts[label] = draft
         elif outcome.code != "UNAVAILABLE":  # its partition is throttled: it may be stored, or not
             days.accuse(f"{label} of {name}, which stands at limits, was refused: {outcome}")

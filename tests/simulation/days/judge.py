@@ -36,7 +36,7 @@ def judge(days: Days) -> None:
         owed = {label for label in home.accepted if _owes(days, home, member, label)}
         if lost := owed - member.done - member.perhaps - letters:
             days.accuse(f"{member.name} of {topic.name} was never given {sorted(lost)}")
-        status = deps.lookup.group_status(topic, group)
+        status = deps.counts.group_status(topic, group)
         counts = status.backlog, status.in_flight, status.retrying
         if any(counts):
             days.accuse(f"{group.name} of {topic.name} counts {counts} at rest")

@@ -50,6 +50,7 @@ class Accepted:
     at_ms: int
     due_ms: int
     waited: bool
+    id: str = ""
 
 
 @dataclass(slots=True)

@@ -43,7 +43,9 @@ def sends(days: Days) -> None:
     )
     for label, outcome in zip(labels, outcomes or (), strict=False):
         if isinstance(outcome, ProduceResult) and home is not None:
-            home.accepted[label] = Accepted(len(days.path), now_ms, due_ms or now_ms, waited=bool(due_ms))
+            home.accepted[label] = Accepted(
+                len(days.path), now_ms, due_ms or now_ms, waited=bool(due_ms), id=outcome.id
+            )
             home.ids[label] = outcome.id
 
 
@@ -156,9 +158,15 @@ def redrives(days: Days) -> None:
         topic = deps.catalog.topic(name)
         found = deps.catalog.group(topic, group)
         letters = deps.redriver.page(topic, found, Wanted(), None, 5)[0]
+        labels = {
+            accepted.id: label for label, accepted in home.accepted.items()
+        }  # a large body is elsewhere
         for member in home.members.values():
             if member.group.name == group:
-                member.given |= {label_of(letter.message.draft.body) for letter in letters}
+                member.given |= {
+                    label_of(letter.message.draft.body) or labels.get(letter.message.id, "")
+                    for letter in letters
+                }
         return deps.redriver.redrive(topic, found, letters)
 
     days.ask(f"redrive {group} of {name}", request)

@@ -65,7 +65,7 @@ def look_everywhere(desk: Desk, group: Group) -> None:
         for message in deps.lookup.newest_first(topic, filters, 100, None)[0]:
             deps.lookup.statuses.deliveries(topic, message)
             deps.tracer.path(topic, message)
-    deps.lookup.stats([topic])
+    deps.counts.stats([topic])
     deps.redriver.redrive_some(topic, group, Wanted(), 100)
     for where in ("earliest", "latest", 1, f"@{desk.stage.clock.now_ms()}"):
         deps.positions.find(topic, topic.shard_key(0), where)

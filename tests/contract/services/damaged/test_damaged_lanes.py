@@ -44,7 +44,7 @@ def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
     assert attempts(again) == {0: 2, 1: 2}
     assert {d.message.draft.body for d in again} == {b'"first"', f'"{LONG}"'.encode()}
     assert reader.ack(group, again) == [None, None]
-    states = reader.deps.lookup.group_status(desk.topic, group).account
+    states = reader.deps.counts.group_status(desk.topic, group).account
     assert (states.success, states.retrying, states.dead) == (2, 0, 0)
 
 
@@ -69,7 +69,7 @@ def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
     buried = letters(reader, group)
     assert [(letter.offset, letter.reason) for letter in buried] == [(0, "UNDECODABLE"), (1, "UNDECODABLE")]
     assert reader.deps.counters.take()["Undecodable"] == 2
-    states = reader.deps.lookup.group_status(desk.topic, group).account
+    states = reader.deps.counts.group_status(desk.topic, group).account
     assert (states.success, states.retrying, states.dead) == (2, 1, 2)
     for letter in buried:
         message = reader.deps.lookup.message(desk.topic, letter.message.id)
@@ -93,7 +93,7 @@ def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_messa
     assert {*seen} | {letter.offset for letter in buried} == {0, 1}
     assert {letter.reason for letter in buried} <= {DeadReason.UNDECODABLE}
     assert {letter.message.id for letter in buried} <= {*ids}
-    states = reader.deps.lookup.group_status(desk.topic, group).account
+    states = reader.deps.counts.group_status(desk.topic, group).account
     assert (states.success, states.retrying, states.dead) == (len(seen), 0, len(buried))
     for letter in buried:
         message = reader.deps.lookup.message(desk.topic, letter.message.id)

@@ -14,7 +14,7 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.manage.dead_letters import Wanted
-from chalicelib.store.layout import Item
+from chalicelib.store.attributes import Item
 from chalicelib.store.memory import MemoryLog
 from tests.contract.services.damaged.scenes import (
     DAMAGES,

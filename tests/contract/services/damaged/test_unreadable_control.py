@@ -18,12 +18,13 @@ from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import Contact
-from chalicelib.store.layout import Item
+from chalicelib.store.attributes import Item
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS
 from tests.support.counted import Counted
 from tests.support.damage import Change, change_control, change_cursor, having, without
+from tests.support.interrupted import Preceded
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
 
@@ -336,7 +337,7 @@ def test_counts_of_all_topics_go_on_without_a_group_that_cannot_be_read(stage: S
     desk = PushDesk.at(stage)
     bad, good = desk.group("bad"), desk.group("good")
     damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
-    [stats] = desk.deps.lookup.stats([desk.topic])
+    [stats] = desk.deps.counts.stats([desk.topic])
     assert [*stats.groups] == [good.name]
     with pytest.raises(Unavailable, match="cannot be read"):
         desk.deps.catalog.group(desk.topic, bad.name, consistent=True)
@@ -351,10 +352,38 @@ def test_counts_of_all_topics_go_on_without_a_broadcast_one_of_whose_consumers_c
         desk.consumer(group, "bad")
         damage_consumer(stage, desk.topic, group, "bad")
     desk.restarted()
-    [stats] = desk.deps.lookup.stats([desk.topic])
+    [stats] = desk.deps.counts.stats([desk.topic])
     assert [*stats.groups] == ["queue"]
     survey = desk.deps.surveyor.look(desk.topic)
     assert [each.group.name for each in survey.groups] == ["queue"]
     assert (survey.groups_left, survey.is_whole) == (1, False), "that one more is there is said"
     with pytest.raises(Unavailable, match="cannot be read"):
-        desk.deps.lookup.group_status(desk.topic, groups["broadcast"])
+        desk.deps.counts.group_status(desk.topic, groups["broadcast"])
+
+
+@pytest.mark.parametrize("mode", ["broadcast", "queue"])
+def test_meters_are_read_beside_a_group_that_cannot_be_counted_which_is_said(stage: Stage, mode: str) -> None:
+    desk = PushDesk.at(stage)
+    bad, good = desk.group("bad", mode=mode), desk.group("good")
+    if mode == "broadcast":
+        desk.consumer(bad, "bad")
+        damage_consumer(stage, desk.topic, bad, "bad")
+    else:
+        damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
+    desk.produce(make.draft("one"))
+    desk.restarted()
+    reading = desk.deps.surveyor.reading(desk.topic)
+    assert (reading.accepted, [*reading.groups], reading.is_whole) == (1, [good.name], False)
+
+
+def test_a_consumer_that_comes_beside_a_row_that_cannot_be_read_is_found_at_once(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group("all")
+    desk.consumer(group, "bad")
+    damage_consumer(stage, desk.topic, group, "bad")
+    fresh = stage.another()
+    control = Preceded(fresh.control, "consumer", lambda: desk.consumer(group, "new"))
+    deps = Deps(replace(fresh, control=cast(Control, control)))
+    assert deps.catalog.consumer(desk.topic, group, "new").name == "new"
+    with pytest.raises(NotFound):
+        deps.catalog.consumer(desk.topic, group, "nobody")

@@ -1,0 +1,69 @@
+"""A form that was refused, shown again with what was typed: it is corrected there, and sent once more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..domain.errors import Forbidden, HeadraceError, NotFound, Unavailable
+from . import deeds, resending
+from .deeds import Deed
+from .http import Visit
+
+_NEVER_TYPED = frozenset({"csrf", "deed", "back", "undoes", "ids", "dry_run", "cancel"})
+_LONG = frozenset({"body", "patch", "headers"})
+_TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
+_STEP = re.compile(r"\w+")
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One that somebody filled in, or may tick."""
+
+    name: str
+    value: str
+    is_wrong: bool
+    is_long: bool
+    is_tick: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What was typed, and what the form says beside it. `may_be_done`: nobody knows whether it was, and sent again it
+    may be done twice."""
+
+    fields: tuple[Field, ...]
+    hidden: Mapping[str, str]
+    may_be_done: bool
+
+
+def of(visit: Visit, error: HeadraceError) -> Correction | None:
+    """The form that was refused; None where correcting it cannot help, or it is not one of this session's."""
+    form, name = visit.form, visit.form.get("deed", "")
+    is_final = isinstance(error, Forbidden | NotFound) and error.code != "TOO_MUCH"
+    if is_final or not deeds.has(name):
+        return None
+    if visit.signed_in is None or form.get("csrf") != visit.signed_in.csrf:
+        return None
+    wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
+    wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
+    ticks, deed = _TICKS.get(name, ()), Deed(name)
+    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(deed.call.path))) - wrong
+    values = {**form, **{tick: form.get(tick, "") for tick in ticks}}
+    fields = tuple(
+        Field(
+            field,
+            value,
+            is_wrong=field in wrong or (field in ticks and "scopes" in wrong),
+            is_long=field in _LONG or "\n" in value,
+            is_tick=field in ticks,
+        )
+        for field, value in values.items()
+        if field not in never_typed | resending.FIELDS
+    )
+    hidden = {field: value for field, value in form.items() if field in never_typed}
+    hidden |= resending.fields(visit, deed, error)
+    may_be_done = isinstance(error, Unavailable) and not resending.is_safe(visit, deed)
+    return Correction(fields, hidden, may_be_done) if fields else None

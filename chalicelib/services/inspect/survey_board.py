@@ -1,0 +1,120 @@
+"""The last surveys of topics, kept in a process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from ...domain.meter import MINUTES
+from ...domain.topic import Topic
+from ...ports.readings import Readings
+from ...ports.world import Clock
+from .survey import TopicSurvey
+from .surveyor import Surveyor
+
+_MOST_TOPICS = 2_000  # that a board remembers
+_MOST_POINTS = 64
+_MOST_SEED = 40
+_FRESH_MS = 1_000
+_HOUR_MS = 3_600_000
+_KNOWN_MS = 1_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A topic's counts at one moment: messages accepted in its life, and messages that its groups have settled."""
+
+    at_ms: int
+    accepted: int
+    settled: int
+
+
+class Board:
+    """The last surveys of each topic, kept in this process. Each look renews the oldest ones up to a limit of read
+    units, so a page of many topics costs as much as one of a few."""
+
+    def __init__(self, surveyor: Surveyor, readings: Readings, clock: Clock) -> None:
+        self._surveyor = surveyor
+        self._readings = readings
+        self._clock = clock
+        self._surveys: dict[str, TopicSurvey] = {}
+        self._points: dict[str, deque[Point]] = {}
+        self._walked_to: str | None = None
+        self._walked_ms = 0
+        self._lock = Lock()
+
+    def renewed(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
+        """Surveys by the topic's uid, as far as there are any; some of them from a moment ago."""
+        for topic in sorted(topics, key=lambda topic: self._seen_ms(topic.uid)):
+            if not may_go_on():
+                break
+            if self._seen_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
+                self.keep(self._surveyor.look(topic, may_go_on=may_go_on))
+        return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
+
+    def _remember(self, topic: Topic) -> None:
+        """What the meter reader read in the last hour, for a process that has not looked at the topic before."""
+        if topic.uid in self._points:
+            return
+        since_ms = self._clock.now_ms() - _HOUR_MS
+        readings = self._readings.latest(topic.uid, MINUTES, _MOST_SEED)
+        points = [
+            Point(reading.at_ms, reading.accepted, sum(each.settled for each in reading.groups.values()))
+            for reading in readings
+            if reading.at_ms >= since_ms
+        ]
+        self._points[topic.uid] = deque(points, maxlen=_MOST_POINTS)
+
+    def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
+        """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
+        `behind` tells the topics behind a name (None: the first ones)."""
+        self._walked_ms = self._clock.now_ms()
+        topics = behind(self._walked_to)
+        if not topics:
+            self._walked_to = None  # the end of the list
+        for topic in topics:
+            if may_go_on():
+                self.renewed([topic], may_go_on)
+                self._walked_to = topic.name
+
+    def is_turn_of(self, topics: Sequence[Topic]) -> bool:
+        """Was the last walk later than the last look at one of these? One look may cost most of what a page may read:
+        so the topics of a page and all others take turns."""
+        return bool(topics) and max(self._seen_ms(topic.uid) for topic in topics) < self._walked_ms
+
+    def known(self) -> list[TopicSurvey]:
+        """The surveys of the last minutes, of all topics."""
+        since_ms = self._clock.now_ms() - _KNOWN_MS
+        with self._lock:
+            return [survey for survey in self._surveys.values() if survey.at_ms >= since_ms]
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a topic: it is gone."""
+        with self._lock:
+            self._surveys.pop(uid, None)
+            self._points.pop(uid, None)
+
+    def points(self, topic: Topic) -> Sequence[Point]:
+        """What was counted of the topic lately, the oldest first."""
+        return tuple(self._points.get(topic.uid, ()))
+
+    def keep(self, survey: TopicSurvey) -> None:
+        """Remember a survey."""
+        self._remember(survey.topic)
+        uid = survey.topic.uid
+        settled_count = sum(group.settled for group in survey.groups)
+        with self._lock:
+            self._surveys.pop(uid, None)
+            self._surveys[uid] = survey
+            points = self._points.setdefault(uid, deque(maxlen=_MOST_POINTS))
+            points.append(Point(survey.at_ms, survey.accepted, settled_count))
+            while len(self._surveys) > _MOST_TOPICS:
+                oldest = next(iter(self._surveys))
+                del self._surveys[oldest]
+                self._points.pop(oldest, None)
+
+    def _seen_ms(self, uid: str) -> int:
+        survey = self._surveys.get(uid)
+        return survey.at_ms if survey else 0

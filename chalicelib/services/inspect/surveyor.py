@@ -1,0 +1,178 @@
+"""Reads the surveys of topics at a bounded cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...domain import cursor_transitions as transitions
+from ...domain import ranges
+from ...domain import status as words
+from ...domain.cursor import Cursor, fold
+from ...domain.limits import MAX_OFFSET
+from ...domain.meter import Reading
+from ...domain.segment import Segment
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...ports.control import leave_out
+from ...ports.cursors import Cursors
+from ...ports.log import Log
+from ...ports.records import Records
+from ...ports.world import Clock
+from ..core.catalog import Catalog
+from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
+
+MOST_SHARDS = 8
+MOST_FAILURES = 50
+_MOST_LETTERS = 10
+
+
+class Surveyor:
+    """Reads only."""
+
+    def __init__(
+        self, *, catalog: Catalog, log: Log, cursors: Cursors, records: Records, clock: Clock
+    ) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._cursors = cursors
+        self._records = records
+        self._clock = clock
+
+    def look(
+        self,
+        topic: Topic,
+        *,
+        whole: bool = False,
+        first_shard: int = 0,
+        only: Group | None = None,
+        ages: bool = True,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> TopicSurvey:
+        """The topic now: MOST_SHARDS of its shards, from `first_shard` on. `whole`: also each shard's oldest message,
+        one read more for each. `only`: one group; else all, while `may_go_on()`. `ages`: also the oldest waiting
+        message, one read more for each shard with a backlog."""
+        shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
+        extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
+        groups = [only] if only else self._catalog.groups(topic, leave_out)
+        oldest: dict[tuple[int, int], int | None] | None = {} if ages else None
+        surveys: list[GroupSurvey] = []
+        for group in groups:
+            if surveys and not may_go_on():
+                break
+            if only or not self._catalog.has_hidden_cursors(topic, group):
+                surveys.append(self._group(topic, group, extents, oldest))
+        more = len(groups) - len(surveys)
+        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), more)
+
+    def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
+        """The first offset of a shard that was accepted at or after a time, by binary search. If `may_go_on()` ends
+        it, the last offset known to be earlier."""
+        low, high = extent.first, extent.tail + 1
+        key = topic.shard_key(extent.shard)
+        while low < high and may_go_on():
+            rows = self._log.read_back(key, (low + high) // 2, 1)
+            if not rows or rows[0].end <= low:
+                low = (low + high) // 2 + 1
+            elif rows[0].accepted_ms < at_ms:
+                low = rows[0].end
+            else:
+                high = min(rows[0].first, (low + high) // 2)
+        return low
+
+    def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:
+        key = topic.shard_key(shard)
+        last = self._log.read_back(key, MAX_OFFSET, 1)
+        if not last:
+            tail = self._log.tail(key).offset
+            return Extent(shard, tail + 1, tail)
+        segments = last if not whole or last[0].first == 0 else [*self._log.read(key, 0, 1), *last]
+        accepted = tuple((range(each.first, each.end), each.accepted_ms) for each in segments)
+        return Extent(shard, segments[0].first, last[0].end - 1, accepted)
+
+    def reading(self, topic: Topic, only: Group | None = None) -> Reading:
+        """The topic's meters now, of all shards, and of one group or all that can be counted: half a read unit for each
+        shard, and half for each group's cursors."""
+        extents = [self._extent(topic, shard) for shard in range(topic.shards)]
+        unreadable_rows: list[str] = []
+        groups = [only] if only else self._catalog.groups(topic, unreadable_rows.append)
+        shown = [group for group in groups if only or not self._catalog.has_hidden_cursors(topic, group)]
+        return Reading(
+            self._clock.now_ms(),
+            sum(each.tail + 1 for each in extents),
+            {
+                group.name: meters_of(*self._cursors_of(topic, group, extents, None), extents)
+                for group in shown
+            },
+            is_whole=len(shown) == len(groups) and not unreadable_rows,
+        )
+
+    def _cursors_of(
+        self,
+        topic: Topic,
+        group: Group,
+        extents: Sequence[Extent],
+        oldest: dict[tuple[int, int], int | None] | None,
+    ) -> tuple[list[Progress], list[Progress]]:
+        """A group's cursors on these shards, and on its retry lanes."""
+        shards: list[Progress] = []
+        lanes: list[Progress] = []
+        for uid in self._catalog.cursor_owners(topic, group):
+            cursors = self._cursors.of_owner(group.uid, uid)
+            for extent in extents:
+                key = cursor_key(topic, group, extent.shard, uid)
+                shards.append(self._progress(topic, key, cursors, extent, oldest))
+            lane = cursor_key(topic, group, None, uid)
+            lanes.append(
+                Progress(key=lane, shard=None, cursor=self._now(cursors.get(str(lane.shard))), backlog=0)
+            )
+        return shards, lanes
+
+    def _group(
+        self,
+        topic: Topic,
+        group: Group,
+        extents: Sequence[Extent],
+        oldest: dict[tuple[int, int], int | None] | None,
+    ) -> GroupSurvey:
+        shards, lanes = self._cursors_of(topic, group, extents, oldest)
+        failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
+        dead = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
+        return GroupSurvey(
+            group,
+            tuple(shards),
+            tuple(lanes),
+            dead,
+            sum(each.status == words.Status.RETRYING for each in failures),
+            dead >= _MOST_LETTERS,
+            len(failures) >= MOST_FAILURES,
+            {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
+        )
+
+    def _progress(
+        self,
+        topic: Topic,
+        key: CursorKey,
+        cursors: Mapping[str, Cursor],
+        extent: Extent,
+        oldest: dict[tuple[int, int], int | None] | None,
+    ) -> Progress:
+        cursor = fold(self._now(cursors.get(str(key.shard))))
+        tail = max(extent.tail, cursor.next - 1)  # the two were not read at the same moment
+        backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
+        oldest_ms = None
+        if backlog and oldest is not None:
+            location = extent.shard, cursor.floor
+            if location not in oldest:
+                oldest[location] = extent.accepted_ms(cursor.floor) or self._accepted_ms(topic, *location)
+            oldest_ms = oldest[location]
+        return Progress(key=key, shard=extent.shard, cursor=cursor, backlog=backlog, oldest_ms=oldest_ms)
+
+    def _now(self, row: Cursor | None) -> Cursor:
+        return transitions.expire(row or Cursor(), self._clock.now_ms())
+
+    def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
+        rows = self._log.read_back(topic.shard_key(shard), offset, 1)
+        return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
+
+
+def _holds(row: Segment, offset: int) -> bool:
+    return row.first <= offset < row.end

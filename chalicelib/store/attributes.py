@@ -1,0 +1,57 @@
+"""Values of DynamoDB's attributes, and their sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Item = dict[str, dict[str, Any]]
+
+
+def text(value: str) -> dict[str, str]:
+    """A string as an attribute value."""
+    return {"S": value}
+
+
+def number(value: int) -> dict[str, str]:
+    """A number as an attribute value."""
+    return {"N": str(value)}
+
+
+def int_of(item: Item, name: str, default: int = 0) -> int:
+    """The number in an attribute."""
+    return int(item[name]["N"]) if name in item else default
+
+
+def known_int(item: Item, name: str, default: int = 0) -> int:
+    """The same of a damaged row, whatever the attribute is now."""
+    value = str(item.get(name, {}).get("N", ""))
+    return int(value) if value.isdecimal() else default
+
+
+def text_of(item: Item, name: str) -> str | None:
+    """The string in an attribute; None where it is absent."""
+    return str(item[name]["S"]) if name in item else None
+
+
+def started_kib(item: Item) -> int:
+    """How many KiB a row begins, and with that its write units: names and values, numbers as half their digits."""
+    sizes = (len(name) + _size(value) for name, value in item.items())
+    return -(-sum(sizes) // 1024)
+
+
+def _size(value: dict[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    if kind == "N":
+        return len(content) // 2 + 2
+    return len(content) if isinstance(content, bytes) else len(content.encode())
+
+
+def packed(payload: bytes | str) -> dict[str, Any]:
+    """A payload of `codec` as an attribute: text, or bytes if it is compressed."""
+    return {"S": payload} if isinstance(payload, str) else {"B": payload}
+
+
+def payload_of(item: Item, name: str = "m") -> bytes | str | None:
+    """The payload that `packed` put into an attribute; None if the attribute is missing."""
+    payload: bytes | str | None = next(iter(item[name].values())) if name in item else None
+    return payload

@@ -1,0 +1,228 @@
+"""What each function has beside its code: whose role and log it uses, what starts it, and what becomes of failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from infra import names
+from infra.functions import function_id
+from infra.roles import STREAMS, role_id
+from infra.stages import read
+from infra.template import template
+
+STACK = read("prod", {"prefix": "hr"})
+PERIOD_SECONDS = dict.fromkeys(names.EACH_MINUTE, 60) | dict.fromkeys(names.SELDOM, 6 * 3600)
+SWEEP_SECONDS = 300  # by then the sweep has found what a lost wake-up was about
+
+every_function = pytest.mark.parametrize("name", names.FUNCTIONS)
+
+
+@cache
+def resources() -> dict[str, Any]:
+    """All resources of the stack."""
+    made: dict[str, Any] = template(STACK)["Resources"]
+    return made
+
+
+def properties(name: str) -> dict[str, Any]:
+    fields: dict[str, Any] = resources()[function_id(name)]["Properties"]
+    return fields
+
+
+def grants(name: str, service: str) -> dict[str, set[str]]:
+    """What a function's role allows of a service: for each action its resources."""
+    role = resources()[role_id(name)]["Properties"]
+    found: dict[str, set[str]] = {}
+    for statement in role["Policies"][0]["PolicyDocument"]["Statement"]:
+        assert statement["Effect"] == "Allow"
+        places = statement["Resource"] if isinstance(statement["Resource"], list) else ["*"]
+        for action in statement["Action"]:
+            if action.startswith(f"{service}:"):
+                texts = (each.get("Fn::Sub") or json.dumps(each) for each in map(_mapping, places))
+                found.setdefault(action, set()).update(texts)
+    return found
+
+
+def _mapping(resource: Any) -> Mapping[str, Any]:
+    return resource if isinstance(resource, dict) else {"Fn::Sub": resource}
+
+
+@every_function
+def test_a_function_has_its_own_role_which_only_lambda_takes(name: str) -> None:
+    assert properties(name)["Role"] == {"Fn::GetAtt": [role_id(name), "Arn"]}
+    [trust] = resources()[role_id(name)]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert (trust["Effect"], trust["Principal"], trust["Action"]) == (
+        "Allow",
+        {"Service": "lambda.amazonaws.com"},
+        "sts:AssumeRole",
+    )
+
+
+@every_function
+def test_a_function_writes_its_own_log_and_makes_none(name: str) -> None:
+    logging = properties(name)["LoggingConfig"]
+    group = resources()[logging["LogGroup"]["Ref"]]["Properties"]
+    assert group == {"LogGroupName": f"/aws/lambda/hr-{name}", "RetentionInDays": STACK.log_days}
+    streams = {names.arn("logs", f"log-group:{group['LogGroupName']}:log-stream:*")}
+    assert grants(name, "logs") == {"logs:CreateLogStream": streams, "logs:PutLogEvents": streams}
+
+
+@every_function
+def test_a_function_is_told_the_names_of_what_is_deployed(name: str) -> None:
+    variables = properties(name)["Environment"]["Variables"]
+    assert variables["HEADRACE_PREFIX"] == "hr"
+    assert variables["HEADRACE_ACCOUNT"] == {"Ref": "AWS::AccountId"}
+    assert variables["HEADRACE_BUCKET"] == resources()["Bucket"]["Properties"]["BucketName"]
+    (key,) = (logical for logical, each in resources().items() if each.get("Type") == "AWS::KMS::Key")
+    assert variables["HEADRACE_KMS_KEY"] == {"Fn::GetAtt": [key, "Arn"]}
+    for started in ("deliver", "mover", "check", "checkpoint", "expire"):
+        assert variables[f"HEADRACE_{started.upper()}"] == properties(started)["FunctionName"]
+    assert variables.keys() >= {"HEADRACE_ORIGIN", "HEADRACE_ARCHIVE", "POWERTOOLS_SERVICE_NAME"}
+
+
+# What is given up.
+
+
+@every_function
+def test_what_nobody_waits_for_is_kept_when_it_is_given_up(name: str) -> None:
+    """A schedule's run is not tried again: the next one does its work. A wake-up is, while it is worth something."""
+    queue = resources()["FailureQueue"]["Properties"]
+    assert queue["SqsManagedSseEnabled"]
+    assert queue["MessageRetentionPeriod"] == 14 * 86_400, "as long as a queue keeps anything"
+    sent = grants(name, "sqs")
+    if name in (names.API, names.AUTHORIZE):
+        assert "EventInvokeConfig" not in properties(name)
+        assert sent == {}
+        return
+    assert sent == {"sqs:SendMessage": {names.arn("sqs", queue["QueueName"])}}
+    if name in STREAMS:  # a stream's mapping gives up, see below
+        assert "EventInvokeConfig" not in properties(name)
+        return
+    config = properties(name)["EventInvokeConfig"]
+    assert config["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
+    assert config["MaximumRetryAttempts"] == (0 if name in PERIOD_SECONDS else 2)
+    assert 60 <= config["MaximumEventAgeInSeconds"] <= PERIOD_SECONDS.get(name, SWEEP_SECONDS)
+
+
+# Streams.
+
+MAPPINGS = ("RouteFromLog", "JournalFromLog", "JournalFromTraces")
+every_mapping = pytest.mark.parametrize("logical", MAPPINGS)
+ROW, META = "0", "-1"
+"""Offsets, as records of the log's stream have them: of a segment, and of the row that counts a shard's offsets."""
+
+
+def mapping_of(logical: str) -> dict[str, Any]:
+    mapping = resources()[logical]
+    assert mapping["Type"] == "AWS::Lambda::EventSourceMapping"
+    fields: dict[str, Any] = mapping["Properties"]
+    return fields
+
+
+def passes(pattern: Any, value: Any) -> bool:
+    """Does an event pass a filter, by Lambda's rules for what filters of ours use? Texts are compared as they are."""
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(passes(pattern[key], value.get(key)) for key in pattern)
+    return any(
+        value is not None and value not in rule["anything-but"] if isinstance(rule, dict) else value == rule
+        for rule in pattern
+    )
+
+
+def wakes(logical: str, event: str, offset: str) -> bool:
+    filters = mapping_of(logical).get("FilterCriteria", {"Filters": [{"Pattern": "{}"}]})["Filters"]
+    record = {"eventName": event, "dynamodb": {"Keys": {"s": {"S": "t:u/0"}, "o": {"N": offset}}}}
+    return any(passes(json.loads(each["Pattern"]), record) for each in filters)
+
+
+def test_new_rows_of_the_log_wake_route_and_nothing_else_does() -> None:
+    """Each append writes the row of a shard, too: with that one the bill of `route` would double."""
+    events = [(event, offset) for event in ("INSERT", "MODIFY", "REMOVE") for offset in (ROW, META)]
+    assert [each for each in events if wakes("RouteFromLog", *each)] == [("INSERT", ROW)]
+
+
+@pytest.mark.parametrize("logical", ["JournalFromLog", "JournalFromTraces"])
+def test_the_journal_gets_all_that_is_written_and_not_what_expires(logical: str) -> None:
+    events = ("INSERT", "MODIFY", "REMOVE")
+    assert [event for event in events if wakes(logical, event, ROW)] == ["INSERT", "MODIFY"]
+    assert all(wakes(logical, event, META) for event in ("INSERT", "MODIFY"))
+
+
+def test_each_stream_leads_where_it_should() -> None:
+    assert {
+        (each["FunctionName"]["Ref"], each["EventSourceArn"]["Fn::GetAtt"][0])
+        for each in map(mapping_of, MAPPINGS)
+    } == {(function_id(name), f"{names.logical(noun)}Table") for name in STREAMS for noun in STREAMS[name]}
+    for name, nouns in STREAMS.items():
+        streams = {json.dumps({"Fn::GetAtt": [f"{names.logical(noun)}Table", "StreamArn"]}) for noun in nouns}
+        needed = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
+        tables = grants(name, "dynamodb")
+        assert {action: tables[f"dynamodb:{action}"] for action in needed} == dict.fromkeys(needed, streams)
+
+
+@every_mapping
+def test_a_bad_record_does_not_take_its_neighbours_along(logical: str) -> None:
+    mapping = mapping_of(logical)
+    assert mapping["BisectBatchOnFunctionError"]
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
+    assert mapping["MaximumRetryAttempts"] > 0, "-1 would be for ever"
+    assert 0 < mapping["MaximumRecordAgeInSeconds"] < 86_400, "the stream forgets after a day"
+
+
+def test_wake_ups_come_at_once_and_what_is_kept_comes_in_large_batches() -> None:
+    wake = mapping_of("RouteFromLog")
+    assert "MaximumBatchingWindowInSeconds" not in wake
+    assert wake["StartingPosition"] == "LATEST", "an old wake-up is worth nothing"
+    assert wake["MaximumRecordAgeInSeconds"] <= SWEEP_SECONDS
+    assert wake["MaximumRetryAttempts"] < 10
+    for logical in ("JournalFromLog", "JournalFromTraces"):
+        keep = mapping_of(logical)
+        assert keep["StartingPosition"] == "TRIM_HORIZON", "every record counts"
+        assert keep["MaximumRecordAgeInSeconds"] >= 3600, "an outage of S3 loses none"
+        assert keep["MaximumRetryAttempts"] >= 1000
+        assert keep["BatchSize"] > wake["BatchSize"]
+        assert keep["MaximumBatchingWindowInSeconds"] >= 10
+
+
+# What stays in the bucket.
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    rules = resources()["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    return {rule["Id"]: rule for rule in rules}
+
+
+def test_of_what_users_sent_nothing_goes_by_age_and_all_can_be_read_at_once() -> None:
+    assert all(rule["Status"] == "Enabled" for rule in rules().values())
+    expiring = {rule["Prefix"] for rule in rules().values() if "ExpirationInDays" in rule}
+    assert expiring == {"athena/"}, "results of queries, which can be asked again"
+    moves = {rule["Prefix"]: step for rule in rules().values() for step in rule.get("Transitions", ())}
+    assert moves.keys() == {"bodies/", "journal/"}
+    for step in moves.values():
+        assert step["StorageClass"] in ("INTELLIGENT_TIERING", "GLACIER_IR"), "no wait for a read"
+        assert step["TransitionInDays"] >= 30
+    assert moves["journal/"]["TransitionInDays"] >= 90, "Glacier charges ninety days at least"
+
+
+def test_what_was_replaced_can_be_had_back_for_a_month_and_leftovers_go() -> None:
+    former = rules()["former-versions"]
+    assert former["NoncurrentVersionExpiration"]["NoncurrentDays"] >= 30
+    assert former["ExpiredObjectDeleteMarker"]
+    assert rules()["unfinished-uploads"]["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] <= 7
+
+
+# The key of secrets.
+
+
+def test_the_keys_policy_leaves_everything_to_the_accounts_own() -> None:
+    (key,) = (each["Properties"] for each in resources().values() if each.get("Type") == "AWS::KMS::Key")
+    assert key["EnableKeyRotation"]
+    assert {"Key": "headrace", "Value": "hr"} in key["Tags"], "roles find it by that"
+    [statement] = key["KeyPolicy"]["Statement"]
+    assert statement["Principal"] == {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}

@@ -1,0 +1,135 @@
+"""Rows of settings of which some cannot be read: who is told, and what is concluded of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.errors import Unreadable
+from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.ports.control import Staffed
+from chalicelib.store import control_rows as rows
+from chalicelib.store.attributes import Item, number, text
+from chalicelib.store.control import DynamoControl, readable
+from tests.support import factories as make
+from tests.support.scripted import Scripted
+
+TOPIC = make.topic()
+HOME = f"topic#{TOPIC.uid}"
+GROUP = replace(make.group(TOPIC), version=1)
+WORKERS = tuple(replace(make.consumer(GROUP, name), version=1) for name in ("w1", "w2"))
+DEALT = Assignment(1, "mod", (WORKERS[0].uid,), (WORKERS[0].uid,))
+DAMAGED = {"version": text("?")}
+NEWER = {"v": number(3)}
+
+
+def row(model: type[rows.Row[Any]], sk: str, noun: Any) -> Item:
+    """A row as it is stored for the first time."""
+    item: Item = model.of(rows.Key(HOME, sk), noun).serialize() | {"version": number(1)}
+    return item
+
+
+def staffed(**changed: Item) -> tuple[list[Staffed], list[str]]:
+    """The groups that are found where these rows are otherwise, and what is told of rows that cannot be read."""
+    items = {
+        "assignment": row(rows.AssignmentRow, f"assignment#{GROUP.uid}", DEALT),
+        "w1": row(rows.ConsumerRow, f"consumer#{GROUP.uid}#w1", WORKERS[0]),
+        "w2": row(rows.ConsumerRow, f"consumer#{GROUP.uid}#w2", WORKERS[1]),
+        "group": row(rows.GroupRow, f"group#{GROUP.name}", GROUP),
+    }
+    unreadable_rows: list[str] = []
+    changed_items = [item | changed.get(name, {}) for name, item in items.items()]
+    client = Scripted({"Items": changed_items})
+    return DynamoControl(client.dynamo).staffed(TOPIC, unreadable_rows.append), unreadable_rows
+
+
+def test_a_group_is_whole_where_all_of_it_can_be_read() -> None:
+    assert staffed() == ([Staffed(GROUP, WORKERS, DEALT)], [])
+
+
+@pytest.mark.parametrize("damage", [DAMAGED, NEWER], ids=["damaged", "newer"])
+def test_a_group_beside_a_consumer_that_cannot_be_read_is_not_whole(damage: Item) -> None:
+    groups, unreadable_rows = staffed(w1=damage)
+    assert groups == [Staffed(GROUP, WORKERS[1:], DEALT, is_whole=False)]
+    assert len(unreadable_rows) == 1
+    assert f"consumer#{GROUP.uid}#w1" in unreadable_rows[0]
+
+
+@pytest.mark.parametrize(
+    "damage", [{"group": DAMAGED}, {"assignment": DAMAGED}, {"w1": DAMAGED, "w2": NEWER}]
+)
+def test_a_group_of_which_too_little_can_be_read_is_left_alone(damage: dict[str, Item]) -> None:
+    groups, unreadable_rows = staffed(**damage)
+    assert groups == []
+    assert len(unreadable_rows) == len(damage)
+
+
+def test_of_a_group_without_consumers_nothing_is_asked() -> None:
+    client = Scripted(
+        {
+            "Items": [
+                row(rows.AssignmentRow, f"assignment#{GROUP.uid}", DEALT) | DAMAGED,
+                row(rows.GroupRow, f"group#{GROUP.name}", GROUP),
+            ]
+        }
+    )
+    unreadable_rows: list[str] = []
+    assert DynamoControl(client.dynamo).staffed(TOPIC, unreadable_rows.append) == []
+    assert unreadable_rows == []
+
+
+def test_a_list_of_topics_goes_on_behind_one_that_cannot_be_read() -> None:
+    items = [row(rows.TopicRow, "orders", TOPIC) | DAMAGED, row(rows.TopicRow, "orders", TOPIC)]
+    unreadable_rows: list[str] = []
+    client = Scripted({"Items": items})
+    assert DynamoControl(client.dynamo).topics(None, 9, pass_over=unreadable_rows.append) == [
+        replace(TOPIC, version=1)
+    ]
+    assert len(unreadable_rows) == 1
+
+
+def test_where_nobody_can_be_told_a_row_that_cannot_be_read_is_an_error() -> None:
+    item = row(rows.GroupRow, "group#g", GROUP) | DAMAGED
+    with pytest.raises(Unreadable, match="group#g"):
+        readable(rows.GroupRow, item, None)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [DAMAGED, NEWER, {"doc": text("{")}, {"members": text("?")}, {"at_ms": {"N": "x"}}, {"version": {}}],
+)
+def test_what_is_damaged_or_of_a_later_release_is_not_read(damage: Item) -> None:
+    item = row(rows.AssignmentRow, "assignment#u", DEALT)
+    assert rows.AssignmentRow.readable(item) == DEALT
+    assert rows.AssignmentRow.readable(item | damage) is None
+
+
+@pytest.mark.parametrize("until_ms", [None, 0, 77])
+def test_an_encrypted_secret_comes_back_with_its_end(until_ms: int | None) -> None:
+    """Releases that encrypt nothing take it for one that has ended."""
+    sealed = Secret(until_ms=until_ms, ciphertext="c2VhbGVk", fingerprint="f1")
+    plain = Secret("00ff", until_ms)
+    worker = replace(WORKERS[0], secrets=(sealed, plain))
+    item = row(rows.ConsumerRow, "consumer#g#w1", worker)
+    assert rows.ConsumerRow.readable(item) == worker
+    first, second = (each["M"] for each in item["secrets"]["L"])
+    assert first["until_ms"] == number(0)
+    assert ("until_ms" in second) == (until_ms is not None)
+
+
+def test_of_the_earliest_release_a_consumer_keeps_how_often_it_was_left_alone() -> None:
+    doc = msgspec.json.encode(WORKERS[0])[:-1] + b',"trips":3}'
+    item = {name: text("p") for name in ("pk", "sk")} | {"doc": text(doc.decode()), "v": number(1)}
+    worker = rows.ConsumerRow.readable(item | {"version": number(1)})
+    assert worker
+    assert worker.times_opened == 3
+
+
+@pytest.mark.parametrize("name", ["hex", "doc"])
+def test_the_one_key_of_an_earlier_release_is_a_ring_of_one(name: str) -> None:
+    item = {"pk": text("stage"), "sk": text("signing-key"), name: text("00ff"), "version": number(4)}
+    assert rows.KeyRingRow.readable(item) == KeyRing((Secret("00ff"),), 4)

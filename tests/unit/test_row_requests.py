@@ -1,0 +1,191 @@
+"""What ports ask of DynamoDB: when a row goes, and which reads may be of a moment ago.
+
+The engine on this machine deletes when it likes, and its reads are never old: so neither shows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from botocore.exceptions import ClientError
+
+from chalicelib.domain.audit import AuditEntry
+from chalicelib.domain.mark import Mark
+from chalicelib.domain.meter import HOURS, MINUTES, GroupReading, Reading
+from chalicelib.domain.token_bucket import Grant
+from chalicelib.domain.transaction import TransactionState
+from chalicelib.ports.log import KeyEntry
+from chalicelib.store.attributes import number, text
+from chalicelib.store.audit import DynamoAudit
+from chalicelib.store.control import DynamoControl
+from chalicelib.store.dynamo import Dynamo
+from chalicelib.store.keys import DynamoKeys
+from chalicelib.store.marks import DynamoMarks
+from chalicelib.store.readings import DynamoReadings
+from chalicelib.store.rounds import DynamoRounds
+from chalicelib.store.tickets import DynamoTickets
+from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.token_buckets import DynamoTokenBuckets
+from chalicelib.store.traces import DynamoTraces
+from chalicelib.store.transactions import DynamoTransactions
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.scripted import Scripted
+
+NOW_S = START_MS // 1000
+DAY_S = 86_400
+TOPIC = make.topic()
+GROUP = make.group(TOPIC)
+KEY = make.cursor_key()
+ENTRY = AuditEntry(
+    at_ms=START_MS,
+    token_id="t",
+    token_name="ci",
+    method="PUT",
+    path="/v1/topics",
+    object="topic",
+    result="OK",
+    request_id="r",
+)
+
+Call = Callable[[Dynamo], Any]
+
+WRITES: dict[str, tuple[Call, int]] = {
+    "a mark, in a week": (lambda d: DynamoMarks(d).mark(Mark("t", START_MS)), NOW_S + 7 * DAY_S),
+    "an entry of the audit trail": (lambda d: DynamoAudit(d).add(ENTRY), NOW_S + 90 * DAY_S),
+    "a minute's reading": (
+        lambda d: DynamoReadings(d).keep("u", MINUTES, Reading(START_MS, 1)),
+        NOW_S + MINUTES.keep_ms // 1000,
+    ),
+    "an hour's reading": (
+        lambda d: DynamoReadings(d).keep("u", HOURS, Reading(START_MS, 1)),
+        NOW_S + HOURS.keep_ms // 1000,
+    ),
+    "a ticket": (lambda d: DynamoTickets(d).use("t", START_MS, NOW_S + 9), NOW_S + 9),
+    "an account of permits": (lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS), NOW_S + DAY_S),
+    "a trace": (
+        lambda d: DynamoTraces(d).write([make.trace(KEY, make.tried([1]), expires_s=NOW_S + 7)]),
+        NOW_S + 7,
+    ),
+    "a key's entry": (
+        lambda d: DynamoKeys(d).note([KeyEntry("u", "k", "m", START_MS, NOW_S + 5)]),
+        NOW_S + 5,
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "expires_s"), WRITES.values(), ids=WRITES)
+def test_a_row_says_in_seconds_when_it_goes(write: Call, expires_s: int) -> None:
+    client = Scripted()
+    write(client.dynamo)
+    operation, request = client.asked[-1]
+    assert operation == "put_item"
+    assert request["Item"]["x"] == {"N": str(expires_s)}
+
+
+def test_a_ticket_is_no_dedup_id() -> None:
+    """Both are in one table."""
+    client = Scripted()
+    assert DynamoTickets(client.dynamo).use("t1", START_MS, NOW_S)
+    [(_, request)] = client.asked
+    assert request["Item"]["d"] == text("ticket#t1")
+    assert not DynamoTickets(Scripted(refused()).dynamo).use("t1", START_MS, NOW_S)
+
+
+def refused(**item: Any) -> ClientError:
+    answer: Any = {"Error": {"Code": "ConditionalCheckFailedException"}, "Item": item}
+    return ClientError(answer, "PutItem")
+
+
+@pytest.mark.parametrize("races", [0, 1, 7, 8])
+def test_who_loses_races_for_permits_goes_on_with_what_the_winner_left(races: int) -> None:
+    """After eight the account is taken for empty: everybody else was faster."""
+    now_ns = START_MS * 10**6
+    lost = [refused(t=number(now_ns + n)) for n in range(1, races + 1)]
+    client = Scripted({}, *lost)
+    grant = DynamoTokenBuckets(client.dynamo).take("a", 10, 2, START_MS)
+    assert grant == (Grant(2) if races < 8 else Grant(0, 1))
+    puts = [request for name, request in client.asked if name == "put_item"]
+    assert len(puts) == min(races + 1, 8)
+    seen = [int(request["ExpressionAttributeValues"][":t"]["N"]) for request in puts]
+    assert seen == [0, *(now_ns + n for n in range(1, len(puts)))]
+    assert all(request["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD" for request in puts)
+
+
+def test_where_there_is_nothing_nothing_is_written() -> None:
+    client = Scripted({"Item": {"t": number(2 * START_MS * 10**6)}})
+    assert DynamoTokenBuckets(client.dynamo).take("a", 10, 2, START_MS).count == 0
+    assert [name for name, _ in client.asked] == ["get_item"]
+
+
+@pytest.mark.parametrize("groups", [1, 3, 9, 14])
+def test_backlogs_by_shard_take_what_room_there_is_and_the_most_of_them_go_first(groups: int) -> None:
+    """Half a kilobyte: so a day's rows are few read units."""
+    meters = {f"g{n}": GroupReading(n, 9 * n, 0, (n,) * 16) for n in range(groups)}
+    client = Scripted()
+    DynamoReadings(client.dynamo).keep("u", HOURS, Reading(START_MS, 1, meters))
+    [(_, request)] = client.asked
+    item = request["Item"]
+    assert sum(len(name) + len(value) for name, each in item.items() for value in each.values()) <= 512
+    parts = msgspec.json.decode(item.get("b", text("[]"))["S"])
+    kept = [name for name, part in zip(meters, parts, strict=False) if part]
+    assert kept == [f"g{n}" for n in range(groups - len(kept), groups) if n], "and none without a backlog"
+    assert kept or groups == 1
+
+
+ITEMS: dict[str, Any] = {"Items": []}
+CURRENT: dict[str, Call] = {
+    "a topic": lambda d: DynamoControl(d).topic("t"),
+    "a list of topics": lambda d: DynamoControl(d).topics(None, 9),
+    "a group": lambda d: DynamoControl(d).group(TOPIC, "g"),
+    "a topic's groups": lambda d: DynamoControl(d).groups(TOPIC),
+    "a group's consumers": lambda d: DynamoControl(d).consumers(TOPIC, GROUP),
+    "what is retired": lambda d: DynamoControl(d).retired_groups(TOPIC),
+    "an assignment": lambda d: DynamoControl(d).assignment(TOPIC, GROUP),
+    "a token": lambda d: DynamoControl(d).token("t"),
+    "a list of tokens": lambda d: DynamoControl(d).tokens(None, 9),
+    "a replay": lambda d: DynamoControl(d).replay("r"),
+    "the signing keys": lambda d: DynamoControl(d).key_ring(),
+    "a transaction": lambda d: DynamoTransactions(d).get("t"),
+    "a bookmark": lambda d: DynamoRounds(d).bookmark("job"),
+    "a key's entries": lambda d: DynamoKeys(d).newest("u", "k", None, None, None, 9),
+    "a timer": lambda d: DynamoTimers(d).find(START_MS, "t"),
+    "a trace that is to be read so": lambda d: DynamoTraces(d).covering(KEY, 5, consistent=True),
+}
+OF_A_MOMENT_AGO: dict[str, Call] = {
+    "a topic that is cached anyway": lambda d: DynamoControl(d).topic("t", consistent=False),
+    "topics that are shown": lambda d: DynamoControl(d).topics(None, 9, consistent=False),
+    "a topic's groups with all that is theirs": lambda d: DynamoControl(d).staffed(TOPIC),
+    "the last uses of tokens": lambda d: DynamoControl(d).uses("a", "b"),
+    "traces": lambda d: DynamoTraces(d).covering(KEY, 5),
+    "the newest traces": lambda d: DynamoTraces(d).newest(KEY, 5),
+    "marks": lambda d: list(DynamoMarks(d).since(0)),
+    "the topics of each minute": lambda d: DynamoMarks(d).each_minute(),
+    "the worst": lambda d: DynamoMarks(d).worst(9),
+    "readings": lambda d: DynamoReadings(d).latest("u", HOURS, 9),
+    "the audit trail": lambda d: list(DynamoAudit(d).entries(START_MS, START_MS + 1, None)),
+    "an account of permits": lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS),
+    "a list of transactions": lambda d: DynamoTransactions(d).listed(
+        TOPIC, TransactionState.UNDECIDED, None, 9
+    ),
+}
+
+
+def reads(read: Call) -> list[bool]:
+    """Which of the reads of a call are consistent."""
+    client = Scripted(ITEMS, ITEMS)
+    read(client.dynamo)
+    return [bool(request.get("ConsistentRead")) for name, request in client.asked if name != "put_item"]
+
+
+@pytest.mark.parametrize("read", CURRENT.values(), ids=CURRENT)
+def test_what_a_decision_depends_on_is_read_as_it_is_now(read: Call) -> None:
+    assert reads(read) == [True]
+
+
+@pytest.mark.parametrize("read", OF_A_MOMENT_AGO.values(), ids=OF_A_MOMENT_AGO)
+def test_what_may_be_a_moment_old_costs_half(read: Call) -> None:
+    assert reads(read) == [False]
