@@ -165,7 +165,8 @@ class Shell:
         self._process.stdin.flush()
         output = ""
         for line in self._process.stdout:
-            if match := re.fullmatch(r"=== (\d+)\n", line):
-                return int(match[1]), output
+            # A background job may write its line in two pieces, and this one between them.
+            if match := re.fullmatch(r"(.*)=== (\d+)\n", line):
+                return int(match[2]), output + match[1]
             output += line
         raise AssertionError(f"{text}\nended the shell:\n{output}")
