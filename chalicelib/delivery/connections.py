@@ -23,6 +23,7 @@ Monotonic = Callable[[], float]
 Dial = Callable[[str, int, float], socket.socket]
 
 _IDLE_SECONDS = 4.0  # common servers close after five
+_RESET_MS = 300  # a round trip to the far side of the world
 _MAX_IDLE = 256
 
 
@@ -86,12 +87,17 @@ def encrypt(sock: socket.socket, tls: ssl.SSLContext, host: str, seconds: float)
         raise
 
 
+class Unread(ConnectionResetError):
+    """The other side had closed a connection before it could read the request."""
+
+
 class Connection:
-    """An open connection to one checked address. `key` names host and port. `heard`: has any byte come since the
-    last request was begun?"""
+    """An open connection to one checked address. `key` names host and port. `has_served`: has it carried an earlier
+    request? `heard`: has any byte come since the last request was begun?"""
 
     def __init__(self, key: tuple[Any, ...], sock: socket.socket) -> None:
         self.key = key
+        self.has_served = False
         self.heard = False
         self._sock = sock
 
@@ -100,6 +106,14 @@ class Connection:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
+
+    def was_reset(self) -> bool:
+        """Did the other side's system refuse what was sent? It does so when nobody reads there any more; who read the
+        whole request and then closed the connection ends it without a reset. Waits for the reset for a round trip.
+        """
+        poll = select.poll()
+        poll.register(self._sock, 0)  # POLLERR and POLLHUP alone
+        return bool(poll.poll(_RESET_MS))
 
     def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[HttpAnswer, bool]:
         """Send a request and read its answer. Returns also whether the connection may be used again."""
@@ -116,6 +130,7 @@ class Connection:
         headers = {name.lower(): value for name, value in response.headers.items()}
         is_spent = response.will_close or response.status == HTTPStatus.SWITCHING_PROTOCOLS
         reusable = response.isclosed() and not is_spent and not reader.has_more(wire)
+        self.has_served = True
         return HttpAnswer(response.status, headers, body), reusable
 
     def _send(self, request: bytes, deadline: Deadline) -> None:

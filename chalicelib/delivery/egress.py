@@ -23,6 +23,7 @@ from .connections import (
     HttpAnswer,
     Monotonic,
     Pool,
+    Unread,
     dial,
     encrypt,
 )
@@ -37,7 +38,7 @@ _FRAMING = {"host", "content-length", "transfer-encoding", "trailer", "te", "exp
 _FRAMING |= {"keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"}
 _FRAMING |= {name.lower() for name in _OURS}
 _REGISTRATION_SECONDS = 5.0
-_STALE_MS = 1000  # within that time one hears that a connection had been closed while it waited
+_STALE_MS = 1000  # who was silent for longer before a reset may have been at work on the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +121,10 @@ class Egress:
             connection = self._pool.take(_key(target, address))
             if connection is None:
                 continue
-            begun_ms = deadline.spent_ms()
             try:
                 return self._exchange(connection, method, request, deadline)
-            except (ConnectionError, ssl.SSLError):
-                if connection.heard or deadline.spent_ms() - begun_ms > _STALE_MS:
-                    raise  # whoever took so long was at work on it
-                break  # it was closed while it waited: a new one has to do
+            except Unread:
+                break  # a new one has to do
         return self._exchange(self._connect(target, addresses, deadline), method, request, deadline)
 
     def _addresses(self, target: Target, deadline: Deadline) -> tuple[str, ...]:
@@ -152,9 +150,15 @@ class Egress:
         self, connection: Connection, method: str, request: bytes, deadline: Deadline
     ) -> HttpAnswer:
         reusable = False
+        begun_ms = deadline.spent_ms()
         try:
             answer, reusable = connection.exchange(method, request, deadline)
             return answer
+        except (ConnectionError, ssl.SSLError) as error:
+            is_prompt = deadline.spent_ms() - begun_ms <= _STALE_MS
+            if is_prompt and connection.has_served and not connection.heard and connection.was_reset():
+                raise Unread from error
+            raise
         finally:
             if reusable:
                 self._pool.keep(connection)

@@ -282,42 +282,6 @@ def test_an_answer_put_there_before_its_question_is_not_taken(egress: Egress, to
         assert receiver.connections == 3
 
 
-def test_a_connection_that_was_closed_while_it_waited_costs_no_failure(egress: Egress) -> None:
-    with raw_receiver(
-        answering(OK)
-    ) as receiver:  # each is closed after its first answer, which does not say so
-        for _ in range(5):
-            assert isinstance(get(egress, receiver.url), Reply)
-
-
-def test_a_connection_that_is_closed_just_when_it_is_used_again_costs_no_failure(egress: Egress) -> None:
-    def act(_: RawReceiver, sock: socket.socket) -> None:
-        sock.sendall(OK)
-        read_request(sock)  # the second request is read, and never answered
-
-    with raw_receiver(act) as receiver:
-        for _ in range(4):
-            assert isinstance(get(egress, receiver.url), Reply)
-        assert receiver.connections == 4
-        egress.close()
-
-
-def test_a_request_that_was_worked_on_is_not_sent_again_within_its_attempt() -> None:
-    passed = [0.0]
-    egress = Egress(rules=Rules(allow_loopback=True), monotonic=lambda: time.monotonic() + passed[0])
-
-    def act(_: RawReceiver, sock: socket.socket) -> None:
-        sock.sendall(OK)
-        if read_request(sock):
-            passed[0] += 2  # seconds of work, in which the receiver dies
-
-    with raw_receiver(act) as receiver:
-        assert isinstance(get(egress, receiver.url), Reply)
-        assert detail(egress, receiver.url) == "the connection broke off"
-        assert receiver.connections == 1
-        egress.close()
-
-
 def test_a_fresh_connection_that_breaks_off_is_not_tried_again(egress: Egress) -> None:
     with raw_receiver(answering(b"")) as receiver:
         assert detail(egress, receiver.url) == "the connection broke off"
