@@ -17,7 +17,7 @@ from ..ports.control import Control
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .scout import Findings, Scout
-from .walk import HasTime, RoundRobin, Stretch, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Visit, unreadable
 
 _JOB = "sweep"
 
@@ -71,21 +71,23 @@ class Sweeper:
         report, bookmark = SweepReport(), self._round_robin.bookmark()
         marks = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
 
-        def look(name: str) -> Callable[[], None]:
+        def look(name: str) -> Visit:
             topic = self._control.topic(name, consistent=False)
             findings = self._scout.look(topic, has_time) if topic else Findings()
             for shard in findings.forgotten:  # here: to wake takes as long as to look
                 self._wake(shard)
             return partial(heed, name, findings)
 
-        def heed(name: str, findings: Findings) -> None:
+        def heed(name: str, findings: Findings) -> bool:
             report.looks += findings.looks
             report.under_way += findings.under_way
             report.woken += len(findings.forgotten)
+            if not findings.is_whole:
+                return False
             if findings.unreadable:
                 raise unreadable(findings.unreadable)
-            if findings.is_whole:
-                marks.done(name, findings.next_ms)
+            marks.done(name, findings.next_ms)
+            return True
 
         with self._threads() as threads:
             report.stretch = self._round_robin.run_together(marks.newest, bookmark, look, has_time, threads)

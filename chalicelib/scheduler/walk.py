@@ -2,7 +2,8 @@
 
 The list is a circle, and the store keeps a bookmark in it. So every topic is visited, however few there is time for
 in one run, and a new process goes on where the last one stopped. A topic whose visit fails, or ends the process, does
-not stop the others.
+not stop the others. A topic for which a run had too little time left is the first of the next run. If that has too
+little time for it, too, it is the others' turn.
 
 `Walk` is for jobs that run every few hours and visit all topics (expire, checkpoint); `RoundRobin` for jobs that run
 every minute and visit some of them (sweep, assign, watch).
@@ -28,7 +29,9 @@ _MINUTE_MS = 60_000
 _TOGETHER = 8  # topics that are looked at together
 
 HasTime = Callable[[], bool]
-Look = Callable[[str], Callable[[], None]]
+Visit = Callable[[], bool]
+"""Makes a visit; False if there was not time for all of it."""
+Look = Callable[[str], Visit]
 """Reads a topic, named; answers what is to be done about it."""
 
 
@@ -42,9 +45,9 @@ class Trouble:
 
 @dataclass(slots=True)
 class Stretch:
-    """The topics that one run visited; `last` is the last one. `age_ms`: how long ago the job last reached the end of
-    the list; 0: in this run. `finished` is False if time was up before the end, or before the work on one topic was
-    done."""
+    """The topics that one run visited; the next run begins behind `last`. `age_ms`: how long ago the job last reached
+    the end of the list; 0: in this run. `finished` is False if time was up before the end, or before the work on one
+    topic was done."""
 
     topics: int = 0
     troubles: list[Trouble] = field(default_factory=list)
@@ -52,14 +55,16 @@ class Stretch:
     finished: bool = True
     last: str | None = None
 
-    def visit(self, topic: str, visit: Callable[[], None]) -> None:
-        """Make a visit. Whatever is wrong with one topic, the others have their turn."""
+    def visit(self, topic: str, visit: Visit) -> None:
+        """Make a visit. Whatever is wrong with one topic, the others have their turn. The run's first topic counts as
+        visited even if time was up: a topic that takes all the time of a run must not stop the others either."""
         self.topics += 1
-        self.last = topic
         try:
-            visit()
+            self.finished &= visit()
         except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
             self.troubles.append(Trouble(topic, f"{type(error).__name__}: {error}"))
+        if self.finished or self.last is None:
+            self.last = topic
 
     def pass_over(self, row: str) -> None:
         """Tell of a topic that cannot be visited."""
@@ -105,8 +110,11 @@ class Walk:
                 break
             way.comes_to(topic)
             spare_time = self._spare(has_time)
-            stretch.visit(topic.name, partial(visit, topic, spare_time))
-            stretch.finished = stretch.finished and spare_time()
+            stretch.visit(topic.name, _made(partial(visit, topic, spare_time)))
+            if not spare_time():
+                stretch.finished = False
+                if not has_time():
+                    way.goes_back()
         stretch.age_ms = way.ends()
         return stretch
 
@@ -147,14 +155,20 @@ class _Way:
         before = rounds.bookmark(job)
         self._every = 1 if before.is_open else _KEPT_EVERY
         self._came = 0
+        self._before: str | None = None
         self._is_ours = True
         self.bookmark = replace(before, is_open=True, passed_ms=before.passed_ms or now_ms)
 
     def comes_to(self, topic: Topic) -> None:
+        self._before = self.bookmark.after if self._came else topic.name
         self.bookmark = replace(self.bookmark, after=topic.name)
         if self._came % self._every == 0:
             self._keep()
         self._came += 1
+
+    def goes_back(self) -> None:
+        """The run's time ended in this topic: the next run begins with it, unless this one did."""
+        self.bookmark = replace(self.bookmark, after=self._before)
 
     def passes_the_end(self) -> None:
         self.bookmark = replace(self.bookmark, passed_ms=self._began_ms)
@@ -188,7 +202,9 @@ class RoundRobin:
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
         """Visit each topic, as many as there is time for, beginning with those that the last run did not reach."""
-        return self._run(names, bookmark, 1, lambda some: [partial(visit, name) for name in some], has_time)
+        return self._run(
+            names, bookmark, 1, lambda some: [_made(partial(visit, name)) for name in some], has_time
+        )
 
     def run_together(
         self, names: Iterable[str], bookmark: Bookmark, look: Look, has_time: HasTime, threads: Executor
@@ -196,7 +212,7 @@ class RoundRobin:
         """As `run`, but `look` reads several topics at the same time. It returns calls, which are then made one after
         the other in the caller's thread. An exception is a trouble of its topic."""
 
-        def looks(some: Sequence[str]) -> Iterable[Callable[[], None]]:
+        def looks(some: Sequence[str]) -> Iterable[Visit]:
             return list(threads.map(partial(_looked, look), some))
 
         return self._run(names, bookmark, _TOGETHER, looks, has_time)
@@ -206,7 +222,7 @@ class RoundRobin:
         names: Iterable[str],
         bookmark: Bookmark,
         most: int,
-        looks: Callable[[Sequence[str]], Iterable[Callable[[], None]]],
+        looks: Callable[[Sequence[str]], Iterable[Visit]],
         has_time: HasTime,
     ) -> Stretch:
         stretch, waiting_names, size = Stretch(), self._in_order(sorted(names), bookmark.after), 1
@@ -239,7 +255,17 @@ class RoundRobin:
         return names[first:] + names[:first]
 
 
-def _looked(look: Look, name: str) -> Callable[[], None]:
+def _made(visit: Callable[[], None]) -> Visit:
+    """A visit that does not tell whether there was time for all of it."""
+
+    def made() -> bool:
+        visit()
+        return True
+
+    return made
+
+
+def _looked(look: Look, name: str) -> Visit:
     """What is to be done about a topic; where looking failed, to raise why."""
     try:
         return look(name)
@@ -247,5 +273,5 @@ def _looked(look: Look, name: str) -> Callable[[], None]:
         return partial(_raise, error)
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: Exception) -> bool:
     raise error

@@ -80,14 +80,37 @@ def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> 
     names = [f"t{n:02}" for n in range(20)]
     visits: list[str] = []
 
-    def look(name: str) -> Callable[[], None]:
-        return lambda: visits.append(name)
+    def look(name: str) -> Callable[[], bool]:
+        def visit() -> bool:
+            visits.append(name)
+            return True
+
+        return visit
 
     with Inline() as threads:
         for batches, topics in ((1, 1), (2, 3), (3, 7), (4, 15), (5, 20)):
             visits.clear()
             stretch = round_robin.run_together(names, Bookmark(), look, time_for(batches), threads)
             assert (len(visits), stretch.finished) == (topics, topics == 20)
+
+
+@pytest.mark.parametrize(
+    ("after", "whole", "last"),
+    [
+        (None, "", "a"),  # the first one took all the time: it is the others' turn
+        (None, "a", "a"),
+        (None, "abd", "b"),  # what was looked at beside it is looked at again
+        ("b", "cda", "a"),
+        ("c", "d", "d"),
+    ],
+)
+def test_the_next_run_begins_with_the_first_topic_that_there_was_too_little_time_for(
+    stage: Stage, after: str | None, whole: str, last: str
+) -> None:
+    stretch = RoundRobin("job", stage.adapters.rounds, stage.clock).run_together(
+        "abcd", Bookmark(after), lambda name: lambda: name in whole, always, Inline()
+    )
+    assert (stretch.last, stretch.finished) == (last, False)
 
 
 def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage: Stage) -> None:

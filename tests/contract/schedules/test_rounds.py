@@ -25,9 +25,9 @@ from tests.support.stages import Stage, memory_stage
 SLOT_MS = 6 * HOUR_MS
 
 
-def budget(topics: int) -> HasTime:
-    """Time for so many topics: two questions each, before the visit and after."""
-    left = iter(range(2 * topics))
+def time_for(questions: int) -> HasTime:
+    """Time for so many questions: two for each topic, before the visit and after."""
+    left = iter(range(questions))
     return lambda: next(left, None) is not None
 
 
@@ -60,10 +60,14 @@ class World:
 
     def run(self, topics: int, visit: Callable[[Topic, HasTime], None] | None = None) -> Stretch | None:
         """One run with time for so many topics; None where it died."""
+        return self.run_for(2 * topics, visit or self.visit)
+
+    def run_for(self, questions: int, visit: Callable[[Topic, HasTime], None]) -> Stretch | None:
+        """One run that may ask so often whether there is time."""
         a = self.stage.another()
         try:
             return Walk(job="job", control=a.control, rounds=a.rounds, clock=a.clock).run(
-                visit or self.visit, budget(topics)
+                visit, time_for(questions)
             )
         except Death:
             return None
@@ -112,6 +116,28 @@ def test_between_two_visits_of_a_topic_are_no_more_runs_than_one_round_needs(
             assert n - seen_in[name] <= most
             seen_in[name] = n
     assert all(n >= 2 * most - 1 for n in seen_in.values())
+
+
+@given(
+    works=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    spare=st.integers(0, 12),
+)
+def test_each_topic_has_all_the_time_it_needs_within_as_many_runs_as_there_are_topics(
+    works: list[int], spare: int
+) -> None:
+    """A run has time for any one topic, and perhaps for some more. What ended a run in a topic does not do so again."""
+    world = World(len(works))
+    needs = dict(zip(world.names, works, strict=True))
+    waited = dict.fromkeys(world.names, 0)
+
+    def visit(topic: Topic, has_time: HasTime) -> None:
+        if all(has_time() for _ in range(needs[topic.name])):
+            waited[topic.name] = -1
+
+    for _ in range(3 * len(works)):
+        world.run_for(max(works) + 2 + spare, visit)
+        waited = {name: runs + 1 for name, runs in waited.items()}
+        assert max(waited.values()) <= len(works)
 
 
 @given(topics=st.integers(2, 200), deadly=st.integers(0, 199), least=st.integers(1, 200))
@@ -174,7 +200,7 @@ class Context:
     """Lambda's: time for so many topics."""
 
     def __init__(self, topics: int) -> None:
-        self._has_time = budget(topics)
+        self._has_time = time_for(2 * topics)
 
     def get_remaining_time_in_millis(self) -> int:
         return 60_000 if self._has_time() else 0

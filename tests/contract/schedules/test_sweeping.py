@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chalicelib.domain.cursor import Cursor, Disposition
@@ -27,7 +27,7 @@ from tests.support import factories as make
 from tests.support.clock import HOUR_MS
 from tests.support.desk import overtaken
 from tests.support.faults import Death
-from tests.support.push import Inbox, PushDesk
+from tests.support.push import Inbox, Inline, PushDesk
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
@@ -70,7 +70,7 @@ class World:
 
     def process(self) -> Deps:
         control = cast(Control, Ill(self.stage.adapters.control, self.ills))
-        return Deps(replace(self.stage.another(), control=control, invoker=Inbox()))
+        return Deps(replace(self.stage.another(), control=control, invoker=Inbox(), threads=lambda: Inline()))
 
     def produce(self, name: str, by: int = 0) -> None:
         deps = self.producers[by]
@@ -219,6 +219,7 @@ def marked(stage: Stage) -> set[str]:
     return {mark.topic for mark in stage.adapters.marks.since(0)}
 
 
+@example(topics=4, budget=1, ill=0, minutes=[("run", []), ("run", [0, 1, 2, 3])])
 @given(
     topics=st.integers(1, 60),
     budget=st.integers(1, 25),
