@@ -1,70 +1,23 @@
-"""The local server speaks HTTP/1.1 strictly, mixes up no answers and never shows a traceback."""
+"""The local server: its connections, time limits and bodies over real sockets; it mixes up no answers."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection, HTTPResponse
-from typing import BinaryIO
+from http.client import HTTPConnection
 
 import pytest
 
 from local.gateway import BODY_LIMIT_BYTES, Gateway
 from local.problems import Answer
 from local.server import Server, Wire, serve
-from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
-from tests.functional.tiny_app import GOOD, OPEN, make
+from tests.functional.raw_http import ACCEPT, code, echoed, post, statuses, talk, tiny_client, tiny_server
+from tests.functional.tiny_app import OPEN, make
 
-_ACCEPT = b"Accept: */*\r\n"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = serve(Gateway(make()))
-    running.start()
-    yield running
-    running.shutdown()
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[HTTPConnection]:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
-    yield connection
-    connection.close()
-
-
-def talk(port: int, *parts: bytes) -> bytes:
-    """Send, finish sending, and return all that comes back until the server closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        for part in parts:
-            connection.sendall(part)
-        connection.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def statuses(raw: bytes) -> list[int]:
-    return [int(part[:3]) for part in raw.split(b"HTTP/1.1 ")[1:]]
-
-
-def code(raw: bytes) -> str:
-    head, _, body = raw.partition(b"\r\n\r\n")
-    assert b"Connection: close" in head
-    assert b"application/problem+json" in head
-    return str(json.loads(body)["code"])
-
-
-def post(headers: bytes, body: bytes = b"") -> bytes:
-    return b"POST /echo/a HTTP/1.1\r\n" + _ACCEPT + headers + b"\r\n" + body
-
-
-def echoed(response: HTTPResponse) -> dict[str, object]:
-    assert response.status == 200
-    seen: dict[str, object] = json.loads(response.read())
-    return seen
+server, client = tiny_server, tiny_client
 
 
 def test_a_connection_serves_many_requests(client: HTTPConnection) -> None:
@@ -77,59 +30,8 @@ def test_a_connection_serves_many_requests(client: HTTPConnection) -> None:
     assert client.sock.getsockname()[1] == port
 
 
-def test_requests_may_be_sent_ahead(server: Server) -> None:
-    get = b"GET /bytes HTTP/1.1\r\n" + _ACCEPT + b"\r\n"
-    assert statuses(talk(server.port, get + get + get)) == [200, 200, 200]
-
-
-@pytest.mark.parametrize(
-    ("line", "more"),
-    [
-        (b"GET /bytes HTTP/1.1\r\nConnection: close\r\n", 1),
-        (b"GET /bytes HTTP/1.1\r\nConnection: TE, Close\r\n", 1),
-        (b"GET /bytes HTTP/1.0\r\n", 1),
-        (b"GET /bytes HTTP/1.0\r\nConnection: keep-alive\r\n", 2),
-        (b"\r\nGET /bytes HTTP/1.1\n", 2),
-        (b"GET http://127.0.0.1:1/bytes HTTP/1.1\r\n", 2),
-    ],
-)
-def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int) -> None:
-    request = line + _ACCEPT + b"\r\n"
-    assert statuses(talk(server.port, request, request)) == [200] * more
-
-
-def test_a_client_of_http_1_0_is_told_that_the_connection_stays_or_sees_it_end(server: Server) -> None:
-    kept = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + _ACCEPT + b"\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        answers = connection.makefile("rb")
-        for _ in range(3):
-            connection.sendall(kept)
-            head = read_head(answers)
-            assert head["connection"] == "keep-alive"
-            assert answers.read(int(head["content-length"])) == bytes(range(256))
-        connection.sendall(kept.replace(b"Keep-Alive", b"Keep-Alive, close"))
-        assert read_head(answers)["connection"] == "close"
-        assert answers.read() == bytes(range(256)), "the end of the connection is the end of the body"
-
-
-def read_head(answers: BinaryIO) -> dict[str, str]:
-    lines = iter(answers.readline, b"\r\n")
-    assert next(lines).startswith(b"HTTP/1.1 200 ")
-    return {
-        name.lower(): value.strip() for name, _, value in (line.decode().partition(":") for line in lines)
-    }
-
-
-def test_http_1_0_has_neither_chunks_nor_100_continue(server: Server) -> None:
-    old = b"POST /echo/a HTTP/1.0\r\n" + _ACCEPT
-    chunked = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
-    assert code(talk(server.port, chunked)) == "BAD_REQUEST"
-    expecting = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
-    assert statuses(talk(server.port, expecting)) == [200]
-
-
 def test_the_last_answer_arrives_though_more_was_sent_than_is_read(server: Server) -> None:
-    last = b"GET /bytes HTTP/1.1\r\nConnection: close\r\n" + _ACCEPT + b"\r\n"
+    last = b"GET /bytes HTTP/1.1\r\nConnection: close\r\n" + ACCEPT + b"\r\n"
     assert talk(server.port, last, bytes(8 << 20)).endswith(bytes(range(256)))
 
 
@@ -149,89 +51,6 @@ def test_answers_do_not_mix(server: Server) -> None:
 
     with ThreadPoolExecutor(16) as callers:
         assert [wrong for wrong in callers.map(caller, range(16)) if wrong] == []
-
-
-def test_a_body_without_a_length_is_none(server: Server) -> None:
-    assert b'"size": 0' in talk(server.port, post(b""))
-
-
-@pytest.mark.parametrize(
-    "chunks",
-    [b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"5;x=y\r\nabcde\r\n00\r\nTrailer: t\r\n\r\n", b"5 \nabcde\n0\n\n"],
-)
-def test_a_chunked_body_is_put_together(server: Server, chunks: bytes) -> None:
-    raw = talk(server.port, post(b"Transfer-Encoding: Chunked\r\n", chunks), post(b"", b""))
-    assert statuses(raw) == [200, 200]
-    assert b'"body": "abcde"' in raw
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        *(
-            b"Content-Length: -1",
-            b"Content-Length: x",
-            b"Content-Length: +1",
-            b"Content-Length:",
-            b"Content-Length: 1.0",
-        ),
-        *(
-            b"Content-Length: 1\r\nContent-Length: 2",
-            b"Content-Length: 1, 1",
-            b"Content-Length: " + b"1" * 5000,
-        ),
-        *(
-            b"Content-Length: 1\r\nTransfer-Encoding: chunked",
-            b"No colon",
-            b"Space : x",
-            b" folded: x",
-            b": x",
-        ),
-        *(b"X: a\x00b", b"X: a\rb", b"N\xc3\xa9: x"),
-    ],
-)
-def test_what_could_be_read_in_two_ways_is_400(server: Server, headers: bytes) -> None:
-    raw = talk(server.port, post(headers + b"\r\n", b"0\r\n\r\n"))
-    assert statuses(raw) == [400]
-    assert code(raw) == "BAD_REQUEST"
-
-
-def test_who_sends_a_path_that_is_not_encoded_is_told_how(server: Server) -> None:
-    raw = talk(server.port, b"GET /v1/audit?topic=\xc3\xa9 HTTP/1.1\r\n\r\n")
-    assert "é is %C3%A9".encode() in raw
-
-
-def test_a_length_that_is_given_twice_alike_is_one(server: Server) -> None:
-    """As RFC 9110 (8.6) allows, and proxies do."""
-    twice = b"Content-Length: 2\r\nContent-Length: 2\r\n"
-    assert statuses(talk(server.port, post(twice, b"ab"), post(b"", b""))) == [200, 200]
-
-
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        (b"nonsense\r\n\r\n", 400),
-        (b"GET  /bytes HTTP/1.1\r\n\r\n", 400),
-        (b"GET bytes HTTP/1.1\r\n\r\n", 400),
-        (b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400),
-        (b"GET /bytes\r\n\r\n", 400),
-        (b"\x16\x03\x01\x02\x00\x01\n", 400),
-        (b"GET /bytes HTTP/2.0\r\n\r\n", 505),
-        (b"GET /" + b"a" * LINE_LIMIT_BYTES + b" HTTP/1.1\r\n\r\n", 414),
-        (b"GET /bytes HTTP/1.1\r\nX: " + b"a" * HEADERS_LIMIT_BYTES + b"\r\n\r\n", 431),
-        (b"GET /bytes HTTP/1.1\r\n" + b"X: aaaa\r\n" * 1200 + b"\r\n", 431),
-        (post(b"Transfer-Encoding: gzip\r\n"), 501),
-        (post(b"Transfer-Encoding: chunked\r\n", b"zz\r\n"), 400),
-        (post(b"Transfer-Encoding: chunked\r\n", b"-1\r\n"), 400),
-        (post(b"Transfer-Encoding: chunked\r\n", b"3\r\nabcdef\r\n"), 400),
-    ],
-)
-def test_a_bad_request_is_refused_and_the_connection_closed(
-    server: Server, request_: bytes, status: int
-) -> None:
-    raw = talk(server.port, request_)
-    assert statuses(raw) == [status]
-    assert code(raw)
 
 
 @pytest.mark.parametrize(
@@ -306,24 +125,11 @@ def test_more_connections_than_there_are_places_for_are_closed() -> None:
             for _ in range(2)
         ]
         for connection in kept:
-            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + _ACCEPT + b"\r\n")
+            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + ACCEPT + b"\r\n")
             assert connection.recv(8) == b"HTTP/1.1"
         with socket.create_connection(("127.0.0.1", small.port), timeout=60) as third:
             assert third.recv(1) == b""
     small.shutdown()
-
-
-@pytest.mark.parametrize(
-    "name", [b"Authorization", b"Host", b"Content-Type", b"Headrace-Key", b"Headrace-Forward-X", b"ce-source"]
-)
-def test_what_counts_once_is_refused_if_it_is_given_twice(server: Server, name: bytes) -> None:
-    twice = b"%s: a.example\r\n%s: b.example\r\n" % (name, name.lower())
-    assert code(talk(server.port, post(twice))) == "BAD_REQUEST"
-
-
-def test_another_header_may_be_given_twice(server: Server) -> None:
-    twice = b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n"
-    assert statuses(talk(server.port, post(twice, b"ab"))) == [200]
 
 
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:
@@ -349,35 +155,6 @@ def test_a_chunked_body_over_the_limit_is_413(server: Server) -> None:
     ) == [200]
     raw = talk(server.port, post(b"Transfer-Encoding: chunked\r\n", chunk * 10 + b"1\r\n"))
     assert code(raw) == "BODY_TOO_LARGE"
-
-
-def test_a_client_that_asks_first_is_told_to_continue(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        connection.sendall(post(b"Expect: 100-continue\r\nContent-Length: 3\r\nConnection: close\r\n"))
-        assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.sendall(b"abc")
-        assert b'"body": "abc"' in b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def test_head_and_204_have_no_body(client: HTTPConnection) -> None:
-    client.request("HEAD", "/bytes", headers=OPEN)
-    head = client.getresponse()
-    assert (head.status, head.read()) == (405, b"")
-    client.request("GET", "/empty", headers=OPEN)
-    empty = client.getresponse()
-    assert (empty.status, empty.read(), empty.getheader("Content-Length")) == (204, b"", None)
-    client.request("GET", "/private", headers=GOOD)
-    assert client.getresponse().read() == b'{"caller": "somebody"}'
-
-
-def test_a_header_with_a_line_break_does_not_get_out(
-    client: HTTPConnection, capsys: pytest.CaptureFixture[str]
-) -> None:
-    client.request("GET", "/splitting", headers=OPEN)
-    response = client.getresponse()
-    assert (response.status, response.getheader("Set-Cookie")) == (503, None)
-    assert b"Traceback" not in response.read()
-    assert "line break" in capsys.readouterr().err
 
 
 class Held:

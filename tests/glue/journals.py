@@ -23,8 +23,14 @@ from tests.support.s3.server import S3Server
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 DAY, NEXT = "2026-11-21", "2026-11-22"
+DAY_MS = 86_400_000
 LATER = "2026-11-23T06:00:00Z"
 Line = dict[str, Any]
+
+
+def orders(*offsets: int) -> list[tuple[Any, ...]]:
+    """What `Place.places` answers for these offsets of the topic `orders`, shard 0."""
+    return [("orders", 0, offset) for offset in offsets]
 
 
 def message(offset: int, topic: str = "orders", shard: int = 0, **other: Any) -> Line:
@@ -106,6 +112,11 @@ class Place:
         return sorted(
             str(p.relative_to(self.folder)) for p in self.folder.glob(f"archive/{table}/**/*.parquet")
         )
+
+    def named(self) -> set[str]:
+        """The files that the day's manifest names."""
+        manifest = self.manifest()
+        return {file.name for table in manifest.tables for file in manifest.files(table)}
 
     def shown(self, table: str = "messages") -> list[str]:
         """The files that the catalog shows to readers."""

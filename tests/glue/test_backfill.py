@@ -25,11 +25,13 @@ from chalicelib.store.traces import DynamoTraces, parts
 from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving import trace_rows
-from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from tests.glue.jobs import either_engine, read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
+
+made_by = either_engine
 
 SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4
@@ -66,12 +68,6 @@ def test_bodies_come_out_of_a_row_to_the_letter() -> None:
     segment = make.segment(7, [replace(DRAFTS[0], body=body) for body in bodies], accepted_ms=NOON_MS)
     found = [json.loads(line)["body"].encode() for *_, line in rows.lines_of(row_of(Written(SHARD, segment)))]
     assert found == bodies
-
-
-@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
-def made_by(request: pytest.FixtureRequest) -> str:
-    """Either engine."""
-    return str(request.param)
 
 
 class Queue:
@@ -141,21 +137,16 @@ def queue(engine: str, place: Place) -> Queue:
     return Queue(place)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return found
-
-
 def test_offsets_that_the_journal_lost_come_from_dynamodb(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for n in range(6):
         queue.put(n * BATCH, line=n not in (0, 2, 3, 5))  # at the beginning, between, and at the end
     assert queue.archive() == DONE
-    assert told(capsys)["backfilled"] == 4 * BATCH
+    assert read_summary(capsys)["backfilled"] == 4 * BATCH
     assert queue.offsets() == list(range(6 * BATCH))
     assert queue.archive("--window", DAY) == DONE
-    assert told(capsys)["backfilled"] == 0
+    assert read_summary(capsys)["backfilled"] == 0
 
 
 @pytest.mark.soak
@@ -177,7 +168,7 @@ def test_what_is_in_neither_is_told_and_the_rest_archived(
     queue.put(2 * BATCH, line=False)
     queue.put(3 * BATCH)
     assert queue.archive() == INCOMPLETE
-    summary = told(capsys)
+    summary = read_summary(capsys)
     assert summary["backfilled"] == BATCH
     (problem,) = summary["problems"]
     assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
@@ -200,7 +191,7 @@ def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
     queue.set_of_row(BATCH, "v", {"N": "2"})
     assert queue.archive() == FAILED
-    assert "rows of a newer Headrace (orders:u1/0): update the jobs" in told(capsys)["failed"][DAY]
+    assert "rows of a newer Headrace (orders:u1/0): update the jobs" in read_summary(capsys)["failed"][DAY]
 
 
 def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
@@ -216,7 +207,7 @@ def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
     queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "12"}}, "n")
     queue.remove_of_row("traces", {"k": {"S": "g1/u1/0"}, "o": {"S": f"{1:016d}#b"}}, "a")
     assert queue.archive() == INCOMPLETE
-    summary = told(capsys)
+    summary = read_summary(capsys)
     assert (summary["damaged_rows"], summary["backfilled"], summary["backfilled_traces"]) == (4, 2 * BATCH, 1)
     assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
     assert queue.place.query('"offset" from % order by 1', "deliveries") == [(0,), (2,)]
@@ -244,7 +235,7 @@ def test_what_comes_back_for_an_earlier_day_is_not_told_as_missing(
     queue.put(0, line=False)
     queue.put(BATCH, accepted_ms=NOON_MS + 86_400_000)
     assert queue.archive("--window", NEXT) == DONE
-    assert told(capsys)["problems"] == []
+    assert read_summary(capsys)["problems"] == []
     assert queue.offsets() == list(range(2 * BATCH))
 
 
@@ -259,14 +250,14 @@ def test_attempts_that_the_journal_lost_come_from_dynamodb(
     queue.settle("c", 10, 11)
     queue.settle("yesterday", 12, line=False, begun_ms=NOON_MS - 86_400_000)
     assert queue.archive() == DONE
-    summary = told(capsys)
+    summary = read_summary(capsys)
     assert (summary["backfilled_traces"], summary["deliveries"], summary["without_id"]) == (2, 11, 0)
     found = queue.place.query('"offset" from % order by 1', "deliveries")
     assert [offset for (offset,) in found] == [*range(8), 9, 10, 11]
     assert queue.archive("--window", DAY) == DONE
-    assert told(capsys)["backfilled_traces"] == 0
+    assert read_summary(capsys)["backfilled_traces"] == 0
     assert queue.archive() == DONE
-    assert told(capsys)["unchanged"] == 1
+    assert read_summary(capsys)["unchanged"] == 1
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction
-from glue_jobs.archiving.engine import ARROW, SPARK
+from glue_jobs.archiving.engine import ARROW
 from glue_jobs.archiving.on_spark.compaction import arranged
 from glue_jobs.common import manifest
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
@@ -23,14 +23,10 @@ from glue_jobs.common.manifest import Part
 from glue_jobs.common.schemas import MESSAGES
 from tests.glue import archives
 from tests.glue.archives import frame
+from tests.glue.jobs import Killed, Stopping, either_engine
 from tests.glue.journals import DAY, Place, message
-from tests.glue.test_archive import Killed, Stopping, named
 
-
-@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
-def made_by(request: pytest.FixtureRequest) -> str:
-    """Either engine."""
-    return str(request.param)
+made_by = either_engine
 
 
 @pytest.fixture
@@ -88,7 +84,7 @@ def test_a_reader_keeps_its_files_until_the_grace_is_over(parted: Place) -> None
     for manifests in (old, manifest.load_all(parted.bucket)):
         assert manifest.table(parted.spark, parted.bucket, "messages", manifests).count() == 16
     assert parted.compact("--grace-minutes", "60", "--now", "2026-11-23T07:01:00Z") == DONE
-    assert named(parted) == set(parted.files())
+    assert parted.named() == set(parted.files())
 
 
 def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(parted: Place) -> None:
@@ -169,9 +165,9 @@ def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path
             break
         except Killed:
             changes += 1
-        assert named(parted) <= set(parted.files())
+        assert parted.named() <= set(parted.files())
         assert parted.compact() == DONE
-        assert named(parted) == set(parted.files())
+        assert parted.named() == set(parted.files())
         assert rows(parted) == before
     assert changes >= 4
 

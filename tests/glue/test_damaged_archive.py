@@ -15,10 +15,10 @@ from glue_jobs.archiving.engine import ARROW
 from glue_jobs.common import job, manifest
 from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import FolderBucket
+from tests.glue.jobs import read_summary
 
-from .journals import DAY, NEXT, NOON_MS, Place, delivery, message
+from .journals import DAY, DAY_MS, NEXT, NOON_MS, Place, delivery, message
 
-NIGHT_MS = 86_400_000
 BEFORE = "2026-11-20"
 
 
@@ -30,22 +30,17 @@ def place(tmp_path: Path) -> Place:
     return Place(no_spark, FolderBucket(folder, "headrace"), "headrace", folder, made_by=ARROW)
 
 
-def summary(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return last
-
-
 def test_a_damaged_manifest_stops_its_own_day_and_no_other(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place.journal("before", [message(0, "bills", accepted_ms=NOON_MS - NIGHT_MS)])
+    place.journal("before", [message(0, "bills", accepted_ms=NOON_MS - DAY_MS)])
     place.journal("a", [message(0)])
     place.journal("b", [delivery(0)])
     (place.folder / "archive/manifests").mkdir(parents=True)
     damaged = place.folder / manifest.name_of(BEFORE)
     damaged.write_text('{"v":2')
     assert place.archive() == FAILED
-    failed = summary(capsys)["failed"]
+    failed = read_summary(capsys)["failed"]
     assert list(failed) == [BEFORE]
     assert f"delete it and run the archive with --window {BEFORE}" in failed[BEFORE]
     assert place.manifest(DAY).complete
@@ -59,10 +54,10 @@ def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
     place.journal("a", [message(0)])
     assert place.archive() == DONE
     (place.folder / manifest.name_of(DAY)).write_bytes(b"\xff")
-    place.journal("b", [message(1, accepted_ms=NOON_MS + NIGHT_MS)])
-    place.journal("c", [delivery(0, started_ms=NOON_MS + NIGHT_MS)])
+    place.journal("b", [message(1, accepted_ms=NOON_MS + DAY_MS)])
+    place.journal("c", [delivery(0, started_ms=NOON_MS + DAY_MS)])
     assert place.archive() == FAILED
-    failed = summary(capsys)["failed"]
+    failed = read_summary(capsys)["failed"]
     assert sorted(failed) == [DAY, NEXT]
     assert all(f"{DAY}.json can't be read" in why for why in failed.values())
 
@@ -71,7 +66,7 @@ def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
 def test_a_day_whose_attempts_reach_behind_a_damaged_one_waits_for_it_only_if_it_may_tell_ids(
     place: Place, capsys: pytest.CaptureFixture[str], is_quiet: bool
 ) -> None:
-    begin_ms, night_ms = NOON_MS - NIGHT_MS, NOON_MS + NIGHT_MS
+    begin_ms, night_ms = NOON_MS - DAY_MS, NOON_MS + DAY_MS
     place.journal("a", [message(n, shard=shard, accepted_ms=begin_ms) for shard in (0, 1) for n in (0, 1)])
     place.journal("b", [message(2)])
     assert place.archive() == DONE
@@ -81,10 +76,10 @@ def test_a_day_whose_attempts_reach_behind_a_damaged_one_waits_for_it_only_if_it
         place.journal("c", [message(n, shard=shard, accepted_ms=night_ms) for n, shard in ((3, 0), (2, 1))])
     place.journal("d", [delivery(n, shard=1, started_ms=night_ms) for n in (0, 1)])
     assert place.archive() == FAILED
-    assert list(summary(capsys)["failed"]) == [DAY], "all of the other shard's messages are known"
+    assert list(read_summary(capsys)["failed"]) == [DAY], "all of the other shard's messages are known"
     place.journal("e", [delivery(n, started_ms=night_ms) for n in (0, 2)])
     assert place.archive() == FAILED
-    assert sorted(summary(capsys)["failed"]) == [DAY, NEXT]
+    assert sorted(read_summary(capsys)["failed"]) == [DAY, NEXT]
     (place.folder / manifest.name_of(DAY)).write_bytes(sound)
     assert place.archive() == DONE
     assert place.query("count(*), count(id) from %", "deliveries") == [(4, 4)]
@@ -94,7 +89,7 @@ def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.journal("a", [message(n) for n in (0, 1, 2)])
-    place.journal("b", [message(3, accepted_ms=NOON_MS + NIGHT_MS)])
+    place.journal("b", [message(3, accepted_ms=NOON_MS + DAY_MS)])
     place.archive()
     proved = completeness.load(place.bucket)
     assert proved.ranges == {"orders:u1/0": ((0, 3),)}
@@ -102,7 +97,7 @@ def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     file.write_text("{")
     capsys.readouterr()
     assert job.guarded("archive", place.archive) == FAILED
-    assert "archive/proved.json can't be read: delete it" in summary(capsys)["error"]
+    assert "archive/proved.json can't be read: delete it" in read_summary(capsys)["error"]
     file.unlink()
     assert place.archive() == DONE
     assert completeness.load(place.bucket) == proved

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from glue_jobs.common.arguments import DONE
-from tests.glue.journals import LATER, Place, message
-from tests.glue.test_archive import named, orders
+from tests.glue.journals import LATER, Place, message, orders
 
 ROOT = Path(__file__).parents[2]
 _BOUND_SECONDS = 300.0
@@ -46,4 +45,4 @@ def test_sigkill_while_partitions_are_written(place: Place) -> None:
     job.wait()
     assert place.archive() == DONE
     assert place.places() == orders(*range(20_000))
-    assert named(place) == {*place.files(), *place.files("deliveries")}
+    assert place.named() == {*place.files(), *place.files("deliveries")}

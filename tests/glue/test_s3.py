@@ -19,9 +19,8 @@ from glue_jobs.archiving import completeness
 from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE
-from tests.glue.journals import DAY, NEXT, NOON_MS, S3Place, delivery, message
+from tests.glue.journals import DAY, DAY_MS, NEXT, NOON_MS, S3Place, delivery, message
 
-DAY_MS = 86_400_000
 Row = tuple[Any, ...]
 
 

@@ -12,6 +12,7 @@ import pytest
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE
 from glue_jobs.reporting import options, shadow
+from tests.glue.jobs import read_summary
 
 from .archives import delivery, fill, message
 from .journals import Place
@@ -79,8 +80,7 @@ def test_each_message_of_one_replay_is_compared_and_all_are_summed_up(
         ("same", "SUCCESS", "SUCCESS", 1, 1),
     ]
     assert run(filled, "--replay", "r1") == DONE
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["outcomes"]["SUCCESS -> DEAD"] == 3
+    assert read_summary(capsys)["outcomes"]["SUCCESS -> DEAD"] == 3
 
 
 def test_what_cannot_be_compared_is_said() -> None:

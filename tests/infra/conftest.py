@@ -9,6 +9,8 @@ import pytest
 from infra.package import package
 from infra.stages import read
 
+pytest.register_assert_rewrite("tests.infra.rehearsed_uses")  # its assertions say what failed
+
 
 @pytest.fixture(scope="session", params=["dev", "prod"])
 def packaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,13 @@ from chalicelib.domain import errors
 from chalicelib.settings import Settings, read
 from chalicelib.store import layout
 from infra import names
-from infra.__main__ import main
 from infra.bucket import bucket
 from infra.functions import function_id
-from infra.glue import LAUNCHER
-from infra.package import describe
 from infra.stages import read as stage
 from infra.tables import tables
-from infra.template import Stack, Wrong, template
+from infra.template import template
 from local.functions import functions_of
+from tests.infra.templates import lint, resources
 from tests.infra.test_role_policies import statements
 
 _KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::KMS::Key"}
@@ -41,54 +37,10 @@ _PREFIXED = (
     "BucketName",
     "Name",
 )
-_CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
-
-
-def resources(file: Path, kind: str = "") -> dict[str, Any]:
-    found = json.loads(file.read_text())["Resources"]
-    return {name: each for name, each in found.items() if each["Type"].startswith(kind)}
-
-
-def lint(file: Path) -> tuple[int, str]:
-    command = [str(Path(sys.executable).with_name("cfn-lint")), str(file)]
-    run = subprocess.run(command, capture_output=True, text=True)
-    return run.returncode, run.stdout + run.stderr
 
 
 def test_cfn_lint_finds_nothing(packaged: Path) -> None:
     assert lint(packaged) == (0, "")
-
-
-def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(packaged: Path) -> None:
-    is_prod = "prod" in str(packaged)
-    triggers = resources(packaged, "AWS::Glue::Trigger").values()
-    assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 2 * is_prod
-    assert ("ArchiveLateAlarm" in resources(packaged)) is is_prod
-    jobs = resources(packaged, "AWS::Glue::Job")
-    prefix = "headrace-prod" if is_prod else "headrace-dev"
-    names = {each["Properties"]["Name"] for each in jobs.values()}
-    assert names == {f"{prefix}-{name}" for name in ("archive", "report", "replay", "asof", "compare")}
-    assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
-    waits = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where somebody makes one
-    assert waits in json.dumps(json.loads(packaged.read_text()))
-
-
-def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(packaged: Path) -> None:
-    for table in resources(packaged, "AWS::Glue::Table").values():
-        told = table["Properties"]["TableInput"]
-        assert [key["Name"] for key in told["PartitionKeys"]] == ["day"]
-        assert not any("topic" in name for name in told["Parameters"])
-        assert told["StorageDescriptor"]["InputFormat"].endswith(".SymlinkTextInputFormat")
-        assert told["StorageDescriptor"]["Location"]["Fn::Sub"].endswith(f"/archive/catalog/{told['Name']}/")
-
-
-def test_a_job_that_fails_is_told(packaged: Path) -> None:
-    rule = resources(packaged)["JobFailedRule"]["Properties"]
-    names = [each["Properties"]["Name"] for each in resources(packaged, "AWS::Glue::Job").values()]
-    jobs = [name for name in names if not name.endswith(("-asof", "-compare"))]  # somebody waits for these
-    assert rule["EventPattern"]["detail"] == {"jobName": jobs, "state": ["FAILED", "TIMEOUT"]}
-    dimensions = resources(packaged)["JobFailedAlarm"]["Properties"]["Dimensions"]
-    assert dimensions == [{"Name": "RuleName", "Value": rule["Name"]}]
 
 
 def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -> None:
@@ -113,15 +65,6 @@ def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -
         assert wanted <= deployed
 
 
-def test_the_jobs_logs_are_the_stacks_own(packaged: Path) -> None:
-    logs = {
-        each["Properties"]["LogGroupName"] for each in resources(packaged, "AWS::Logs::LogGroup").values()
-    }
-    for job in resources(packaged, "AWS::Glue::Job").values():
-        begins = job["Properties"]["DefaultArguments"]["--custom-logGroup-prefix"]
-        assert {f"{begins}/output", f"{begins}/error"} <= logs
-
-
 def test_functions_that_start_one_another_may_do_so_for_ever(packaged: Path) -> None:
     functions = resources(packaged, "AWS::Serverless::Function")
     allowed = {name for name, each in functions.items() if "RecursiveLoop" in each["Properties"]}
@@ -132,26 +75,6 @@ def test_functions_that_start_one_another_may_do_so_for_ever(packaged: Path) -> 
         for resource in statement["Resource"]
     }
     assert allowed == started
-
-
-def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs/archive.py").write_text(
-        "import sys\n\ndef main():\n    print(sys.argv[1:])\n    return 3\n"
-    )
-    (tmp_path / "run.py").write_text(LAUNCHER.format(folder="jobs", job="archive"))
-    given = [
-        "--bucket",
-        "b",
-        "--custom-logGroup-prefix",
-        "/p",
-        "--JOB_NAME",
-        "j",
-        "--extra-py-files",
-        "s3://x",
-    ]
-    run = subprocess.run([sys.executable, "run.py", *given], cwd=tmp_path, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")
 
 
 @pytest.mark.parametrize("packaged", ["dev"], indirect=True)
@@ -304,100 +227,6 @@ def test_only_what_runs_is_in_the_zips(packaged: Path) -> None:
     assert not layer & {"moto", "pytest", "hypothesis", "pyspark", "ruff", "mypy", "pip", "setuptools"}
     assert packaged.with_name("deployment.zip").stat().st_size < 2_300_000
     assert packaged.with_name("layer-deployment.zip").stat().st_size < 8_000_000
-
-
-def test_a_domain_is_the_apis_and_the_origin() -> None:
-    made = template(stage("prod", {"domain": "q.example.com", "certificate": _CERTIFICATE, "zone": "Z1"}))
-    told = made["Resources"]["RestAPI"]["Properties"]["Domain"]
-    assert (told["DomainName"], told["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
-    variables = made["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
-    assert variables["HEADRACE_ORIGIN"] == "q.example.com"
-
-
-def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
-    acl = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
-    options: dict[str, Any] = {
-        "access_log": True,
-        "web_acl": acl,
-        "vpc_endpoint": "vpce-0a1b2c3d",
-        "iam": True,
-    }
-    packaged = describe(stage("dev", options), tmp_path / "build")
-    assert lint(packaged) == (0, "")
-    made = resources(packaged)
-    told = made["RestAPI"]["Properties"]
-    assert told["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
-    allowed, denied = told["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
-    assert (allowed["Effect"], denied["Effect"]) == ("Allow", "Deny")
-    assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
-    assert not re.search("header|query|body", told["AccessLogSetting"]["Format"].lower())
-    assert made["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
-    assert made["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
-    assert_the_second_api_is_guarded_as_the_first(made, denied)
-
-
-def assert_the_second_api_is_guarded_as_the_first(made: dict[str, Any], denied: dict[str, Any]) -> None:
-    second = made["IamAPI"]["Properties"]
-    assert second["EndpointConfiguration"] == made["RestAPI"]["Properties"]["EndpointConfiguration"]
-    # One that allowed everybody would let in every signer of the account, whatever its own policies say.
-    assert second["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"] == [denied]
-    assert second["AccessLogSetting"] == made["RestAPI"]["Properties"]["AccessLogSetting"]
-    acls = [made[name]["Properties"] for name in ("WebAclAssociation", "IamAPIWebAclAssociation")]
-    assert len({each["WebACLArn"] for each in acls}) == 1
-    assert "${IamAPI}/stages/${IamAPI.Stage}" in acls[1]["ResourceArn"]["Fn::Sub"]
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"prefix": "Headrace"}, "lower-case"),
-        ({"prefix": "x" * 31}, "30"),
-        ({"prefix": "a--b"}, "hyphen"),
-        ({"domain": "q.example.com"}, "--certificate"),
-        ({"certificate": _CERTIFICATE}, "--domain"),
-        ({"domain": "https://q", "certificate": _CERTIFICATE}, "host name"),
-        ({"domain": "q.example.com", "certificate": "mine"}, "ARN"),
-        ({"zone": "Z1"}, "--domain"),
-        ({"log_days": 8}, "one of 1, 3, 5, 7"),
-        ({"calls_per_second": 0}, "from 1"),
-        ({"anonymous_per_second": "50"}, "from 1"),
-        ({"archive": "yes"}, "true or false"),
-        ({"access_log": "yes"}, "true or false"),
-        ({"web_acl": "mine"}, "ARN of a regional web ACL"),
-        ({"vpc_endpoint": "vpc-1"}, "vpce-"),
-        (
-            {"vpc_endpoint": "vpce-0a1b2c3d", "domain": "q.example.com", "certificate": _CERTIFICATE},
-            "no domain",
-        ),
-        ({"reserve": "never"}, "'always' or 'if_possible'"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(Wrong, match=told):
-        stage("dev", given)
-
-
-def test_an_unknown_stage_is_told_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--stage", "staging"]) == 2
-    assert "dev, prod" in capsys.readouterr().err
-
-
-def test_another_folder_has_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(Wrong, match="folder of the repository"):
-        stage("dev", folder=tmp_path)
-
-
-def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".chalice").mkdir()
-    config = {"stages": {"dev": {"infra": {"log_day": 3}}}, "lambda_functions": {}}
-    (tmp_path / ".chalice/config.json").write_text(json.dumps(config))
-    with pytest.raises(Wrong, match="log_day is not known"):
-        stage("dev", folder=tmp_path)
-
-
-def test_a_function_without_a_role_makes_no_template() -> None:
-    with pytest.raises(Wrong, match="no role"):
-        template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
 
 
 def test_the_architecture_page_names_the_services_that_the_stack_uses() -> None:

@@ -1,0 +1,109 @@
+"""The command line: messages are sent, found, delayed, followed and kept on disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from cli_commands import Command
+
+from headrace.cli.app import REFUSED, USAGE
+from headrace.spool import Spool
+from headrace.testing import LocalHeadrace
+
+
+def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
+    (sent,) = command("send", "orders", '{"order": 188}', "--key", "order-188", "--tag", "paid", "--json")
+    (match,) = command("find", "orders", "--key", "order-188", "--json")
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", sent["accepted_at"]), "as the service writes it"
+    assert match["accepted_at"] == sent["accepted_at"]
+    assert (match["id"], match["body"], match["tag"]) == (sent["id"], {"order": 188}, "paid")
+    (message,) = command("receive", "orders", "mailer", "--wait", "5s", "--ack", "--json")
+    assert message["id"] == sent["id"]
+    events = command("trace", "orders", sent["id"], "--json")
+    assert [(event["event"], event["outcome"]) for event in events][-1] == ("delivered", "SUCCESS")
+    assert "SUCCESS, 1 attempt" in command("show", "orders", sent["id"])
+
+
+def test_lines_files_and_raw_texts_are_sent(
+    command: Command, headrace: LocalHeadrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"n": 1}\n\n{"n": 2}\n'))
+    command("send", "orders")
+    (tmp_path / "whole.jsonl").write_text('{"body": [3], "keys": ["k"], "tag": "t"}\n')
+    command("send", "orders", "--messages", "--file", str(tmp_path / "whole.jsonl"))
+    command("send", "orders", "no {JSON}", "--raw")
+    bodies = {
+        json.dumps(m.body) if not isinstance(m.body, bytes) else m.body
+        for m in headrace.list_messages("orders")
+    }
+    assert bodies == {'{"n": 1}', '{"n": 2}', "[3]", b"no {JSON}"}
+
+
+def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = json.dumps("x" * 300_000)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"1\n{large}\n3\n"))
+    err = command("send", "orders", code=REFUSED)
+    assert "message 2: BODY_TOO_LARGE" in err
+    assert "2 sent, 1 refused" in err
+
+
+def test_delayed_messages_are_listed_moved_and_cancelled(command: Command) -> None:
+    (first,) = command("send", "orders", "1", "--delay", "1h", "--dedup-id", "job-1", "--json")
+    assert [m["id"] for m in command("find", "orders", "--dedup-id", "job-1", "--json")] == [first["id"]]
+    (second,) = command("send", "orders", "2", "--delay", "2h", "--json")
+    assert [m["id"] for m in command("delayed", "list", "orders", "--json")] == [first["id"], second["id"]]
+    command("delayed", "move", "orders", second["id"], "--delay", "30m")
+    assert [m["id"] for m in command("delayed", "list", "orders", "--json")] == [second["id"], first["id"]]
+    command("delayed", "cancel", "orders", first["id"])
+    assert len(command("delayed", "list", "orders", "--json")) == 1
+
+
+def test_a_message_as_a_dict_is_what_the_service_answers(command: Command, headrace: LocalHeadrace) -> None:
+    headrace.send("orders", {"order": 188}, key="order-188")
+    (message,) = headrace.receive("orders", "mailer")
+    values = message.as_dict()
+    assert (values["body"], values["keys"], values["attempt"]) == ({"order": 188}, ["order-188"], 1)
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", values["accepted_at"])
+
+
+def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: LocalHeadrace) -> None:
+    headrace.send_many("orders", [{"n": 1}, {"n": 2}, {"other": 3}])
+    documents = command(
+        *(
+            "tail",
+            "orders",
+            "--from",
+            "2020-01-01T00:00:00Z",
+            "--grep",
+            '"n"',
+            "-n",
+            "2",
+            "--every",
+            "0",
+            "--json",
+        )
+    )
+    assert sorted(m["body"]["n"] for m in documents) == [1, 2]
+
+
+def test_what_a_producer_left_on_disk_is_listed_and_sent(
+    command: Command, headrace: LocalHeadrace, tmp_path: Path
+) -> None:
+    spool, file = Spool(tmp_path / "left"), str(tmp_path / "left")
+    spool.add("orders", b'{"body": {"order": 188}, "keys": ["order-188"]}')
+    spool.add("orders", b'{"body": 2, "shard": 99}')
+    assert "in use" in command("spool", "list", file, code=USAGE)
+    spool.close()
+    assert [each["message"]["body"] for each in command("spool", "list", file, "--json")] == [
+        {"order": 188},
+        2,
+    ]
+    assert "1 sent, 1 refused and kept" in command("spool", "send", file, code=REFUSED)
+    assert [message.body for message in headrace.list_messages("orders")] == [{"order": 188}]
+    (entry,) = command("spool", "list", file, "--json")
+    assert (entry["message"]["body"], entry["refused"].partition(":")[0]) == (2, "NO_SUCH_SHARD")

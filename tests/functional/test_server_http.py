@@ -1,0 +1,192 @@
+"""The local server speaks HTTP/1.1 strictly: what may be read in two ways it refuses."""
+
+from __future__ import annotations
+
+import socket
+from http.client import HTTPConnection
+from typing import BinaryIO
+
+import pytest
+
+from local.server import Server
+from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
+from tests.functional.raw_http import ACCEPT, code, post, statuses, talk, tiny_client, tiny_server
+from tests.functional.tiny_app import GOOD, OPEN
+
+server, client = tiny_server, tiny_client
+
+
+def test_requests_may_be_sent_ahead(server: Server) -> None:
+    get = b"GET /bytes HTTP/1.1\r\n" + ACCEPT + b"\r\n"
+    assert statuses(talk(server.port, get + get + get)) == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        (b"GET /bytes HTTP/1.1\r\nConnection: close\r\n", 1),
+        (b"GET /bytes HTTP/1.1\r\nConnection: TE, Close\r\n", 1),
+        (b"GET /bytes HTTP/1.0\r\n", 1),
+        (b"GET /bytes HTTP/1.0\r\nConnection: keep-alive\r\n", 2),
+        (b"\r\nGET /bytes HTTP/1.1\n", 2),
+        (b"GET http://127.0.0.1:1/bytes HTTP/1.1\r\n", 2),
+    ],
+)
+def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int) -> None:
+    request = line + ACCEPT + b"\r\n"
+    assert statuses(talk(server.port, request, request)) == [200] * more
+
+
+def test_a_client_of_http_1_0_is_told_that_the_connection_stays_or_sees_it_end(server: Server) -> None:
+    kept = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + ACCEPT + b"\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        answers = connection.makefile("rb")
+        for _ in range(3):
+            connection.sendall(kept)
+            head = read_head(answers)
+            assert head["connection"] == "keep-alive"
+            assert answers.read(int(head["content-length"])) == bytes(range(256))
+        connection.sendall(kept.replace(b"Keep-Alive", b"Keep-Alive, close"))
+        assert read_head(answers)["connection"] == "close"
+        assert answers.read() == bytes(range(256)), "the end of the connection is the end of the body"
+
+
+def read_head(answers: BinaryIO) -> dict[str, str]:
+    lines = iter(answers.readline, b"\r\n")
+    assert next(lines).startswith(b"HTTP/1.1 200 ")
+    return {
+        name.lower(): value.strip() for name, _, value in (line.decode().partition(":") for line in lines)
+    }
+
+
+def test_http_1_0_has_neither_chunks_nor_100_continue(server: Server) -> None:
+    old = b"POST /echo/a HTTP/1.0\r\n" + ACCEPT
+    chunked = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+    assert code(talk(server.port, chunked)) == "BAD_REQUEST"
+    expecting = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
+    assert statuses(talk(server.port, expecting)) == [200]
+
+
+def test_a_body_without_a_length_is_none(server: Server) -> None:
+    assert b'"size": 0' in talk(server.port, post(b""))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"5;x=y\r\nabcde\r\n00\r\nTrailer: t\r\n\r\n", b"5 \nabcde\n0\n\n"],
+)
+def test_a_chunked_body_is_put_together(server: Server, chunks: bytes) -> None:
+    raw = talk(server.port, post(b"Transfer-Encoding: Chunked\r\n", chunks), post(b"", b""))
+    assert statuses(raw) == [200, 200]
+    assert b'"body": "abcde"' in raw
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *(
+            b"Content-Length: -1",
+            b"Content-Length: x",
+            b"Content-Length: +1",
+            b"Content-Length:",
+            b"Content-Length: 1.0",
+        ),
+        *(
+            b"Content-Length: 1\r\nContent-Length: 2",
+            b"Content-Length: 1, 1",
+            b"Content-Length: " + b"1" * 5000,
+        ),
+        *(
+            b"Content-Length: 1\r\nTransfer-Encoding: chunked",
+            b"No colon",
+            b"Space : x",
+            b" folded: x",
+            b": x",
+        ),
+        *(b"X: a\x00b", b"X: a\rb", b"N\xc3\xa9: x"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_400(server: Server, headers: bytes) -> None:
+    raw = talk(server.port, post(headers + b"\r\n", b"0\r\n\r\n"))
+    assert statuses(raw) == [400]
+    assert code(raw) == "BAD_REQUEST"
+
+
+def test_who_sends_a_path_that_is_not_encoded_is_told_how(server: Server) -> None:
+    raw = talk(server.port, b"GET /v1/audit?topic=\xc3\xa9 HTTP/1.1\r\n\r\n")
+    assert "é is %C3%A9".encode() in raw
+
+
+def test_a_length_that_is_given_twice_alike_is_one(server: Server) -> None:
+    """As RFC 9110 (8.6) allows, and proxies do."""
+    twice = b"Content-Length: 2\r\nContent-Length: 2\r\n"
+    assert statuses(talk(server.port, post(twice, b"ab"), post(b"", b""))) == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET  /bytes HTTP/1.1\r\n\r\n", 400),
+        (b"GET bytes HTTP/1.1\r\n\r\n", 400),
+        (b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /bytes\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\n", 400),
+        (b"GET /bytes HTTP/2.0\r\n\r\n", 505),
+        (b"GET /" + b"a" * LINE_LIMIT_BYTES + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET /bytes HTTP/1.1\r\nX: " + b"a" * HEADERS_LIMIT_BYTES + b"\r\n\r\n", 431),
+        (b"GET /bytes HTTP/1.1\r\n" + b"X: aaaa\r\n" * 1200 + b"\r\n", 431),
+        (post(b"Transfer-Encoding: gzip\r\n"), 501),
+        (post(b"Transfer-Encoding: chunked\r\n", b"zz\r\n"), 400),
+        (post(b"Transfer-Encoding: chunked\r\n", b"-1\r\n"), 400),
+        (post(b"Transfer-Encoding: chunked\r\n", b"3\r\nabcdef\r\n"), 400),
+    ],
+)
+def test_a_bad_request_is_refused_and_the_connection_closed(
+    server: Server, request_: bytes, status: int
+) -> None:
+    raw = talk(server.port, request_)
+    assert statuses(raw) == [status]
+    assert code(raw)
+
+
+@pytest.mark.parametrize(
+    "name", [b"Authorization", b"Host", b"Content-Type", b"Headrace-Key", b"Headrace-Forward-X", b"ce-source"]
+)
+def test_what_counts_once_is_refused_if_it_is_given_twice(server: Server, name: bytes) -> None:
+    twice = b"%s: a.example\r\n%s: b.example\r\n" % (name, name.lower())
+    assert code(talk(server.port, post(twice))) == "BAD_REQUEST"
+
+
+def test_another_header_may_be_given_twice(server: Server) -> None:
+    twice = b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n"
+    assert statuses(talk(server.port, post(twice, b"ab"))) == [200]
+
+
+def test_a_client_that_asks_first_is_told_to_continue(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(post(b"Expect: 100-continue\r\nContent-Length: 3\r\nConnection: close\r\n"))
+        assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"abc")
+        assert b'"body": "abc"' in b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_head_and_204_have_no_body(client: HTTPConnection) -> None:
+    client.request("HEAD", "/bytes", headers=OPEN)
+    head = client.getresponse()
+    assert (head.status, head.read()) == (405, b"")
+    client.request("GET", "/empty", headers=OPEN)
+    empty = client.getresponse()
+    assert (empty.status, empty.read(), empty.getheader("Content-Length")) == (204, b"", None)
+    client.request("GET", "/private", headers=GOOD)
+    assert client.getresponse().read() == b'{"caller": "somebody"}'
+
+
+def test_a_header_with_a_line_break_does_not_get_out(
+    client: HTTPConnection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.request("GET", "/splitting", headers=OPEN)
+    response = client.getresponse()
+    assert (response.status, response.getheader("Set-Cookie")) == (503, None)
+    assert b"Traceback" not in response.read()
+    assert "line break" in capsys.readouterr().err

@@ -1,0 +1,22 @@
+"""What is in a packaged template, and what cfn-lint says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def resources(file: Path, kind: str = "") -> dict[str, Any]:
+    """Those of a kind, by their names."""
+    described = json.loads(file.read_text())["Resources"]
+    return {name: each for name, each in described.items() if each["Type"].startswith(kind)}
+
+
+def lint(file: Path) -> tuple[int, str]:
+    """The exit code and the output of cfn-lint."""
+    command = [str(Path(sys.executable).with_name("cfn-lint")), str(file)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    return run.returncode, run.stdout + run.stderr

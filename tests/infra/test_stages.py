@@ -1,0 +1,112 @@
+"""What a stage may be set to: what each setting makes of the template, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.__main__ import main
+from infra.package import describe
+from infra.stages import read as stage
+from infra.template import Stack, Wrong, template
+from tests.infra.templates import lint, resources
+
+_CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
+
+
+def test_a_domain_is_the_apis_and_the_origin() -> None:
+    made = template(stage("prod", {"domain": "q.example.com", "certificate": _CERTIFICATE, "zone": "Z1"}))
+    told = made["Resources"]["RestAPI"]["Properties"]["Domain"]
+    assert (told["DomainName"], told["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
+    variables = made["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
+    assert variables["HEADRACE_ORIGIN"] == "q.example.com"
+
+
+def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
+    acl = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
+    options: dict[str, Any] = {
+        "access_log": True,
+        "web_acl": acl,
+        "vpc_endpoint": "vpce-0a1b2c3d",
+        "iam": True,
+    }
+    packaged = describe(stage("dev", options), tmp_path / "build")
+    assert lint(packaged) == (0, "")
+    made = resources(packaged)
+    told = made["RestAPI"]["Properties"]
+    assert told["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
+    allowed, denied = told["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
+    assert (allowed["Effect"], denied["Effect"]) == ("Allow", "Deny")
+    assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
+    assert not re.search("header|query|body", told["AccessLogSetting"]["Format"].lower())
+    assert made["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
+    assert made["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
+    assert_the_second_api_is_guarded_as_the_first(made, denied)
+
+
+def assert_the_second_api_is_guarded_as_the_first(made: dict[str, Any], denied: dict[str, Any]) -> None:
+    second = made["IamAPI"]["Properties"]
+    assert second["EndpointConfiguration"] == made["RestAPI"]["Properties"]["EndpointConfiguration"]
+    # One that allowed everybody would let in every signer of the account, whatever its own policies say.
+    assert second["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"] == [denied]
+    assert second["AccessLogSetting"] == made["RestAPI"]["Properties"]["AccessLogSetting"]
+    acls = [made[name]["Properties"] for name in ("WebAclAssociation", "IamAPIWebAclAssociation")]
+    assert len({each["WebACLArn"] for each in acls}) == 1
+    assert "${IamAPI}/stages/${IamAPI.Stage}" in acls[1]["ResourceArn"]["Fn::Sub"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"prefix": "Headrace"}, "lower-case"),
+        ({"prefix": "x" * 31}, "30"),
+        ({"prefix": "a--b"}, "hyphen"),
+        ({"domain": "q.example.com"}, "--certificate"),
+        ({"certificate": _CERTIFICATE}, "--domain"),
+        ({"domain": "https://q", "certificate": _CERTIFICATE}, "host name"),
+        ({"domain": "q.example.com", "certificate": "mine"}, "ARN"),
+        ({"zone": "Z1"}, "--domain"),
+        ({"log_days": 8}, "one of 1, 3, 5, 7"),
+        ({"calls_per_second": 0}, "from 1"),
+        ({"anonymous_per_second": "50"}, "from 1"),
+        ({"archive": "yes"}, "true or false"),
+        ({"access_log": "yes"}, "true or false"),
+        ({"web_acl": "mine"}, "ARN of a regional web ACL"),
+        ({"vpc_endpoint": "vpc-1"}, "vpce-"),
+        (
+            {"vpc_endpoint": "vpce-0a1b2c3d", "domain": "q.example.com", "certificate": _CERTIFICATE},
+            "no domain",
+        ),
+        ({"reserve": "never"}, "'always' or 'if_possible'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(Wrong, match=told):
+        stage("dev", given)
+
+
+def test_an_unknown_stage_is_told_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--stage", "staging"]) == 2
+    assert "dev, prod" in capsys.readouterr().err
+
+
+def test_another_folder_has_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(Wrong, match="folder of the repository"):
+        stage("dev", folder=tmp_path)
+
+
+def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".chalice").mkdir()
+    config = {"stages": {"dev": {"infra": {"log_day": 3}}}, "lambda_functions": {}}
+    (tmp_path / ".chalice/config.json").write_text(json.dumps(config))
+    with pytest.raises(Wrong, match="log_day is not known"):
+        stage("dev", folder=tmp_path)
+
+
+def test_a_function_without_a_role_makes_no_template() -> None:
+    with pytest.raises(Wrong, match="no role"):
+        template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
