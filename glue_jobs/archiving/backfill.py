@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from glue_jobs.archiving import log_rows, trace_rows
@@ -63,7 +64,7 @@ def attempts(
                 ":first": {"S": f"{max(0, first - _SPAN):016d}"},
             },
         }
-        yield from attempts_of(home, _pages(client, query), begin_ms, end_ms)
+        yield from attempts_of(home, chain.from_iterable(_pages(client, query)), begin_ms, end_ms)
 
 
 def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) -> Iterator[Attempts]:
@@ -72,7 +73,7 @@ def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) ->
     for item in items:
         try:
             with _only_sound(home, item):
-                if not begin_ms <= int(item["a"]["N"]) < end_ms:
+                if not begin_ms <= log_rows.time_of(item) < end_ms:
                     continue
                 _refuse_newer(home, item)
                 lines = list(trace_rows.lines_of(item))
@@ -103,10 +104,10 @@ def _refuse_newer(home: str, item: Item) -> None:
         raise TooNew(f"DynamoDB has rows of a newer Headrace ({home}): update the jobs.")
 
 
-def _pages(client: Any, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _pages(client: Any, query: dict[str, Any]) -> Iterator[list[Item]]:
     while True:
         answer = client.query(**query)
-        yield from answer["Items"]
+        yield answer["Items"]
         if "LastEvaluatedKey" not in answer:
             return
         query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
@@ -128,27 +129,33 @@ def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iter
 
     client = boto3.client("dynamodb", **options)
     for shard, first, last, until_ms in gaps:
-        rows = _rows(client, table, shard, first, last)
-        yield from lines_of(shard, rows, until_ms if last == ENDLESS else None)
+        pages = _rows(client, table, shard, first, last)
+        yield from lines_of(shard, pages, until_ms if last == ENDLESS else None)
 
 
-def lines_of(shard: str, items: Iterable[Item], until_ms: int | None = None) -> Iterator[Line]:
-    """The messages in rows of the log, up to the first that was accepted later than `until_ms`; a damaged row has a
-    damaged line. Raises TooNew."""
-    for item in items:
-        try:
-            with _only_sound(shard, item):
-                if until_ms is not None and int(item["a"]["N"]) > until_ms:
-                    return
-                _refuse_newer(shard, item)
-                lines = list(log_rows.lines_of(item))
-        except _Damaged as error:
-            lines = [("", "", str(error))]
-        yield from lines
+def lines_of(shard: str, pages: Iterable[Iterable[Item]], until_ms: int | None = None) -> Iterator[Line]:
+    """The messages in rows of the log that were accepted up to `until_ms`; a damaged row has a damaged line. Nothing is
+    read behind a page of which every sound row is later: one row whose time is wrong ends no look. Raises TooNew."""
+    for page in pages:
+        is_late: set[bool] = set()  # of its sound rows
+        for item in page:
+            try:
+                with _only_sound(shard, item):
+                    is_late.add(late := until_ms is not None and log_rows.time_of(item) > until_ms)
+                    if late:
+                        continue
+                    _refuse_newer(shard, item)
+                    lines = list(log_rows.lines_of(item))
+            except _Damaged as error:
+                lines = [("", "", str(error))]
+            yield from lines
+        if is_late == {True}:
+            return
 
 
-def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """The rows that may hold one of the offsets: the one that begins at or before `first`, and all that follow."""
+def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterator[list[Item]]:
+    """Pages of the rows that may hold one of the offsets: the one that begins at or before `first`, and all that
+    follow."""
     before = client.query(
         **_query(table, shard, 0, first), ScanIndexForward=False, Limit=1, ConsistentRead=True
     )["Items"]

@@ -21,18 +21,24 @@ _DECODER = json.JSONDecoder()
 Item = Mapping[str, Mapping[str, Any]]
 
 
+def time_of(item: Item) -> int:
+    """When a row's messages were accepted, or its attempts began, in ms. Raises ValueError where it is none that they
+    can have."""
+    at_ms = int(item["a"]["N"])
+    if not 0 <= at_ms < _LATEST_MS:
+        raise ValueError(f"its time is {at_ms} ms")
+    return at_ms
+
+
 def lines_of(item: Item) -> Iterator[tuple[str, str, str]]:
     """Day, hour and line of each offset of a row, in boto3's form."""
-    accepted_ms = int(item["a"]["N"])
+    accepted_ms = time_of(item)
     for line in _lines(item, accepted_ms):
         yield encoded(line, accepted_ms)
 
 
 def encoded(line: Mapping[str, Any], at_ms: int) -> tuple[str, str, str]:
-    """Day, hour and text of a line. Raises ValueError where a field is of another type than it should be, or the time
-    is none that a message can have."""
-    if not 0 <= at_ms < _LATEST_MS:
-        raise ValueError(f"its time is {at_ms} ms")
+    """Day, hour and text of a line. Raises ValueError where a field is of another type than it should be."""
     for name, value in line.items():
         if not _is_sound(name, value):
             raise ValueError(f"{name} is {value!r:.80}")

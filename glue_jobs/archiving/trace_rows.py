@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encoded, plain
+from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encoded, plain, time_of
 
 _NOT_ARCHIVED = frozenset(
     {"EDITED", "DELETED"}
@@ -21,7 +21,7 @@ def lines_of(item: Item) -> Iterator[tuple[int, str, str, str]]:
     """Offset, day, hour and line of each attempt of a row, in boto3's form."""
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
     first, _, trace = item["o"]["S"].partition("#")
-    started_ms = int(item["a"]["N"])
+    started_ms = time_of(item)
     for offset, attempt, outcome, duration_ms, detail in _attempts(item, int(first)):
         if outcome in _NOT_ARCHIVED:
             continue
