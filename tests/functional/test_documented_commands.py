@@ -111,6 +111,17 @@ def test_a_page_that_promises_something_else_fails(shell: Shell) -> None:
         shell.follow(Command("(exit 7)\n"))
 
 
+def test_a_block_that_ends_the_shell_or_has_no_end_tells_what_it_printed(
+    service: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Shell(service[0], {}, {}) as shell, pytest.raises(AssertionError, match=r"ended the shell:\nso far"):
+        shell.run("echo so far; exit 3")
+    with Shell(service[0], {}, {}) as shell:
+        monkeypatch.setattr(shell, "patience_seconds", 0.1)
+        with pytest.raises(AssertionError, match=r"has no end:\n(so far\n)?$"):
+            shell.run("echo so far; sleep 600")
+
+
 def test_a_block_of_output_belongs_to_the_commands_right_before_it() -> None:
     page = "```sh\na\n```\n```json\n1\n```\nwords\n```json\n2\n```\n```console\nb\n```\n```sh\nc\n```\n"
     assert commands_of(page) == [Command("a\n", "1\n"), Command("c\n")]

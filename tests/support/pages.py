@@ -6,9 +6,11 @@ neither white space nor the order of fields counts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import time
@@ -22,8 +24,8 @@ ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHANGES = re.compile(r"-X|&$|\bcall (?!GET)|=\$\(|\bkill\b", re.MULTILINE)
 ANY = "…"
-_PATIENCE_SECONDS = 60.0
 _LOOK_AGAIN_SECONDS = 0.2
+_PIPE_BYTES = 1 << 20  # as much as a pipe can hold
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,15 @@ def _documents(text: str) -> list[Any]:
 
 
 class Shell:
-    """A reader's shell: what one block sets, the next one has."""
+    """A reader's shell: what one block sets, the next one has. It waits `patience_seconds` for the end of a block."""
+
+    patience_seconds = 60.0
 
     def __init__(self, folder: Path, environment: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         """`addresses`: what is written in the pages → what to use instead."""
         self._addresses = addresses
+        # Statuses have a pipe of their own: among the output, a background job's line could come between.
+        self._statuses, told = os.pipe()
         self._process = subprocess.Popen(
             ["bash"],
             cwd=folder,
@@ -124,9 +130,14 @@ class Shell:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            pass_fds=(told,),
             start_new_session=True,
         )
+        os.close(told)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._tell = f"echo $? >&{told}"
         self.run("set -m")
 
     def __enter__(self) -> Self:
@@ -135,14 +146,25 @@ class Shell:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.run("kill $(jobs -p) 2>/dev/null; true")
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        self._end()
+        os.close(self._statuses)
+
+    def _end(self) -> None:
+        """End the shell and its jobs, each of which is a process group of its own."""
+        self._process.kill()
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                _, _, fields = stat.read_text().rpartition(")")
+                if int(fields.split()[3]) == self._process.pid:
+                    os.kill(int(stat.parent.name), signal.SIGKILL)
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
 
     def follow(self, command: Command) -> None:
         """Type a block and compare. AssertionError: it fails, or prints something else."""
         command = Command(self._here(command.text), self._here(command.output))
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + self.patience_seconds
         status, output = self.run(command.text)
         while (
             command.is_a_look and not agrees(command.output, output) and time.monotonic() < deadline
@@ -158,15 +180,28 @@ class Shell:
         return text
 
     def run(self, text: str) -> tuple[int, str]:
-        """Exit status and output of some lines."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{text}\nprintf '\\n=== %s\\n' $?\n")
-        self._process.stdin.flush()
-        output = ""
-        for line in self._process.stdout:
-            # A background job may write its line in two pieces, and this one between them.
-            if match := re.fullmatch(r"(.*)=== (\d+)\n", line):
-                return int(match[2]), output + match[1]
-            output += line
-        raise AssertionError(f"{text}\nended the shell:\n{output}")
+        """Exit status and output of some lines. AssertionError: they end the shell, or have no end."""
+        self._stdin.write(f"{text}\n{self._tell}\n".encode())
+        self._stdin.flush()
+        output, status = b"", b""
+        deadline = time.monotonic() + self.patience_seconds
+        while not status:
+            trouble = self._trouble(deadline)
+            both = [self._stdout.fileno(), self._statuses]
+            ready, _, _ = select.select(both, [], [], _LOOK_AGAIN_SECONDS)
+            status += os.read(self._statuses, _PIPE_BYTES) if self._statuses in ready else b""
+            output += self._printed()
+            if trouble and not status:
+                self._end()
+                raise AssertionError(f"{text}\n{trouble}:\n{output.decode()}")
+        return int(status), output.decode()
+
+    def _trouble(self, deadline: float) -> str:
+        if self._process.poll() is not None:
+            return "ended the shell"
+        return "has no end" if time.monotonic() > deadline else ""
+
+    def _printed(self) -> bytes:
+        """What is there by now."""
+        ready, _, _ = select.select([self._stdout], [], [], 0)
+        return os.read(self._stdout.fileno(), _PIPE_BYTES) if ready else b""
