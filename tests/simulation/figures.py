@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.days.stage import Days
+from tests.simulation.hurried import Hurry
 from tests.simulation.world import World
 
 _figures: Counter[str] = Counter()
@@ -24,6 +25,12 @@ def count_days(days: Days) -> None:
     """Some weeks were played to their end."""
     _figures.update({"weeks": 1, "things in weeks": len(days.path)})
     _figures.update({f"fault: {kind}": number for kind, number in days.injected.items() if number})
+
+
+def count_hurry(hurry: Hurry) -> None:
+    """A stage whose jobs had too little time was played to its end."""
+    _figures.update({"hurried": 1, "things in hurried": len(hurry.path)})
+    _figures.update({f"fault: {kind}": number for kind, number in hurry.injected.items() if number})
 
 
 class Figures:
@@ -46,5 +53,6 @@ class Figures:
         terminalreporter.write_line(
             f"simulation: {_figures['worlds']:,} worlds, {_figures['steps']:,} steps, "
             f"{_figures['weeks']:,} stages over weeks, {_figures['things in weeks']:,} steps, "
+            f"{_figures['hurried']:,} stages short of time, {_figures['things in hurried']:,} steps, "
             f"{sum(kinds.values()):,} faults ({told})"
         )

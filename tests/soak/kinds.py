@@ -21,7 +21,7 @@ import pytest
 from tests.crash.all_flows import FLOWS
 from tests.crash.scenes import complaints as complaints_of
 from tests.crash.scenes import play as play_flow
-from tests.simulation import judge, sharing, tenants, unswept, weeks
+from tests.simulation import hurried, judge, sharing, tenants, unswept, weeks
 from tests.simulation.days.plan import BAD_DATA
 from tests.simulation.threads import make_virtual
 from tests.simulation.world import World
@@ -65,6 +65,12 @@ def _weeks(seed: int) -> Played:
     days = weeks.play(seed, *[BAD_DATA] * (seed % 4 == 0))
     again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_days.py -k from"
     return Played(len(days.path), days.injected.total(), days.complaints, again)
+
+
+def _hurried(seed: int) -> Played:
+    hurry = hurried.play(seed)
+    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_hurried.py -k from"
+    return Played(len(hurry.path), hurry.injected.total(), hurry.complaints, again)
 
 
 def _tenants(number: int) -> Played:
@@ -163,6 +169,7 @@ KINDS = {
     "worlds": Kind(_simulated("test_simulation.py", judge.play), 5),
     "weeks": Kind(_weeks, 4),
     "unswept": Kind(_simulated("test_unswept.py", unswept.play), 2),
+    "hurried": Kind(_hurried, 1),
     "shares": Kind(_shares, 1),
     "tenants": Kind(_tenants, 3),
     "crashes": Kind(_crash, 3, needs_engine=True),
