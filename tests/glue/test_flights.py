@@ -238,55 +238,66 @@ def test_departures_go_all_the_way(
     assert flow.consume() == {"SUCCESS": len(events) - grounded, "DEAD": grounded}
     for table in ("messages", "deliveries"):
         wait_until(lambda table=table: flow.journaled(table) >= len(events))  # type: ignore[misc]
-
     for step in (flow.archive, flow.compact, flow.archive):  # compacted, and nothing changes any more
         step()
-        found = flow.rows("id, body, tag, keys, ordering_key from %")
-        assert {id: (json.loads(body), *said) for id, body, *said in found} == {
-            id: (event, *said_of(event)) for id, event in flow.produced.items()
-        }
-        assert len(found) == len(events)
-        [(shards,)] = flow.rows(
-            'count(*) from (select shard from % group by 1 having max("offset") + 1 <> count(*))'
-        )
-        assert shards == 0, "offsets are dense"
-        outcomes = dict(flow.rows("outcome, count(*) from % group by 1", "deliveries"))
-        assert outcomes == {"SUCCESS": len(events) - grounded, "DEAD": grounded}
+        assert_archived(flow, grounded)
 
-    flow.ask("PUT", "/v1/topics/again", {})
-    where = "origin = 'JFK' AND departure_delay_minutes > 30"
-    asked = {**ALL_TIME, "where": where, "into": "again", "rate": 10_000, "start": False}
-    made = flow.ask("POST", f"{TOPIC}/replays", asked)["replay_id"]
     chosen = {id for id, event in flow.produced.items() if delayed_at_jfk(event)}
-    for _ in range(2):
-        code, told = flow.replay(made)
-        assert (code, told["state"], told["matched"], told["sent"]) == (0, "DONE", len(chosen), len(chosen))
-    flow.ask("PUT", "/v1/topics/again/groups/all", {"from": "earliest"})
-    again = flow.ask("POST", "/v1/topics/again/groups/all/receive", {"max": 1000})["messages"]
-    assert {m["headers"]["headrace-replay-of"]: m["body"] for m in again} == {
-        id: event for id, event in flow.produced.items() if id in chosen
-    }
-    assert len(again) == len(chosen)
-
+    replay_twice(flow, chosen)
     wait_until(lambda: flow.journaled("messages") >= len(events) + len(chosen))
     flow.archive()
     replayed = flow.rows("headers['headrace-replay-of'], body from % where topic = 'again'")
     assert {of: json.loads(body) for of, body in replayed} == {id: flow.produced[id] for id in chosen}
     assert len(replayed) == len(chosen)
+    assert_reported(flow.report(), {"flights": len(events), "again": len(chosen)}, grounded)
 
-    folder = flow.report()
+
+def assert_archived(flow: Flow, grounded: int) -> None:
+    """Every message, as it was produced, at dense offsets; and how each ended."""
+    messages = flow.rows("id, body, tag, keys, ordering_key from %")
+    assert {id: (json.loads(body), *other) for id, body, *other in messages} == {
+        id: (event, *said_of(event)) for id, event in flow.produced.items()
+    }
+    assert len(messages) == len(flow.produced)
+    [(shards,)] = flow.rows(
+        'count(*) from (select shard from % group by 1 having max("offset") + 1 <> count(*))'
+    )
+    assert shards == 0, "offsets are dense"
+    outcomes = dict(flow.rows("outcome, count(*) from % group by 1", "deliveries"))
+    assert outcomes == {"SUCCESS": len(flow.produced) - grounded, "DEAD": grounded}
+
+
+def replay_twice(flow: Flow, chosen: set[str]) -> None:
+    """Replay the messages of a predicate into a topic `again`, and once more: each comes once."""
+    flow.ask("PUT", "/v1/topics/again", {})
+    where = "origin = 'JFK' AND departure_delay_minutes > 30"
+    body = {**ALL_TIME, "where": where, "into": "again", "rate": 10_000, "start": False}
+    replay_id = flow.ask("POST", f"{TOPIC}/replays", body)["replay_id"]
+    for _ in range(2):
+        code, replay = flow.replay(replay_id)
+        assert (code, replay["state"]) == (0, "DONE")
+        assert (replay["matched"], replay["sent"]) == (len(chosen), len(chosen))
+    flow.ask("PUT", "/v1/topics/again/groups/all", {"from": "earliest"})
+    again = flow.ask("POST", "/v1/topics/again/groups/all/receive", {"max": 1000})["messages"]
+    assert {m["headers"]["headrace-replay-of"]: m["body"] for m in again} == {
+        id: flow.produced[id] for id in chosen
+    }
+    assert len(again) == len(chosen)
+
+
+def assert_reported(folder: Path, accepted: dict[str, int], grounded: int) -> None:
     [counts] = duckdb.execute(
         f"select sum(attempts), sum(delivered), sum(dead_letters) from '{folder}/daily.csv' where topic = 'flights'"
     ).fetchall()
-    assert counts == (len(events), len(events) - grounded, grounded)
+    assert counts == (accepted["flights"], accepted["flights"] - grounded, grounded)
     [(reason, count)] = duckdb.execute(
         f"select reason, sum(attempts) from '{folder}/failures/*.parquet' group by 1"
     ).fetchall()
     assert (reason, count) == ("never took off", grounded)
-    accepted = duckdb.execute(
+    volumes = duckdb.execute(
         f"select topic, sum(accepted) from '{folder}/volumes/*.parquet' group by 1"
     ).fetchall()
-    assert dict(accepted) == {"flights": len(events), "again": len(chosen)}
+    assert dict(volumes) == accepted
     [(waiting,)] = duckdb.execute(
         f"select arg_max(waiting, hour) from '{folder}/backlog/*.parquet' where topic = 'flights'"
     ).fetchall()

@@ -63,14 +63,14 @@ def victim_of(world: World) -> Victim:
 def rows(world: World) -> dict[str, list[str]]:
     """All that is stored, but for when tokens were used and what was tried."""
     client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
-    found = {}
+    tables = {}
     for definition in definitions(world.tables):
         name = definition["TableName"]
         items = client.scan(TableName=name, ConsistentRead=True)["Items"]
-        kept = [item for item in items if item.get("pk") != {"S": "used"}]
-        found[name] = sorted(repr(sorted(item.items())) for item in kept)
-    del found[world.tables.audit]
-    return found
+        lines = (repr(sorted(item.items())) for item in items if item.get("pk") != {"S": "used"})
+        tables[name] = sorted(lines)
+    del tables[world.tables.audit]
+    return tables
 
 
 @dataclass
@@ -93,8 +93,18 @@ class Attacker:
             body = {**body, "group": self.victim.group}
         return self.client.call(entry.method, path, body)
 
+    def unasked(self, entry: Call, reply: Reply) -> bytes:
+        """What an answer says beside the path that was called."""
+        return reply.raw.replace(self.victim.path(entry).encode(), b"")
+
 
 GUARDED = [entry for entry in CALLS if entry.scopes]
+EVERY_SCOPE = ("produce", "consume", "admin")
+OF_ALL_GROUPS = {
+    *("retry_now", "list_tokens", "delete_token", "list_audit"),
+    *("put_topic", "delete_topic", "create_replay"),
+}
+"""Calls that no token of some groups may make, though their path names none."""
 
 
 @pytest.fixture(scope="module")
@@ -103,34 +113,30 @@ def world(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wor
         yield world
 
 
-def made(world: World, *scopes: str, **limits: Any) -> Client:
+def client_with(world: World, *scopes: str, **limits: Any) -> Client:
+    """The client of an attacker whose token may do that."""
     token = world.api.post("/v1/tokens", {"name": "attacker", "scopes": list(scopes), **limits}).expect(201)
     return world.api.with_token(token["token"])
 
 
-def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
-    victim, tries = victim_of(world), 0
-    revoked, expired = made(world, "admin"), made(world, "admin", expires_in_days=1)
-    everything = ("produce", "consume", "admin")
-    elsewhere = made(world, *everything, topics=["mine*"])
-    other_group = made(world, *everything, groups=["mine*"])
+def revoke(world: World, client: Client) -> None:
     for token in world.api.pages("/v1/tokens", 200)[0]:
-        if revoked.token and token["id"] in revoked.token:
+        if client.token and token["id"] in client.token:
             world.api.delete(f"/v1/tokens/{token['id']}").expect(204)
-    before = rows(world)
-    forged = f"hr_{'0' * 12}_{'a' * 59}"
-    for client in (world.api.with_token(None), world.api.with_token(forged), revoked):
-        attacker = Attacker(client, victim)
-        for entry in GUARDED:
-            attacker.tries_to(entry).refused(401, "UNAUTHORIZED")
-        tries += attacker.tries
-    for scope in everything:
-        attacker = Attacker(made(world, scope), victim)
-        for entry in GUARDED:
-            if scope not in entry.scopes:
-                attacker.tries_to(entry).refused(403, "SCOPE_MISSING")
-        tries += attacker.tries
-    attacker = Attacker(elsewhere, victim)
+
+
+def is_shut_out(attacker: Attacker) -> None:
+    for entry in GUARDED:
+        attacker.tries_to(entry).refused(401, "UNAUTHORIZED")
+
+
+def lacks_scopes(attacker: Attacker, scope: str) -> None:
+    for entry in GUARDED:
+        if scope not in entry.scopes:
+            attacker.tries_to(entry).refused(403, "SCOPE_MISSING")
+
+
+def reaches_no_other_topic(attacker: Attacker) -> None:
     for entry in GUARDED:
         reply = attacker.tries_to(entry)
         if entry.path == "/v1/sign-in-links":
@@ -139,43 +145,64 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
             assert reply.status == 200
         else:
             assert reply.status in (403, 404), (entry.path, reply.raw)
-        assert MARK.encode() not in reply.raw.replace(victim.path(entry).encode(), b""), entry.path
-    tries += attacker.tries
-    attacker = Attacker(other_group, victim)
-    administrator = Attacker(made(world, "admin", groups=["mine*"]), victim)
+        assert MARK.encode() not in attacker.unasked(entry, reply), entry.path
+
+
+def reaches_no_other_group(attacker: Attacker) -> None:
     for entry in GUARDED:
-        if (
-            "{group}" in entry.path
-            or entry.handler.__name__ == "retry_now"
-            or entry.handler.__name__ in ("list_tokens", "delete_token", "list_audit")
-        ):
+        name = entry.handler.__name__
+        if "{group}" in entry.path or name in OF_ALL_GROUPS:
             attacker.tries_to(entry).refused(403, "GROUP_FORBIDDEN")
-        if entry.handler.__name__ in ("put_topic", "delete_topic", "create_replay"):
-            attacker.tries_to(entry).refused(403, "GROUP_FORBIDDEN")
-        if entry.handler.__name__ in ("create_token", "rotate_token"):
+        if name in ("create_token", "rotate_token"):
             attacker.tries_to(entry).refused(403, "TOO_MUCH")
         if entry.path.startswith("/v1/replays/"):
             attacker.tries_to(entry).refused(404, "REPLAY_NOT_FOUND")
         if entry.method == "GET":
-            reply = attacker.tries_to(entry)
-            unasked = reply.raw.replace(victim.path(entry).encode(), b"")
-            assert victim.group.encode() not in unasked, f"{entry.path} names a group of others"
-        if entry.handler.__name__ == "list_replays":
+            unasked = attacker.unasked(entry, attacker.tries_to(entry))
+            assert attacker.victim.group.encode() not in unasked, f"{entry.path} names a group of others"
+        if name == "list_replays":
             assert attacker.tries_to(entry).expect(200)["items"] == []
+
+
+def changes_nothing_that_all_groups_would_feel(administrator: Attacker) -> None:
     for entry in GUARDED:
         changes = entry.method != "GET" and "admin" in entry.scopes and entry.path != "/v1/sign-in-links"
         if changes and not entry.path.startswith("/v1/replays/"):
             makes_tokens = entry.handler.__name__ in ("create_token", "rotate_token")
-            code = "TOO_MUCH" if makes_tokens else "GROUP_FORBIDDEN"  # all groups would feel it
-            administrator.tries_to(entry).refused(403, code)
-    tries += attacker.tries + administrator.tries
+            administrator.tries_to(entry).refused(403, "TOO_MUCH" if makes_tokens else "GROUP_FORBIDDEN")
+
+
+def assert_nothing_was_lost_and_only_tokens_were_added(world: World, before: dict[str, list[str]]) -> None:
     after = rows(world)
-    made_meanwhile = {name: set(after[name]) - set(kept) for name, kept in before.items()}
-    assert {name for name, new in made_meanwhile.items() if new} <= {world.tables.control}
-    assert all("attacker" in row for row in made_meanwhile[world.tables.control])
-    assert all(set(kept) <= set(after[name]) for name, kept in before.items()), "something was lost"
+    added = {name: set(after[name]) - set(lines) for name, lines in before.items()}
+    assert {name for name, lines in added.items() if lines} <= {world.tables.control}
+    assert all("attacker" in line for line in added[world.tables.control])
+    assert all(set(lines) <= set(after[name]) for name, lines in before.items()), "something was lost"
+
+
+def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
+    victim = victim_of(world)
+    attackers: list[Attacker] = []
+
+    def attacker(client: Client) -> Attacker:
+        attackers.append(Attacker(client, victim))
+        return attackers[-1]
+
+    revoked, expired = client_with(world, "admin"), client_with(world, "admin", expires_in_days=1)
+    elsewhere = client_with(world, *EVERY_SCOPE, topics=["mine*"])
+    other_group = client_with(world, *EVERY_SCOPE, groups=["mine*"])
+    revoke(world, revoked)
+    before = rows(world)
+    forged = f"hr_{'0' * 12}_{'a' * 59}"
+    for client in (world.api.with_token(None), world.api.with_token(forged), revoked):
+        is_shut_out(attacker(client))
+    for scope in EVERY_SCOPE:
+        lacks_scopes(attacker(client_with(world, scope)), scope)
+    reaches_no_other_topic(attacker(elsewhere))
+    reaches_no_other_group(attacker(other_group))
+    changes_nothing_that_all_groups_would_feel(attacker(client_with(world, "admin", groups=["mine*"])))
+    assert_nothing_was_lost_and_only_tokens_were_added(world, before)
     world.clock.advance(DAY + 1)
-    attacker = Attacker(expired, victim)
-    for entry in GUARDED:
-        attacker.tries_to(entry).refused(401, "UNAUTHORIZED")
-    print(f"{tries + attacker.tries} tries with stolen, limited or no tokens: none came through")
+    is_shut_out(attacker(expired))
+    tries = sum(each.tries for each in attackers)
+    print(f"{tries} tries with stolen, limited or no tokens: none came through")

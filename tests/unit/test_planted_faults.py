@@ -42,6 +42,7 @@ from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
 from tests.contract.services import test_delayed as delayed
 from tests.contract.services import test_in_flight as in_flight
+from tests.contract.services import test_key_statuses as key_statuses
 from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as standing
@@ -302,7 +303,7 @@ BUGS: Planted = {
     ),
     "a key that finds nothing that waits": (
         Bug(KeyLookup, "_message", "message if _passes(message, filters) else None", "None"),
-        lambda: standing.test_a_key_finds_a_message_in_every_state(memory_stage()),
+        lambda: key_statuses.test_a_key_finds_a_message_in_every_state(memory_stage()),
     ),
     "subscribers that get all of a shard": (
         Bug(

@@ -10,18 +10,17 @@ import pytest
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.message import Message
 from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
-from chalicelib.services.inspect.lookup import Filters, before_log
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS
+from tests.support.clock import SECOND_MS
 from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -123,70 +122,6 @@ def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage:
     assert shown
     assert (shown.status, shown.attempts) == ("RETRYING", 2)
     assert desk.deps.counts.group_status(desk.topic, group).retrying == 1
-
-
-@pytest.mark.many_calls
-def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    now_ms = stage.clock.now_ms
-    deps, topic = desk.deps, desk.topic
-
-    def later(name: str) -> str:
-        (placed,) = desk.produce(make.draft(name, keys=("k",), due_ms=now_ms() + 60 * SECOND_MS))
-        return placed.id
-
-    def waiting(message_id: str) -> Waiting:
-        found = deps.lookup.find(topic, message_id)
-        assert isinstance(found, Waiting)
-        return found
-
-    def prepare(name: str, delay_ms: int = 0) -> str:
-        due_ms = now_ms() + delay_ms if delay_ms else None
-        draft = make.draft(name, keys=("k",), due_ms=due_ms)
-        transaction, _ = deps.transactor.prepare(topic, draft, Checks(), delay_from_commit=bool(delay_ms))
-        return transaction.id
-
-    def message_of(transaction: str) -> str:
-        return deps.transactor.find(transaction).message_id
-
-    def decide(transaction: str, state: TransactionState) -> None:
-        deps.transactor.decide(deps.transactor.find(transaction), state)
-
-    expected = {later("delayed"): "DELAYED"}
-    deps.delayed.amend(topic, waiting(postponed := later("postponed")), {"due_ms": now_ms() + 40 * DAY_MS})
-    deps.delayed.cancel(topic, waiting(cancelled := later("cancelled")))
-    expected |= {postponed: "DELAYED", cancelled: "CANCELLED"}
-    expected |= {message_of(prepare("half")): "PREPARED", message_of(prepare("slow", 5000)): "PREPARED"}
-    decide(rolled_back := prepare("rolled back"), TransactionState.ROLLED_BACK)
-    decide(committed := prepare("committed", 70 * SECOND_MS), TransactionState.COMMITTED)
-    decide(done := prepare("done"), TransactionState.COMMITTED)
-    expected |= {
-        message_of(rolled_back): "CANCELLED",
-        message_of(committed): "DELAYED",
-        message_of(done): "NEW",
-    }
-    (placed,) = desk.produce(make.draft("new", keys=("k",)))
-    expected[placed.id] = "NEW"
-
-    def found() -> dict[str, str]:
-        page, mark = deps.key_lookup.newest_first(topic, "k", Filters(), 100, None)
-        assert mark is None
-        shown = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
-        assert len(shown) == len(page), "each once"
-        return {
-            id: status(desk, ProduceResult(id, None, None, 0)) if isinstance(m, Message) else before_log(m)
-            for id, m in shown.items()
-        }
-
-    assert found() == expected
-    stage.clock.advance(71 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    assert found() == {
-        id: "NEW" if word == "DELAYED" and id != postponed else word for id, word in expected.items()
-    }
-    stage.clock.advance(9 * DAY_MS)  # longer than it is kept from when it was due at first
-    stage.drop_expired()
-    assert found()[postponed] == "DELAYED"
 
 
 @pytest.mark.parametrize("how", ["delay", "transaction", "both"])

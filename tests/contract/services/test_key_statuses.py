@@ -1,0 +1,93 @@
+"""A key finds a message in every state, also before it is in the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Message
+from chalicelib.domain.transaction import TransactionState
+from chalicelib.services.inspect.lookup import Filters, before_log
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, SECOND_MS, ManualClock
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+class Keyed:
+    """Messages with one key, in every state that a message may be in before it is in the log."""
+
+    def __init__(self, desk: Desk, clock: ManualClock) -> None:
+        self._desk, self._deps, self._now_ms = desk, desk.deps, clock.now_ms
+
+    def later(self, name: str) -> str:
+        (placed,) = self._desk.produce(make.draft(name, keys=("k",), due_ms=self._now_ms() + 60 * SECOND_MS))
+        return placed.id
+
+    def postponed(self, name: str) -> str:
+        message_id = self.later(name)
+        due_ms = self._now_ms() + 40 * DAY_MS
+        self._deps.delayed.amend(self._desk.topic, self._waiting(message_id), {"due_ms": due_ms})
+        return message_id
+
+    def cancelled(self, name: str) -> str:
+        message_id = self.later(name)
+        self._deps.delayed.cancel(self._desk.topic, self._waiting(message_id))
+        return message_id
+
+    def prepared(self, name: str, delay_ms: int = 0, decision: TransactionState | None = None) -> str:
+        draft = make.draft(name, keys=("k",), due_ms=self._now_ms() + delay_ms if delay_ms else None)
+        transaction, _ = self._deps.transactor.prepare(
+            self._desk.topic, draft, Checks(), delay_from_commit=bool(delay_ms)
+        )
+        if decision:
+            self._deps.transactor.decide(self._deps.transactor.find(transaction.id), decision)
+        return self._deps.transactor.find(transaction.id).message_id
+
+    def statuses(self) -> dict[str, str]:
+        """What the key finds now, by message id."""
+        page, mark = self._deps.key_lookup.newest_first(self._desk.topic, "k", Filters(), 100, None)
+        assert mark is None
+        messages = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
+        assert len(messages) == len(page), "each once"
+        standing = self._deps.lookup.standing(self._desk.topic)
+        return {
+            id: standing(id) if isinstance(message, Message) else before_log(message)
+            for id, message in messages.items()
+        }
+
+    def _waiting(self, message_id: str) -> Waiting:
+        message = self._deps.lookup.find(self._desk.topic, message_id)
+        assert isinstance(message, Waiting)
+        return message
+
+
+@pytest.mark.many_calls
+def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    keyed = Keyed(desk, stage.clock)
+    postponed = keyed.postponed("postponed")
+    expected = {
+        keyed.later("delayed"): "DELAYED",
+        postponed: "DELAYED",
+        keyed.cancelled("cancelled"): "CANCELLED",
+        keyed.prepared("half"): "PREPARED",
+        keyed.prepared("slow", 5000): "PREPARED",
+        keyed.prepared("rolled back", decision=TransactionState.ROLLED_BACK): "CANCELLED",
+        keyed.prepared("committed", 70 * SECOND_MS, TransactionState.COMMITTED): "DELAYED",
+        keyed.prepared("done", decision=TransactionState.COMMITTED): "NEW",
+    }
+    (placed,) = desk.produce(make.draft("new", keys=("k",)))
+    expected[placed.id] = "NEW"
+
+    assert keyed.statuses() == expected
+    stage.clock.advance(71 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert keyed.statuses() == {
+        id: "NEW" if word == "DELAYED" and id != postponed else word for id, word in expected.items()
+    }
+    stage.clock.advance(9 * DAY_MS)  # longer than it is kept from when it was due at first
+    stage.drop_expired()
+    assert keyed.statuses()[postponed] == "DELAYED"
