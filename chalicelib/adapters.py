@@ -14,6 +14,7 @@ from . import settings as environment
 from .domain.errors import unavailable
 from .domain.ids import ALPHABET
 from .domain.limits import MAX_CALLS, MAX_HANDSHAKES
+from .domain.times import HOUR_SECONDS
 from .ports.world import ReadUnits
 from .settings import Settings
 from .store.clients import Clients, OnClient
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
     from .store.dynamo import Dynamo
 
-_HOUR_SECONDS = 3600
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
 
@@ -267,7 +267,7 @@ def _sender(settings: Settings, clients: Clients, clock: Clock, token_buckets: T
 
     def may_ask(host: str) -> bool:
         account = f"handshakes#{host.lower()}"
-        return bool(token_buckets.take(account, MAX_HANDSHAKES, 1, real_clock.now_ms(), _HOUR_SECONDS).count)
+        return bool(token_buckets.take(account, MAX_HANDSHAKES, 1, real_clock.now_ms(), HOUR_SECONDS).count)
 
     return Out(
         egress=egress,

@@ -30,6 +30,7 @@ from ..domain.limits import (
 )
 from ..domain.message import JSON, Draft
 from ..domain.request import NAME, Request
+from ..domain.times import DAY_SECONDS
 from ..domain.topic import DEFAULT_RETRY, Topic
 from . import requests, strict
 from .calls import Context
@@ -222,7 +223,9 @@ def due(deliver_at: str, now_ms: int) -> int:
 def check_delay(delay_ms: int) -> None:
     """Raises Refused (DELAY_TOO_LONG)."""
     if delay_ms > MAX_DELAY_SECONDS * 1000:
-        raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
+        raise Refused(
+            "DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // DAY_SECONDS} days at most."
+        )
 
 
 def _retry_of(override: requests.Retry) -> dict[str, Any]:

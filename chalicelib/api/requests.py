@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ..domain import limits as lim
+from ..domain.times import DAY_SECONDS
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
 Name = Annotated[str, Meta(pattern=NAME)]
@@ -286,10 +287,10 @@ class TokenBody(Struct, forbid_unknown_fields=True):
 class RotateBody(Struct, forbid_unknown_fields=True):
     """A rotation: how long the old text or secret of a token or consumer stays valid in addition to the new one."""
 
-    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400
+    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = DAY_SECONDS
 
 
 class RotateKeyBody(Struct, forbid_unknown_fields=True):
     """A new signing key: how long signatures of the previous key stay valid."""
 
-    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400
+    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = DAY_SECONDS

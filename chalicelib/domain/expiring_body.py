@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 
 from .message import Draft
 from .segment import Segment, ShardKey
+from .times import DAY_SECONDS
 
 FOLDER = "expiring/"
 _BODIES = "bodies"
-_TTL_S = 2 * 86_400  # DynamoDB removes an expired row within two days, as a rule
+_TTL_S = 2 * DAY_SECONDS  # DynamoDB removes an expired row within two days, as a rule
 
 
 def body_name(topic: str, topic_uid: str, body_id: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from . import times
+
 # Requests
 MAX_JSON_DEPTH = 32
 MAX_EXPONENT = 9_999  # of a zero, or of a number too small for a double
@@ -34,14 +36,14 @@ DEFAULT_SHARDS = 4
 MAX_ATTEMPTS = 1000
 DEFAULT_MAX_ATTEMPTS = 16
 MAX_LADDER_STEPS = 64
-MAX_STEP_SECONDS = 30 * 86_400
-MAX_LEASE_SECONDS = 12 * 3600
+MAX_STEP_SECONDS = 30 * times.DAY_SECONDS
+MAX_LEASE_SECONDS = 12 * times.HOUR_SECONDS
 DEFAULT_LEASE_SECONDS = 30
 MAX_RETENTION_DAYS = 3650
 DEFAULT_RETENTION_DAYS = 7
-DEFAULT_DEDUP_WINDOW_SECONDS = 86_400
-MAX_DEDUP_WINDOW_SECONDS = 30 * 86_400
-MAX_DELAY_SECONDS = 10 * 365 * 86_400
+DEFAULT_DEDUP_WINDOW_SECONDS = times.DAY_SECONDS
+MAX_DEDUP_WINDOW_SECONDS = 30 * times.DAY_SECONDS
+MAX_DELAY_SECONDS = 10 * 365 * times.DAY_SECONDS
 MAX_FILTER_TAGS = 32
 MAX_RATE_LIMIT = 1_000_000  # messages a second
 MAX_OFFSET = 10**15  # the store keeps sixteen digits, and a JSON number is exact up to 2**53
@@ -51,7 +53,7 @@ MAX_CONSUMERS = 1000  # of a group: each change of who is online deals the shard
 MAX_TOKEN_DAYS = 3650
 AUDIT_DAYS = 90
 MAX_AUDIT_LOOKS = 1000  # entries that a page with filters looks at
-MAX_OVERLAP_SECONDS = 7 * 86_400
+MAX_OVERLAP_SECONDS = 7 * times.DAY_SECONDS
 MAX_OVERLAPPING_SECRETS = 8
 
 # Receiving
@@ -81,7 +83,7 @@ DISABLE_AFTER = timedelta(days=5)  # of failures only
 # Transactions
 MAX_CHECKS = 15  # RocketMQ's
 DEFAULT_CHECK_AFTER_SECONDS = 60
-MAX_CHECK_AFTER_SECONDS = 86_400
+MAX_CHECK_AFTER_SECONDS = times.DAY_SECONDS
 CHECK_TIMEOUT = timedelta(seconds=10)
 
 # Handshakes
@@ -109,7 +111,7 @@ LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was 
 MAX_HOLE = 2 * MAX_BATCH  # a longer gap is no missing write but expired rows
 TAIL_TRUST = timedelta(minutes=5)
 MAX_LOOK_BACK_ROWS = 16_384  # of a shard, read to find the rows of an earlier try of a request
-MAX_RESEND_SECONDS = 86_400
+MAX_RESEND_SECONDS = times.DAY_SECONDS
 RESEND_SLACK = timedelta(seconds=5)  # how long a repeat may be on its way to the service, and clocks differ
 TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
 RETENTION_GRACE = timedelta(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
+from .times import HOUR_MS
+
 WINDOW_MS = 120_000  # a longer window costs writers less and the sweep more
 _AGAIN_MS = 30_000
 _SLACK_MS = 60_000  # for a writer that is slow after its mark, and for clocks that differ
-_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +42,5 @@ def all_over(now_ms: int) -> int:
 def asked_again_ms(topic: str, since_ms: int, now_ms: int) -> int:
     """When to ask a PENDING consumer, registered at `since_ms`, again: in the next window for an hour, then once an
     hour. All runs at about the same time compute the same value, so that they leave one mark."""
-    period_ms = WINDOW_MS if now_ms - since_ms < _HOUR_MS else _HOUR_MS
+    period_ms = WINDOW_MS if now_ms - since_ms < HOUR_MS else HOUR_MS
     return now_ms - (now_ms + zlib.crc32(topic.encode())) % period_ms + period_ms

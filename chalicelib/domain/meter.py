@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+from .times import DAY_MS, HOUR_MS, MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Level:
     keep_ms: int
 
 
-HOURS = Level("h", _HOUR_MS, 8 * _DAY_MS)
-TENS = Level("t", 10 * _MINUTE_MS, 26 * _HOUR_MS)
-MINUTES = Level("m", _MINUTE_MS, 3 * _HOUR_MS)
+HOURS = Level("h", HOUR_MS, 8 * DAY_MS)
+TENS = Level("t", 10 * MINUTE_MS, 26 * HOUR_MS)
+MINUTES = Level("m", MINUTE_MS, 3 * HOUR_MS)
 LEVELS = (HOURS, TENS, MINUTES)
 STAGE = "stage"
 """Used instead of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS."""
@@ -83,9 +83,9 @@ class Window:
 
 
 WINDOWS: Mapping[str, Window] = {
-    "1h": Window(_HOUR_MS, _MINUTE_MS, LEVELS),
-    "24h": Window(_DAY_MS, 10 * _MINUTE_MS, (HOURS, TENS)),
-    "7d": Window(7 * _DAY_MS, _HOUR_MS, (HOURS,)),
+    "1h": Window(HOUR_MS, MINUTE_MS, LEVELS),
+    "24h": Window(DAY_MS, 10 * MINUTE_MS, (HOURS, TENS)),
+    "7d": Window(7 * DAY_MS, HOUR_MS, (HOURS,)),
 }
 
 

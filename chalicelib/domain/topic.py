@@ -24,8 +24,8 @@ from .limits import (
 from .message import Message
 from .secret import Secret
 from .segment import Segment, ShardKey
+from .times import DAY_MS, DAY_SECONDS
 
-_DAY_MS = 86_400_000
 _ID_CHARS = 128
 IAM = "iam:"
 """The beginning of a caller's id without a token."""
@@ -107,12 +107,14 @@ class Topic:
 
     def expires_s(self, accepted_ms: int) -> int:
         """When DynamoDB may remove a row of the topic's log."""
-        return accepted_ms // 1000 + self.retention_days * 86_400 + RETENTION_GRACE // timedelta(seconds=1)
+        return (
+            accepted_ms // 1000 + self.retention_days * DAY_SECONDS + RETENTION_GRACE // timedelta(seconds=1)
+        )
 
     @property
     def retention_ms(self) -> int:
         """How long its messages are kept, in ms."""
-        return self.retention_days * _DAY_MS
+        return self.retention_days * DAY_MS
 
     def keeps_until_ms(self, of: Segment | Message) -> int:
         """When the retention of a row or message ends: by the retention under which it was written, or by today's if

@@ -14,6 +14,7 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from ..domain.mark import Mark, all_over, asked_again_ms
+from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.control import Control, Staffed, leave_out
 from ..ports.rounds import Marks, Rounds
@@ -21,7 +22,6 @@ from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
 
 _JOB = "assign"
-_MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Assigner:
 
         report.stretch = self._round_robin.run(names, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
-        self._ask_all(_in_turns(pending, now_ms // _MINUTE_MS), has_time, report)
+        self._ask_all(_in_turns(pending, now_ms // MINUTE_MS), has_time, report)
         return report
 
     def see(self, topic: Topic) -> None:

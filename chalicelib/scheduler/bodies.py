@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..domain import expiring_body
 from ..domain.expiring_body import ExpiringBody
+from ..domain.times import DAY_SECONDS
 from ..ports.control import Control
 from ..ports.log import Log
 from ..ports.records import Records
@@ -18,7 +19,7 @@ from ..ports.world import Blobs, Clock
 from .keeper import RetentionGuard
 from .walk import HasTime, Trouble
 
-_OWED_S = 7 * 86_400  # until a body is looked at again that a group needs
+_OWED_S = 7 * DAY_SECONDS  # until a body is looked at again that a group needs
 _PAGE = 1000  # what S3 lists at once
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..domain.errors import Unreadable
+from ..domain.times import HOUR_SECONDS
 from ..domain.topic import Topic, lane_of
 from ..modes import POLICIES
 from ..ports.control import Control, PassOver
@@ -20,7 +21,7 @@ from .walk import HasTime, Stretch, Walk, unreadable
 
 _JOB = "checkpoint"
 _AHEAD_S = (
-    30 * 3600
+    30 * HOUR_SECONDS
 )  # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
 
 

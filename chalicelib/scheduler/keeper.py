@@ -11,14 +11,15 @@ import json
 from collections.abc import Iterable, Mapping
 
 from ..domain.ranges import normalise
+from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Topic
 from ..ports.log import Log
 from ..ports.world import Blobs, Clock
 from .walk import HasTime
 
 PROOF = "archive/proved.json"
-_NEAR_S, _MORE_S = 86_400, 2 * 86_400  # the expirer comes by four times a day
-_YOUNG_MS = 86_400_000  # no row lives shorter than that and the grace, and it is near a day before its end
+_NEAR_S, _MORE_S = DAY_SECONDS, 2 * DAY_SECONDS  # the expirer comes by four times a day
+_YOUNG_MS = DAY_MS  # no row lives shorter than that and the grace, and it is near a day before its end
 _ROWS = 100
 _LONGEST_MS = 60_000  # for one topic: the other half of its time is for what its groups are owed
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ..domain import meter
 from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
+from ..domain.times import DAY_MS
 from ..domain.topic import Topic
 from ..ports.control import Control
 from ..ports.readings import Readings
@@ -26,7 +27,6 @@ from .walk import HasTime
 _MOST_TOPICS = 2_000  # whose last reading a process remembers
 _LOOK_EVERY_MS = 300_000  # while a topic moves; so long, too, one that shows the same may be undecided
 _LOOKED_AGAIN = 8
-_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Sums:
 
 def _begun(topic: Topic, reading: Reading) -> Reading:
     """What a topic's meters showed before its first reading: nothing where it is new."""
-    is_new = reading.at_ms - topic.created_ms < _DAY_MS
+    is_new = reading.at_ms - topic.created_ms < DAY_MS
     return Reading(topic.created_ms, 0) if is_new else reading
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, expire
 from ..domain.segment import ShardKey
+from ..domain.times import HOUR_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports.control import Control
@@ -16,7 +17,7 @@ from ..ports.log import Log
 from ..ports.world import Clock
 
 _AFTER_ALL = 2**53  # behind every offset
-_PENDING_MS = 3_600_000  # so long a subscriber that has not agreed is asked each minute, and then each hour
+_PENDING_MS = HOUR_MS  # so long a subscriber that has not agreed is asked each minute, and then each hour
 
 
 @dataclass(slots=True)

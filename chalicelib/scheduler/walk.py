@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..domain.errors import Unreadable
+from ..domain.times import MINUTE_MS
 from ..domain.topic import Topic
 from ..ports.control import Control, PassOver
 from ..ports.rounds import Bookmark, Rounds
@@ -25,7 +26,6 @@ from ..ports.world import Clock
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
 _PAGE = 100
-_MINUTE_MS = 60_000
 _TOGETHER = 8  # topics that are looked at together
 
 HasTime = Callable[[], bool]
@@ -249,7 +249,7 @@ class RoundRobin:
     def _in_order(self, names: list[str], after: str | None) -> list[str]:
         """From behind a name on; or, as a run that was killed leaves none, in each minute from another one on."""
         if after is None:
-            first = self._clock.now_ms() // _MINUTE_MS % len(names) if names else 0
+            first = self._clock.now_ms() // MINUTE_MS % len(names) if names else 0
         else:
             first = sum(name <= after for name in names)
         return names[first:] + names[:first]

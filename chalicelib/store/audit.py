@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
+from ..domain.times import DAY_SECONDS
 from .attributes import Item, int_of, number, text, text_of
 from .dynamo import Dynamo
 from .layout import FORMAT
@@ -50,7 +51,7 @@ def _item(entry: AuditEntry) -> Item:
         "r": text(entry.result),
         "a": number(entry.at_ms),
         "q": text(entry.request_id),
-        "x": number(entry.at_ms // 1000 + AUDIT_DAYS * 86_400),
+        "x": number(entry.at_ms // 1000 + AUDIT_DAYS * DAY_SECONDS),
         "v": {"N": FORMAT},
     }
     optional = {"t": entry.topic, "f": entry.source}

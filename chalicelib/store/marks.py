@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..domain.mark import Mark
+from ..domain.times import DAY_SECONDS
 from ..ports.rounds import EachMinute
 from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
@@ -14,7 +15,7 @@ _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
 _TROUBLED = "!"  # before what a rank lacks to nine, and the name: the worst come first
 _BEHIND_TROUBLED = '"'
-_KEEP_SECONDS = 7 * 86_400  # longer than anybody leaves the sweep switched off
+_KEEP_SECONDS = 7 * DAY_SECONDS  # longer than anybody leaves the sweep switched off
 
 
 class DynamoMarks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ..domain import token_bucket
+from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
 from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT
 
-_KEEP_SECONDS = 86_400
+_KEEP_SECONDS = DAY_SECONDS
 _TRIES = 8
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..domain.times import HOUR_MS
 from .inspect import InspectServices
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..services.manage.sign_in_links import SignInLinks
     from ..services.manage.tokens import Tokens
 
-_DENIALS_MS = 3_600_000
+_DENIALS_MS = HOUR_MS
 
 
 class ManageServices(InspectServices):

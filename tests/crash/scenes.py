@@ -14,12 +14,13 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Consumer, Topic
 from chalicelib.ports.control import Control, PassOver, leave_out
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.wiring import Deps
-from tests.support.clock import HOUR_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.events import Event, Op, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import Client, History, SharedTables, chance, draft

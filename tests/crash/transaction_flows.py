@@ -12,12 +12,13 @@ from chalicelib.domain.errors import Conflict, HeadraceError, Unavailable
 from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.timer import fragment_of
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
-from tests.support.clock import SECOND_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import SharedTables, chance, draft
 from tests.support.push import UNKNOWN, Inbox, Inline

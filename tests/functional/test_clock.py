@@ -16,6 +16,7 @@ from standardwebhooks import Webhook
 
 import app
 from chalicelib.api.calls import CALLS
+from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
@@ -23,7 +24,6 @@ from tests.support.local_service import serving
 from tests.support.receiver import Receiver, Reply, Visit
 from tests.support.stages import memory_stage
 
-_DAY_SECONDS = 86_400
 Ask = Callable[..., dict[str, Any]]
 
 
@@ -41,10 +41,10 @@ def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     ask("PUT", "/topics/orders")
     ask("PUT", "/topics/orders/groups/g", {"from": "earliest"})
-    sent = ask("POST", "/topics/orders/messages", {"body": 1, "delay_seconds": 40 * _DAY_SECONDS})
-    assert ask("POST", "/clock", {"advance_seconds": 39 * _DAY_SECONDS})["finished"] is True
+    sent = ask("POST", "/topics/orders/messages", {"body": 1, "delay_seconds": 40 * DAY_SECONDS})
+    assert ask("POST", "/clock", {"advance_seconds": 39 * DAY_SECONDS})["finished"] is True
     assert ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 1})["messages"] == []
-    ask("POST", "/clock", {"advance_seconds": _DAY_SECONDS})
+    ask("POST", "/clock", {"advance_seconds": DAY_SECONDS})
     (got,) = ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 5})["messages"]
     assert got["id"] == sent["id"]
 
@@ -54,8 +54,8 @@ def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(as
         ask("PUT", "/topics/late", {})
         ask("PUT", "/topics/late/groups/g", {"from": "earliest"})
         made = ask("PUT", "/topics/late/groups/g/consumers/c", {"url": receiver.url("/")})
-        ask("POST", "/topics/late/messages", {"body": 1, "delay_seconds": 40 * _DAY_SECONDS})
-        ask("POST", "/clock", {"advance_seconds": 40 * _DAY_SECONDS})
+        ask("POST", "/topics/late/messages", {"body": 1, "delay_seconds": 40 * DAY_SECONDS})
+        ask("POST", "/clock", {"advance_seconds": 40 * DAY_SECONDS})
         (visit,) = receiver.visits
     assert Webhook(made["secret"]).verify(visit.body, dict(visit.headers)) == 1
 
@@ -84,7 +84,7 @@ def test_the_clock_goes_forward_only(ask: Ask) -> None:
 def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
     first = HandClock(tmp_path / "clock")
     assert first.ahead == timedelta()
-    first.move_to(first.now_ms() + 40 * _DAY_SECONDS * 1000)
+    first.move_to(first.now_ms() + 40 * DAY_SECONDS * 1000)
     assert HandClock(tmp_path / "clock").ahead == first.ahead == timedelta(days=40)
 
 

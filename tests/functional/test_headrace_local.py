@@ -19,10 +19,10 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.local_service import ROOT, LocalService, serving
 from tests.support.receiver import Receiver, Reply, Visit
 
-_HOUR_SECONDS = 3600
 _BEFORE_ANY_SWEEP_SECONDS = 10
 
 
@@ -70,7 +70,7 @@ def test_retries_and_dead_letters_come_at_their_time(service: LocalService, topi
     with Receiver(lambda visit: Reply(500)) as receiver:
         service.ask("PUT", f"{topic}/groups/g/consumers/c", {"url": receiver.url("")})
         service.ask("POST", f"{topic}/messages", {"body": 1})
-        service.ask("POST", "/clock", {"advance_seconds": _HOUR_SECONDS})
+        service.ask("POST", "/clock", {"advance_seconds": HOUR_SECONDS})
         assert [visit.headers["headrace-attempt"] for visit in receiver.visits] == ["1", "2", "3"]
     (letter,) = service.ask("GET", f"{topic}/groups/g/dead-letters")["items"]
     assert letter["reason"] == "ATTEMPTS_EXHAUSTED"
@@ -79,7 +79,7 @@ def test_retries_and_dead_letters_come_at_their_time(service: LocalService, topi
 def test_what_has_expired_is_forgotten(service: LocalService, topic: str) -> None:
     sent = service.ask("POST", f"{topic}/messages", {"body": 1})
     for _ in range(2):  # the log's rows go when what they owed has been made dead letters
-        service.ask("POST", "/clock", {"advance_seconds": 40 * 24 * _HOUR_SECONDS})
+        service.ask("POST", "/clock", {"advance_seconds": 40 * 24 * HOUR_SECONDS})
     with pytest.raises(urllib.error.HTTPError, match="404"):
         service.ask("GET", f"{topic}/messages/{sent['id']}")
 
@@ -93,7 +93,7 @@ def test_the_token_may_be_chosen() -> None:
 
 def test_a_reset_leaves_nothing_but_the_token(service: LocalService, topic: str) -> None:
     service.ask("POST", f"{topic}/messages", {"body": 1, "delay_seconds": 60})
-    service.ask("POST", "/clock", {"advance_seconds": _HOUR_SECONDS})
+    service.ask("POST", "/clock", {"advance_seconds": HOUR_SECONDS})
     service.ask("POST", "/reset")
     assert service.ask("GET", "/topics") == {"items": []}
     now = datetime.fromisoformat(service.ask("POST", "/clock", {"advance_seconds": 0})["now"])

@@ -23,7 +23,6 @@ from tests.support.s3.server import S3Server
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 DAY, NEXT = "2026-11-21", "2026-11-22"
-DAY_MS = 86_400_000
 LATER = "2026-11-23T06:00:00Z"
 Line = dict[str, Any]
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness as proof
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
 from tests.glue.jobs import Killed, Stopping, both_engines, either_engine, read_summary
-from tests.glue.journals import DAY, DAY_MS, NEXT, NOON_MS, Place, delivery, message, orders
+from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
 
 made_by = either_engine
 

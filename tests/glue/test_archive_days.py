@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness as proof
 from glue_jobs.archiving.engine import SPARK
 from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from tests.glue.jobs import either_engine, read_summary
-from tests.glue.journals import DAY, DAY_MS, NEXT, NOON_MS, Place, delivery, message, orders
+from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
 
 made_by = either_engine
 

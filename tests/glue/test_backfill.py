@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import AttemptOutcome, TraceRow, Tried
 from chalicelib.ports.indexes import Written
@@ -35,7 +36,6 @@ made_by = either_engine
 
 SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4
-DAY_MS = 86_400_000
 
 
 def row_of(written: Written) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
+from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
 from glue_jobs.archiving.engine import ARROW
 from glue_jobs.common import job, manifest
@@ -17,7 +18,7 @@ from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import FolderBucket
 from tests.glue.jobs import read_summary
 
-from .journals import DAY, DAY_MS, NEXT, NOON_MS, Place, delivery, message
+from .journals import DAY, NEXT, NOON_MS, Place, delivery, message
 
 BEFORE = "2026-11-20"
 

@@ -15,11 +15,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
 from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE
-from tests.glue.journals import DAY, DAY_MS, NEXT, NOON_MS, S3Place, delivery, message
+from tests.glue.journals import DAY, NEXT, NOON_MS, S3Place, delivery, message
 
 Row = tuple[Any, ...]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from app import app
+from chalicelib.domain.times import DAY_SECONDS, HOUR_MS
 from infra import names
 from infra.alarms import Alarm, alarms, all_alarms
 from local.schedule import schedules_of
 
 PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
-DAY_S = 86_400
 Points = Iterable[tuple[int, float]]  # second, value
 
 
@@ -46,7 +46,8 @@ def comes(alarm: Alarm, points: Points, days: int = 4) -> bool:
     for second, value in points:
         values.setdefault(second // alarm.period, []).append(value)
     breaches = [
-        is_breach(alarm, values, n) for n in range(DAY_S // alarm.period, days * DAY_S // alarm.period)
+        is_breach(alarm, values, n)
+        for n in range(DAY_SECONDS // alarm.period, days * DAY_SECONDS // alarm.period)
     ]
     runs = "".join("x" if breach else "." for breach in breaches)
     return "x" * alarm.periods in runs
@@ -63,7 +64,7 @@ def is_breach(alarm: Alarm, values: Mapping[int, list[float]], period: int) -> b
 def runs(function: str, jitter: int = 0, days: int = 4) -> list[int]:
     """When a function runs; every other time late by the jitter."""
     every = PERIODS[function]
-    return [n * every + (n % 2) * jitter for n in range(days * DAY_S // every)]
+    return [n * every + (n % 2) * jitter for n in range(days * DAY_SECONDS // every)]
 
 
 def test_every_function_with_a_schedule_is_known_to_the_alarms() -> None:
@@ -87,7 +88,7 @@ def test_a_function_that_is_not_started_is_told_and_one_that_is_late_is_not(
 ) -> None:
     [alarm] = lambda_alarms(function, "Invocations")
     assert comes(alarm, [])
-    assert comes(alarm, ((at, 1.0) for at in runs(function) if at < 2 * DAY_S))
+    assert comes(alarm, ((at, 1.0) for at in runs(function) if at < 2 * DAY_SECONDS))
     assert not comes(alarm, ((at, 1.0) for at in runs(function, jitter)))
 
 
@@ -96,7 +97,9 @@ def test_alarms_keep_to_what_cloudwatch_takes() -> None:
     more (PutMetricAlarm)."""
     for alarm in all_alarms("p", names.FUNCTIONS):
         assert alarm.period % 60 == 0
-        assert alarm.period * alarm.periods <= (DAY_S if alarm.period < 3600 else 7 * DAY_S), alarm.name
+        assert alarm.period * alarm.periods <= (DAY_SECONDS if alarm.period < 3600 else 7 * DAY_SECONDS), (
+            alarm.name
+        )
 
 
 @pytest.mark.parametrize(
@@ -104,16 +107,15 @@ def test_alarms_keep_to_what_cloudwatch_takes() -> None:
 )
 def test_what_is_told_every_six_hours_is_enough_for_its_alarm(metric: str, every: int) -> None:
     [alarm] = [a for a in all_alarms("p", names.FUNCTIONS) if a.metric[1] == metric]
-    assert comes(alarm, ((at, 2.0 * alarm.over + 1) for at in range(0, 4 * DAY_S, every)))
+    assert comes(alarm, ((at, 2.0 * alarm.over + 1) for at in range(0, 4 * DAY_SECONDS, every)))
     assert not comes(alarm, [])
 
 
 def series(value: float, times: int = 1, every: int = 60) -> list[tuple[int, float]]:
     """A value so often, on the third day."""
-    return [(2 * DAY_S + n * every, value) for n in range(times)]
+    return [(2 * DAY_SECONDS + n * every, value) for n in range(times)]
 
 
-HOUR_MS = 3_600_000
 CALLED = [names.logical(name) for name in (names.API, names.AUTHORIZE, "route", "deliver")]
 TROUBLE: dict[str, tuple[Points, Points]] = {
     "BacklogOver": (series(1, 3), series(1, 2)),
@@ -152,9 +154,9 @@ def test_a_stop_is_told_as_it_is_deployed(function: str) -> None:
 
 def test_a_night_without_an_archive_is_told_by_the_next_morning() -> None:
     alarm = deployed("ArchiveLate")
-    nights = [(night * DAY_S + 3 * 3600, 1.0) for night in range(5)]
+    nights = [(night * DAY_SECONDS + 3 * 3600, 1.0) for night in range(5)]
     assert not comes(alarm, nights)
-    assert comes(alarm, [at for at in nights if at[0] // DAY_S != 2])
+    assert comes(alarm, [at for at in nights if at[0] // DAY_SECONDS != 2])
 
 
 def test_what_is_late_is_measured_where_it_is_read() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from chalicelib.domain.times import HOUR_SECONDS
 from tests.releases.house import House
 
 READERS = ("orders/mail", "orders/late", "orders/all/a", "orders/all/b", "ledger/book", "quiet/slow")
 _CALLED = ("orders/hook", "orders/all/url")
 IN_LINE = {"tomorrow", "first"}
 """Delayed messages with an ordering key: their ids hold a turn, which releases before it do not know."""
-_HOUR = 3_600
 
 
 def _sent(house: House, topic: str, label: str, answer: dict[str, Any]) -> str:
@@ -39,7 +39,7 @@ def send_all(house: House, topic: str, labels: list[str], **fields: Any) -> None
 
 def found(house: House) -> None:
     """Topics, groups and consumers of every kind."""
-    retry = {"max_attempts": 3, "ladder": [5, 2 * _HOUR], "jitter": 0}
+    retry = {"max_attempts": 3, "ladder": [5, 2 * HOUR_SECONDS], "jitter": 0}
     house.call("PUT", "/topics/orders", {"shards": 2, "retry": retry}, expect=201)
     house.call("PUT", "/topics/ledger", {"mode": "serial", "shards": 2, "retry": retry}, expect=201)
     house.call("PUT", "/topics/quiet", {"shards": 1, "rate_limit": 100, "retention_days": 30}, expect=201)
@@ -84,7 +84,7 @@ def fill(house: House) -> None:
 def _consume(house: House) -> None:
     got = house.receive("orders/mail", 10, "c0")
     house.settle("orders/mail", "ack", [got[0], got[2], got[4]])
-    house.settle("orders/mail", "nack", got[1:2], delay_seconds=2 * _HOUR)
+    house.settle("orders/mail", "nack", got[1:2], delay_seconds=2 * HOUR_SECONDS)
     house.settle("orders/mail", "nack", got[3:4], delay_seconds=1)
     house.settle("orders/mail", "nack", got[5:8], dead_letter=True, reason="no good")
     house.notes.held += [["orders/mail", message["body"], message["receipt"]] for message in got[8:]]
@@ -95,34 +95,40 @@ def _consume(house: House) -> None:
     house.notes.dead["orders/mail"].remove(dead[1]["body"])
     seen = house.receive("orders/all/a", 5)
     house.settle("orders/all/a", "ack", seen[:3])
-    house.settle("orders/all/a", "nack", seen[3:], delay_seconds=2 * _HOUR)
+    house.settle("orders/all/a", "nack", seen[3:], delay_seconds=2 * HOUR_SECONDS)
     book = house.receive("ledger/book", 2)
-    house.settle("ledger/book", "nack", book[:1], delay_seconds=_HOUR)
+    house.settle("ledger/book", "nack", book[:1], delay_seconds=HOUR_SECONDS)
     house.notes.held += [["ledger/book", message["body"], message["receipt"]] for message in book[1:]]
 
 
 def _wait(house: House) -> None:
     send(house, "orders", "soon", delay_seconds=30)
-    send(house, "orders", "tomorrow", delay_seconds=30 * _HOUR, ordering_key="customer-7")
-    send(house, "orders", "first", delay_seconds=20 * _HOUR, ordering_key="customer-8", keys=["order-2"])
-    moved = send(house, "orders", "moved", delay_seconds=_HOUR)
-    house.call("PATCH", f"/topics/orders/messages/{moved}", {"deliver_at": _at(house, 3 * _HOUR)}, expect=200)
-    house.notes.due_ms["moved"] = house.at_ms + 3 * _HOUR * 1000
-    gone = house.call("POST", "/topics/orders/messages", {"body": "gone", "delay_seconds": _HOUR}, expect=201)
+    send(house, "orders", "tomorrow", delay_seconds=30 * HOUR_SECONDS, ordering_key="customer-7")
+    send(
+        house, "orders", "first", delay_seconds=20 * HOUR_SECONDS, ordering_key="customer-8", keys=["order-2"]
+    )
+    moved = send(house, "orders", "moved", delay_seconds=HOUR_SECONDS)
+    house.call(
+        "PATCH", f"/topics/orders/messages/{moved}", {"deliver_at": _at(house, 3 * HOUR_SECONDS)}, expect=200
+    )
+    house.notes.due_ms["moved"] = house.at_ms + 3 * HOUR_SECONDS * 1000
+    gone = house.call(
+        "POST", "/topics/orders/messages", {"body": "gone", "delay_seconds": HOUR_SECONDS}, expect=201
+    )
     house.call("DELETE", f"/topics/orders/messages/{gone['id']}", expect=204)
 
 
 def _decide(house: House) -> None:
     for label, end, fields in (
         ("committed", "commit", {}),
-        ("committed for later", "commit", {"delay_seconds": _HOUR}),
+        ("committed for later", "commit", {"delay_seconds": HOUR_SECONDS}),
         ("rolled back", "rollback", {}),
         ("to be committed", "", {"keys": ["order-3"]}),
-        ("to be committed for later", "", {"delay_seconds": 4 * _HOUR}),
+        ("to be committed for later", "", {"delay_seconds": 4 * HOUR_SECONDS}),
         ("to be rolled back", "", {}),
         ("to be asked", "", {}),
     ):
-        body: dict[str, Any] = {"message": {"body": label, **fields}, "check_after_seconds": 3 * _HOUR}
+        body: dict[str, Any] = {"message": {"body": label, **fields}, "check_after_seconds": 3 * HOUR_SECONDS}
         if label == "to be asked":
             body["check_url"] = "https://bank.example/"
         made = house.call("POST", "/topics/orders/transactions", body, expect=201)
@@ -168,7 +174,7 @@ def work(house: House) -> None:
     _settle_what_is_held(house)
     _decide_the_rest(house)
     _change_more(house)
-    for seconds in (11, _HOUR, 3 * _HOUR, 30 * _HOUR):
+    for seconds in (11, HOUR_SECONDS, 3 * HOUR_SECONDS, 30 * HOUR_SECONDS):
         house.drain(READERS)
         house.passes(seconds)
     house.minute()
@@ -218,7 +224,7 @@ def _settle_what_is_held(house: House) -> None:
         message = {"body": label, "receipt": receipt}
         house.settle(reader, "extend", [message], lease_seconds=1000)
         if n % 2:
-            house.settle(reader, "nack", [message], delay_seconds=_HOUR)
+            house.settle(reader, "nack", [message], delay_seconds=HOUR_SECONDS)
         else:
             house.settle(reader, "ack", [message])
 

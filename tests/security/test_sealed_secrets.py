@@ -30,7 +30,6 @@ from tests.support.http import Group as GroupCalls
 from tests.support.kms import KEY
 from tests.support.roles import Guard, at_work
 
-DAY = 86_400
 ROTATE = "/v1/signing-key/rotate"
 
 

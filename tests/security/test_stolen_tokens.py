@@ -12,6 +12,7 @@ import pytest
 
 from chalicelib.api import openapi, routes
 from chalicelib.api.calls import CALLS, Call
+from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.store.layout import definitions
 from tests.support.day import World, a_world
 from tests.support.http import Client, Reply
@@ -20,7 +21,6 @@ from tests.support.roles import Guard
 EXAMPLES = json.loads(Path(openapi.__file__).with_name("examples.json").read_text())
 MARK = "v1ct1m"
 """In the names and contents of all that is the victim's."""
-DAY = 86_400
 assert routes
 
 
@@ -202,7 +202,7 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
     reaches_no_other_group(attacker(other_group))
     changes_nothing_that_all_groups_would_feel(attacker(client_with(world, "admin", groups=["mine*"])))
     assert_nothing_was_lost_and_only_tokens_were_added(world, before)
-    world.clock.advance(DAY + 1)
+    world.clock.advance(DAY_SECONDS + 1)
     is_shut_out(attacker(expired))
     tries = sum(each.tries for each in attackers)
     print(f"{tries} tries with stolen, limited or no tokens: none came through")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.services.core.positions import all_keys
 from chalicelib.services.core.wake import task_of
@@ -15,13 +16,11 @@ from tests.simulation.clients import SimClient
 from tests.simulation.operators import contact
 from tests.simulation.processes import Process
 from tests.simulation.world import World
-from tests.support.clock import HOUR_MS, SECOND_MS
 from tests.support.push import Inbox, Inline
 from tests.support.rest import readers_of
 
 _HOURS = 13  # the jobs that come by all topics come by twice
 _SLOT_MS = 6 * HOUR_MS
-_MINUTE_MS = 60 * SECOND_MS
 
 
 def heal(world: World) -> SimClient:
@@ -50,7 +49,7 @@ def heal(world: World) -> SimClient:
             break
         nearest = min([at for at, _ in pending if at > world.scheduler.now], default=0)
         patience = 1 + rounds // 20  # minutes: what did not come at once may never come
-        world.scheduler.now = max(world.scheduler.now + patience * _MINUTE_MS, nearest)
+        world.scheduler.now = max(world.scheduler.now + patience * MINUTE_MS, nearest)
     world.accuse(f"forgotten: {sorted({what for _, what in pending})}")
     return client
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.ports.control import Control, PassOver, Staffed
 from chalicelib.services.core.wake import task_of
@@ -25,12 +26,10 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.simulation.unreadable import CONTROL_DAMAGES
 from tests.simulation.virtual import Scheduler
-from tests.support.clock import DAY_MS, HOUR_MS
 from tests.support.flows import draft, label_of
 from tests.support.push import Inbox, Inline, Subscribers
 from tests.support.stages import Stage, memory_stage
 
-_MINUTE_MS = 60_000
 _PULLED = "pulled"  # a group of each topic for which nobody is called
 _HUGE = 20  # consumers: more than a run has time for
 _ROUNDS = 3  # runs of the sweep while producers send, by the number of topics
@@ -185,7 +184,7 @@ def _sweeps(hurry: Hurry) -> None:
             for topic in topics:
                 if rng.random() < busy:
                     _sends(hurry, producer, topic)
-        hurry.stage.clock.advance(_MINUTE_MS)
+        hurry.stage.clock.advance(MINUTE_MS)
         hurry.inbox.asked.clear()
         deps = hurry.process()
         report = deps.sweeper.run_once(hurry.short(questions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group, Mode, Topic
 from tests.simulation.days import bad_data, changes, readers
 from tests.simulation.days.healing import calms, heals
@@ -10,7 +11,6 @@ from tests.simulation.days.plan import BAD_DATA, plan_of
 from tests.simulation.days.settings import changes_group, changes_topic, founds, remakes_group, remakes_topic
 from tests.simulation.days.stage import Days, Deed
 from tests.simulation.days.traffic import receives, redrives, sends, settles_late
-from tests.support.clock import DAY_MS, HOUR_MS
 
 _DEEDS = 60
 

@@ -13,6 +13,7 @@ from chalicelib.adapters import Nobody, memory_adapters
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.ports.cursors import WriteRefused
 from chalicelib.ports.log import Stored
 from chalicelib.services.core.wake import news_of, task_of
@@ -27,7 +28,7 @@ from tests.simulation.promises import Promises
 from tests.simulation.pushing import Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
-from tests.support.clock import SECOND_MS, START_MS, ManualClock, SeededRandom
+from tests.support.clock import START_MS, ManualClock, SeededRandom
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name

@@ -9,9 +9,6 @@ from chalicelib.domain.ids import ALPHABET
 
 # The year 2100: the engine removes rows whose time is past by its own clock within seconds, and ours never are.
 START_MS = 4_102_444_800_000
-SECOND_MS = 1_000
-HOUR_MS = 3_600_000
-DAY_MS = 86_400_000
 
 
 class ManualClock:

@@ -27,6 +27,7 @@ from chalicelib.delivery.sender import Sender
 from chalicelib.domain.expiring_body import parse
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.topic import ConsumerState, lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
@@ -41,7 +42,6 @@ from tests.support.kms import KEY, Kms
 from tests.support.push import Inbox
 from tests.support.roles import BUCKET, Guard, guarded
 
-DAY = 86_400
 _LOOKS = 10
 
 
@@ -242,7 +242,7 @@ def produce(world: World, topic: Topic) -> None:
     topic.produce("one", keys=["k"], dedup_id="d")
     topic.batch([{"body": n, "keys": ["k", "l"]} for n in range(3)])
     topic.batch([{"body": n, "delay_seconds": 20} for n in range(3)])
-    later = topic.produce("later", delay_seconds=DAY)["id"]
+    later = topic.produce("later", delay_seconds=DAY_SECONDS)["id"]
     path = f"{topic.path}/messages/{later}"
     world.api.call("PATCH", path, {"body": 2}).expect(200)
     world.api.get(path).expect(200)
@@ -369,9 +369,9 @@ def age(world: World) -> None:
     broadcast.register("c")
     topic.produce("x")
     for _ in range(5):
-        world.clock.advance(DAY / 4)
+        world.clock.advance(DAY_SECONDS / 4)
         assert not world.call("checkpoint")["troubles"]
-    world.clock.advance(DAY / 4)
+    world.clock.advance(DAY_SECONDS / 4)
     assert not world.call("expire")["troubles"]
     assert topic.counts()["dead"] == 4, "and the role allows it"
     large_bodies(world)
@@ -386,7 +386,7 @@ def large_bodies(world: World) -> None:
     world.objects["archive/proved.json"] = json.dumps(proved).encode()
     key = {"s": {"S": str(body.shard)}, "o": {"N": str(body.offset)}}
     Clients("us-east-1").get("dynamodb").delete_item(TableName=world.tables.log, Key=key)
-    world.clock.advance(20 * DAY)
+    world.clock.advance(20 * DAY_SECONDS)
     report = world.call("expire")
     assert not report["troubles"]
     assert (report["bodies_deleted"], report["bodies_postponed"]) == (1, 1)

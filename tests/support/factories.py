@@ -16,12 +16,13 @@ from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceRow, Tried
 from chalicelib.ports.log import DedupEntry, Pack
 from chalicelib.store import codec
 
-from .clock import DAY_MS, START_MS
+from .clock import START_MS
 
 _numbers = itertools.count(1)
 

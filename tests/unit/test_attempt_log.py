@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.domain.trace import TraceRow, Tried
 from chalicelib.ports.indexes import Traces
 from chalicelib.services.core.attempt_log import AttemptLog
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS, ManualClock
+from tests.support.clock import START_MS, ManualClock
 
 
 class Rows:

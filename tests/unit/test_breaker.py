@@ -8,7 +8,8 @@ from hypothesis import given
 
 from chalicelib.domain import breaker
 from chalicelib.domain.breaker import WINDOW, Health, after, allowance
-from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS, START_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
+from tests.support.clock import START_MS
 
 FULL = 64
 WELL = Health()

@@ -12,13 +12,14 @@ from hypothesis import given
 import app
 from chalicelib.domain.errors import ChangedMeanwhile, NotFound, Refused, Unauthorized, unavailable
 from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Token
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.manage.tokens import Tokens, checksum
 from chalicelib.store.memory import MemoryControl
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, ManualClock, SeededRandom
+from tests.support.clock import ManualClock, SeededRandom
 
 
 def test_a_value_is_kept_until_it_is_too_old() -> None:

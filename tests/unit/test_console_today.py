@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.console.views.today import ACCEPTED, DAY_MS, RETRIED, SETTLED, Price, Today, today
+from chalicelib.console.views.today import ACCEPTED, RETRIED, SETTLED, Price, Today, today
 from chalicelib.domain.meter import GroupReading, Reading
+from chalicelib.domain.times import DAY_MS
 
 COST = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
 MIDNIGHT_MS = 20_000 * DAY_MS

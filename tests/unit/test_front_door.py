@@ -19,11 +19,12 @@ from chalicelib.api.routes.sign_in_links import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized
 from chalicelib.domain.secret import Secret
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Consumer, ConsumerKind
 from chalicelib.services.manage.sign_in_links import LAST_SECONDS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS, ManualClock, SeededRandom
+from tests.support.clock import START_MS, ManualClock, SeededRandom
 
 ARN = "arn:aws:execute-api:eu-west-1:123456789012:abcdef/api/GET/v1/topics"
 

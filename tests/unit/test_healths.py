@@ -10,10 +10,11 @@ import pytest
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.push.health import SubscriberHealth
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, ManualClock
+from tests.support.clock import ManualClock
 
 TOPIC = make.topic()
 GROUP = make.group(TOPIC)

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from chalicelib.domain import ladder
 from chalicelib.domain.ladder import NAMED, Retry
-from tests.support.clock import DAY_MS, HOUR_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 
 ladders = st.sampled_from(sorted(NAMED)) | st.lists(st.integers(1, 10**6), min_size=1, max_size=9).map(tuple)
 retries = st.builds(Retry, st.just(16), ladders, st.floats(0, 1))

@@ -19,9 +19,9 @@ from chalicelib.domain.meter import (
     buckets,
     level_of,
 )
+from chalicelib.domain.times import MINUTE_MS
 
 NOW_MS = 4_102_444_800_000 + 17_300
-MINUTE_MS = 60_000
 
 
 def reading(ago_ms: int, accepted: int, settled: int = 0, backlog: int = 0, retried: int = 0) -> Reading:

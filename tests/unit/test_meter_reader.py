@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Reading
+from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
 from chalicelib.store.memory import MemoryControl, MemoryMarks, MemoryReadings
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS
+from tests.support.clock import START_MS
 
-MINUTE_MS = 60_000
 QUIET = State(0, has_backlog=False)
 
 

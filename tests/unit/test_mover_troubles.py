@@ -14,6 +14,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.manage.registry import Contact
@@ -21,7 +22,6 @@ from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import placed
 from tests.support.push import Inbox, Inline
 from tests.support.stages import Stage, memory_stage

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from chalicelib.adapters import Nobody
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import Ways
@@ -26,7 +27,7 @@ from chalicelib.wiring import Deps
 from tests.simulation import virtual
 from tests.simulation.processes import Clock
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, SeededRandom
+from tests.support.clock import SeededRandom
 from tests.support.stages import memory_stage
 
 LATEST_MS = 1_500  # beside what an invocation takes to start: a tick, and a few calls

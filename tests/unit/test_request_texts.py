@@ -16,9 +16,10 @@ from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import passes_filter
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, START_MS
+from tests.support.clock import START_MS
 
 LONGEST_MS = limits.MAX_DELAY_SECONDS * SECOND_MS
 

@@ -18,13 +18,13 @@ from chalicelib.domain.limits import (
     MAX_DELAY_SECONDS,
     MAX_KEY_CHARS,
 )
+from chalicelib.domain.times import HOUR_SECONDS
 from chalicelib.wiring import Deps
 from local.gateway import Gateway
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.http import Client, Group, Reply, Topic
 from tests.support.push import Inbox, Inline, Subscribers
 
-HOUR = 3600
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
 
 
@@ -95,7 +95,7 @@ def dead_letters(group: Group, count: int) -> list[str]:
 
 def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> None:
     for tag in ("a", "a", "b", "b"):
-        topic.produce(tag, delay_seconds=HOUR, tag=tag)
+        topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)
     page = change(topic, "?tag=a&limit=1", cancel=True).expect(200)
     following = f"&page_token={page['next_page_token']}"
     change(topic, f"?tag=b&limit=1{following}", cancel=True).refused(400)
@@ -107,29 +107,32 @@ def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> 
 def test_what_a_page_has_postponed_does_not_come_by_again_but_what_was_edited_does(
     topic: Topic,
 ) -> None:
-    first, second = (topic.produce(n, delay_seconds=HOUR * (n + 1))["id"] for n in range(2))
+    first, second = (topic.produce(n, delay_seconds=HOUR_SECONDS * (n + 1))["id"] for n in range(2))
     before = change(topic, ids=[first], postpone_seconds=60).expect(200)["items"]
-    page = change(topic, "?limit=1", postpone_seconds=2 * HOUR).expect(200)
+    page = change(topic, "?limit=1", postpone_seconds=2 * HOUR_SECONDS).expect(200)
     assert [item["id"] for item in [*before, *page["items"]]] == [first, first], "that was another call's"
     topic.api.call("PATCH", f"{topic.path}/messages/{second}", {"body": "edited"}).expect(200)
-    rest = change(topic, f"?limit=9&page_token={page['next_page_token']}", postpone_seconds=2 * HOUR).expect(
-        200
-    )
+    rest = change(
+        topic, f"?limit=9&page_token={page['next_page_token']}", postpone_seconds=2 * HOUR_SECONDS
+    ).expect(200)
     assert [item["id"] for item in rest["items"]] == [second]
 
 
 def test_those_from_a_time_on_are_changed_and_nobody_is_brought_before_now(
     topic: Topic, clock: ManualClock
 ) -> None:
-    soon, late = (topic.produce(n, delay_seconds=delay)["id"] for n, delay in enumerate((HOUR, 3 * HOUR)))
-    since = at(clock.now_ms() + 2 * HOUR * 1000)
+    soon, late = (
+        topic.produce(n, delay_seconds=delay)["id"]
+        for n, delay in enumerate((HOUR_SECONDS, 3 * HOUR_SECONDS))
+    )
+    since = at(clock.now_ms() + 2 * HOUR_SECONDS * 1000)
     assert [i["id"] for i in change(topic, f"?from={since}", cancel=True).expect(200)["items"]] == [late]
-    (item,) = change(topic, ids=[soon], postpone_seconds=-2 * HOUR).expect(200)["items"]
+    (item,) = change(topic, ids=[soon], postpone_seconds=-2 * HOUR_SECONDS).expect(200)["items"]
     assert item["deliver_at"] == at(clock.now_ms())
 
 
 def test_a_dry_run_changes_nothing_and_what_is_done_bears_its_name(api: Client, topic: Topic) -> None:
-    ids = [topic.produce(n, delay_seconds=HOUR)["id"] for n in range(2)]
+    ids = [topic.produce(n, delay_seconds=HOUR_SECONDS)["id"] for n in range(2)]
     mine = Topic(token(api, "planner", "admin"), topic.name)
     shown = change(mine, cancel=True, dry_run=True).expect(200)["items"]
     assert [item["changed"] for item in shown] == [True, True]
@@ -144,8 +147,10 @@ def test_a_dry_run_changes_nothing_and_what_is_done_bears_its_name(api: Client, 
 
 @pytest.mark.parametrize(("more", "is_taken"), [(0, True), (1, False)])
 def test_a_message_may_wait_for_so_long_and_no_longer(topic: Topic, more: int, is_taken: bool) -> None:
-    id = topic.produce("x", delay_seconds=HOUR)["id"]
-    (item,) = change(topic, ids=[id], postpone_seconds=MAX_DELAY_SECONDS - HOUR + more).expect(200)["items"]
+    id = topic.produce("x", delay_seconds=HOUR_SECONDS)["id"]
+    (item,) = change(topic, ids=[id], postpone_seconds=MAX_DELAY_SECONDS - HOUR_SECONDS + more).expect(200)[
+        "items"
+    ]
     assert item.get("changed", False) is is_taken
     assert is_taken or item["error"]["code"] == "DELAY_TOO_LONG"
 
@@ -184,7 +189,7 @@ def test_of_very_many_all_are_listed_once_each(topic: Topic) -> None:
 
 
 def test_those_of_a_tag_and_a_time_that_is_over(topic: Topic, clock: ManualClock) -> None:
-    paid, _ = (topic.produce(tag, delay_seconds=HOUR, tag=tag)["id"] for tag in ("paid", "other"))
+    paid, _ = (topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)["id"] for tag in ("paid", "other"))
     (item,) = change(topic, "?tag=paid", deliver_at=at(clock.now_ms() - 60_000)).expect(200)["items"]
     assert (item["id"], item["deliver_at"]) == (paid, at(clock.now_ms()))
 
@@ -298,9 +303,9 @@ def test_what_bears_a_dedup_id_is_the_same_only_with_the_same_content(topic: Top
 
 def test_the_window_of_what_waits_begins_when_it_is_due(api: Client, clock: ManualClock) -> None:
     topic = api.topic(dedup_window_seconds=60)
-    message = {"body": "x", "dedup_id": "d", "delay_seconds": HOUR}
+    message = {"body": "x", "dedup_id": "d", "delay_seconds": HOUR_SECONDS}
     first = topic.api.post(f"{topic.path}/messages", message).expect(201)["id"]
-    clock.advance((HOUR + 59) * 1000)
+    clock.advance((HOUR_SECONDS + 59) * 1000)
     again = {**message, "delay_seconds": 0}
     assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first
 
@@ -387,7 +392,7 @@ def test_a_replay_whose_job_shall_not_start_waits_for_it(topic: Topic, jobs: Sta
 
 
 def test_what_is_delayed_is_changed_by_producers_and_those_of_all_groups(api: Client, topic: Topic) -> None:
-    id = topic.produce("x", delay_seconds=HOUR)["id"]
+    id = topic.produce("x", delay_seconds=HOUR_SECONDS)["id"]
     mailer = Topic(token(api, "mailer", "admin", groups=["mail"]), topic.name)
     one = f"{topic.path}/messages/{id}"
     change(mailer, cancel=True).refused(403, "GROUP_FORBIDDEN")

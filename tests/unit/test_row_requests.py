@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 from chalicelib.domain.audit import AuditEntry
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.meter import HOURS, MINUTES, GroupReading, Reading
+from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.ports.log import KeyEntry
@@ -36,7 +37,6 @@ from tests.support.clock import START_MS
 from tests.support.scripted import Scripted
 
 NOW_S = START_MS // 1000
-DAY_S = 86_400
 TOPIC = make.topic()
 GROUP = make.group(TOPIC)
 KEY = make.cursor_key()
@@ -54,8 +54,8 @@ ENTRY = AuditEntry(
 Call = Callable[[Dynamo], Any]
 
 WRITES: dict[str, tuple[Call, int]] = {
-    "a mark, in a week": (lambda d: DynamoMarks(d).mark(Mark("t", START_MS)), NOW_S + 7 * DAY_S),
-    "an entry of the audit trail": (lambda d: DynamoAudit(d).add(ENTRY), NOW_S + 90 * DAY_S),
+    "a mark, in a week": (lambda d: DynamoMarks(d).mark(Mark("t", START_MS)), NOW_S + 7 * DAY_SECONDS),
+    "an entry of the audit trail": (lambda d: DynamoAudit(d).add(ENTRY), NOW_S + 90 * DAY_SECONDS),
     "a minute's reading": (
         lambda d: DynamoReadings(d).keep("u", MINUTES, Reading(START_MS, 1)),
         NOW_S + MINUTES.keep_ms // 1000,
@@ -65,7 +65,7 @@ WRITES: dict[str, tuple[Call, int]] = {
         NOW_S + HOURS.keep_ms // 1000,
     ),
     "a ticket": (lambda d: DynamoTickets(d).use("t", START_MS, NOW_S + 9), NOW_S + 9),
-    "an account of permits": (lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS), NOW_S + DAY_S),
+    "an account of permits": (lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS), NOW_S + DAY_SECONDS),
     "a trace": (
         lambda d: DynamoTraces(d).write([make.trace(KEY, make.tried([1]), expires_s=NOW_S + 7)]),
         NOW_S + 7,

@@ -9,6 +9,7 @@ import pytest
 
 from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.mark import Mark
+from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
 from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.checkpoint import Checkpointer
@@ -19,8 +20,6 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.push import Inline, PushDesk
 from tests.support.stages import Stage, memory_stage
-
-MINUTE_MS = 60_000
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
+from ...domain.times import DAY_MS
 from ...domain.topic import Scope
 from ...services.inspect.audit_list import AuditFilter, newest_first
 from .. import parse
@@ -13,8 +14,6 @@ from ..http import check_name
 from ..responses import audit
 from ..responses.audit import AuditView
 from ..responses.common import Page, page
-
-_DAY_MS = 86_400_000
 
 
 @call(
@@ -45,7 +44,7 @@ def which(query: Mapping[str, str], now_ms: int) -> AuditFilter:
     from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
     to_ms = parse.time_ms(query["to"], "to") if "to" in query else now_ms + 1
     return AuditFilter(
-        max(from_ms, now_ms - AUDIT_DAYS * _DAY_MS),
+        max(from_ms, now_ms - AUDIT_DAYS * DAY_MS),
         min(to_ms, now_ms + 1),
         query.get("topic"),
         query.get("token"),

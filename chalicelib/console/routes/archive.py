@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import HeadraceError, Malformed
+from ...domain.times import DAY_MS
 from ..http import Page, Shown, Visit, page
 from .messages import whole_time
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from ...domain.archive import ArchivedDay
 
 _DAYS = 14
-_DAY_MS = 86_400_000
 _CHOICES = ("tag", "key", "where", "into", "group", "rate")
 
 
@@ -84,7 +84,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
 
 
 def _day(ms: int) -> date:
-    return date.fromordinal(date(1970, 1, 1).toordinal() + ms // _DAY_MS)
+    return date.fromordinal(date(1970, 1, 1).toordinal() + ms // DAY_MS)
 
 
 def _messages(day: ArchivedDay | None, topic: str) -> int:

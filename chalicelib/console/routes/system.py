@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...domain.times import HOUR_MS, MINUTE_MS
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
     from ...ports.rounds import Bookmark
     from ..deeds import Deed
 
-_MINUTE_MS, _SIX_HOURS_MS = 60_000, 21_600_000
+_SIX_HOURS_MS = 6 * HOUR_MS
 _JOBS = {
-    "sweep": _MINUTE_MS,
-    "assign": _MINUTE_MS,
-    "watch": _MINUTE_MS,
+    "sweep": MINUTE_MS,
+    "assign": MINUTE_MS,
+    "watch": MINUTE_MS,
     "checkpoint": _SIX_HOURS_MS,
     "expire": _SIX_HOURS_MS,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ...domain.times import HOUR_MS
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
 
@@ -23,7 +24,7 @@ _PER_SHARD = 10
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
     from ...services.inspect.delayed_list import reader
-    from ...services.inspect.due_hours import HOUR_MS, due_hours
+    from ...services.inspect.due_hours import due_hours
     from ..views.heat import heat_map
 
     check_may_read(visit)
@@ -46,7 +47,6 @@ def delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delay
     """The delayed messages of the hour that the URL names, or all, soonest first."""
     from ...domain.timer import due_ms_of
     from ...services.inspect.delayed_list import soonest_first
-    from ...services.inspect.due_hours import HOUR_MS
     from ...services.inspect.lookup import Filters
     from ..views.delayed import Delayed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...services.inspect.due_hours import HOUR_MS, DueHour
+from ...domain.times import DAY_MS, HOUR_MS
+from ...services.inspect.due_hours import DueHour
 
-_DAY_MS = 24 * HOUR_MS
 _MOST_DAYS = 14
 _SHADES = 4
 
@@ -37,18 +37,18 @@ class HeatMap:
 def heat_map(hours: Sequence[DueHour], now_ms: int) -> HeatMap:
     """The map of these hours; what is overdue stands in the present hour."""
     this_hour_ms = now_ms // HOUR_MS * HOUR_MS
-    first_ms = now_ms // _DAY_MS * _DAY_MS
+    first_ms = now_ms // DAY_MS * DAY_MS
     counts: dict[int, tuple[int, int]] = {}
     for hour in hours:
         at_ms = max(hour.at_ms, this_hour_ms)
         delayed_count, retries = counts.get(at_ms, (0, 0))
         counts[at_ms] = delayed_count + hour.delayed, retries + hour.retries
-    end_ms = first_ms + _MOST_DAYS * _DAY_MS
+    end_ms = first_ms + _MOST_DAYS * DAY_MS
     last_ms = max((at_ms for at_ms in counts if at_ms < end_ms), default=first_ms)
     most = max((sum(each) for at_ms, each in counts.items() if at_ms < end_ms), default=0)
     days = [
         [_cell(day_ms + n * HOUR_MS, counts, most) for n in range(24)]
-        for day_ms in range(first_ms, last_ms + 1, _DAY_MS)
+        for day_ms in range(first_ms, last_ms + 1, DAY_MS)
     ]
     return HeatMap(days, sum(sum(each) for at_ms, each in counts.items() if at_ms >= end_ms))
 

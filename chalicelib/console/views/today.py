@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...domain.meter import GroupReading, Reading
-
-DAY_MS = 86_400_000
+from ...domain.times import DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, Tried
 from ..core.log_reader import LogReader
@@ -27,7 +28,7 @@ _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
 _BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 # How long a retry may wait in its lane: if the message's row may expire before, the entry holds the content.
-_LANE_SLACK_MS = 86_400_000
+_LANE_SLACK_MS = DAY_MS
 
 _STATUSES = {
     Disposition.SUCCESS: Status.SUCCESS,

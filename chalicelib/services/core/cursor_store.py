@@ -12,6 +12,7 @@ from ...domain.message import DeadReason
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import Timer
+from ...domain.times import DAY_SECONDS
 from ...domain.topic import CursorKey
 from ...ports.cursors import Cursors, RefusalReason, WriteRefused
 from ...ports.world import Clock
@@ -20,7 +21,7 @@ from .counters import UNDECODABLE as UNREADABLE
 from .expiring_cache import TtlCache
 
 _FRESH_MS = 1_000  # how old a state may be that shows nothing to claim
-_CLOSED_S = 86_400  # longer than any function or request that knows the cursor may run
+_CLOSED_S = DAY_SECONDS  # longer than any function or request that knows the cursor may run
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ...domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from ...domain.message import Message
 from ...domain.ranges import Ranges
 from ...domain.segment import Allocation, Segment, ShardKey
+from ...domain.times import HOUR_MS
 from ...domain.topic import Group
 from ...ports.log import Log
 from ...ports.world import Clock
@@ -23,7 +24,7 @@ _MOST_ROWS = 256
 _AHEAD = 3
 _RECENT_MS = 1_000
 _HOLE_MS = round(HOLE_AGE.total_seconds() * 1000)
-_SKEW_MS = 3_600_000  # how much the clocks of two processes may differ, generously
+_SKEW_MS = HOUR_MS  # how much the clocks of two processes may differ, generously
 
 
 @dataclass(frozen=True, slots=True)

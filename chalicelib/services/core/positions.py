@@ -12,6 +12,7 @@ from ...domain.message import Origin
 from ...domain.segment import ShardKey
 from ...domain.spans import Span
 from ...domain.status import Status
+from ...domain.times import DAY_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.log import Log
 from ...ports.records import Records
@@ -20,7 +21,7 @@ from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 _ROWS = 64
-_SHORTEST_RETENTION_MS = 86_400_000
+_SHORTEST_RETENTION_MS = DAY_MS
 
 
 class Positions:

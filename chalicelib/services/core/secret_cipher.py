@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from ...domain.errors import unavailable
 from ...domain.secret import Secret
+from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Cipher, Clock
 from .expiring_cache import TtlCache
 
-_KEPT_MS = 15 * 60_000  # how long a process may cache a decrypted secret
+_KEPT_MS = 15 * MINUTE_MS  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32
 
 EncryptionContext = Mapping[str, str]

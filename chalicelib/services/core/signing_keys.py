@@ -11,15 +11,16 @@ from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailab
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.secret import KeyRing, Secret, rotated
 from ...domain.signing import sign, verified
+from ...domain.times import MINUTE_MS
 from ...ports.control import Control
 from ...ports.world import Clock, Random
 from .secret_cipher import SIGNING_KEY, SecretCipher
 
 T = TypeVar("T")
-_KEPT_MS = 5 * 60_000  # how long this process caches the keys,
+_KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,
 _LOOK_MS = 10_000  # or this, if a text comes that none of them has signed
 _UPGRADE_MS = (
-    5 * 60_000
+    5 * MINUTE_MS
 )  # how long a key stored unencrypted by an earlier release is left so: that release may still be running
 
 

@@ -10,12 +10,12 @@ import msgspec
 
 from ...domain.archive import WHOLE_DAY, ArchivedDay, TopicDay
 from ...domain.ranges import Range, subtract, total
+from ...domain.times import HOUR_MS
 from ...ports.world import Blobs
 
 MOST_DAYS = 31
 _MANIFEST = "archive/manifests/{day}.json"
 _PROOF = "archive/proved.json"
-_HOUR_MS = 3_600_000
 _Ends = list[tuple[int, int]]  # ranges with both their ends, as the archive's job writes them
 
 
@@ -88,7 +88,7 @@ class ArchiveDays:
 
 def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
     begin_ms = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1000
-    known_until_ms = min(begin_ms + manifest.until_hour * _HOUR_MS, max(begin_ms, manifest.written_ms))
+    known_until_ms = min(begin_ms + manifest.until_hour * HOUR_MS, max(begin_ms, manifest.written_ms))
     rows = {
         table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
         for table in ("messages", "deliveries")
@@ -106,7 +106,7 @@ def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDa
         until_hour=manifest.until_hour,
         written_ms=manifest.written_ms,
         known_until_ms=known_until_ms,
-        is_closed=known_until_ms == begin_ms + WHOLE_DAY * _HOUR_MS,
+        is_closed=known_until_ms == begin_ms + WHOLE_DAY * HOUR_MS,
         damaged=len(manifest.damaged),
         bodies_missing=len(manifest.bodies_missing),
         topics=topics,

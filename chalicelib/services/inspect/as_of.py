@@ -9,10 +9,9 @@ from datetime import UTC, date, datetime, time
 import msgspec
 
 from ...domain.errors import NotFound
+from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from ...ports.world import Blobs
-
-_HOUR_MS = 3_600_000
 
 
 class _Hours(msgspec.Struct):
@@ -52,9 +51,7 @@ class Past:
         if not counts or not groups:
             raise _not_counted(topic, at)
         since = datetime.combine(counts.since, time(), UTC)
-        return PastCounts(
-            at_ms // _HOUR_MS * _HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups
-        )
+        return PastCounts(at_ms // HOUR_MS * HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups)
 
     def _hours(self, topic: Topic, at: datetime) -> _Hours | None:
         """The counts of a day; None if there are none that can be read: the next report writes them again."""

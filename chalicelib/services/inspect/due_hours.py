@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...domain.timer import TimerKind, sort_key_of
+from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from .delayed_list import ReadTimers
 
-HOUR_MS = 3_600_000
 _ROUNDS = 8
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from ...domain.meter import MINUTES
+from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from ...ports.readings import Readings
 from ...ports.world import Clock
@@ -18,7 +19,6 @@ _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64
 _MOST_SEED = 40
 _FRESH_MS = 1_000
-_HOUR_MS = 3_600_000
 _KNOWN_MS = 1_800_000
 
 
@@ -58,7 +58,7 @@ class Board:
         """What the meter reader read in the last hour, for a process that has not looked at the topic before."""
         if topic.uid in self._points:
             return
-        since_ms = self._clock.now_ms() - _HOUR_MS
+        since_ms = self._clock.now_ms() - HOUR_MS
         readings = self._readings.latest(topic.uid, MINUTES, _MOST_SEED)
         points = [
             Point(reading.at_ms, reading.accepted, sum(each.settled for each in reading.groups.values()))

@@ -6,10 +6,10 @@ import threading
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import HeadraceError
+from ...domain.times import HOUR_MS
 from ...ports.audit import Audit
 from ...ports.world import Clock, Random
 
-_HOUR_MS = 3_600_000
 _ID_CHARS = 20
 _PATH_CHARS = 200
 NOBODY = "nobody"
@@ -31,7 +31,7 @@ class Refusals:
         """Count one call. `token_id` is the id in the token's text, empty if it has not the form of a token. An entry
         that cannot be stored is left out."""
         now_ms = self._clock.now_ms()
-        count = self._counted(now_ms // _HOUR_MS)
+        count = self._counted(now_ms // HOUR_MS)
         if count != 10 ** (len(str(count)) - 1):
             return
         entry = AuditEntry(

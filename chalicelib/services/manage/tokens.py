@@ -12,6 +12,7 @@ from dataclasses import replace
 from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
+from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import IAM, Caller, FormerHash, Scope, Token
 from ...ports.control import Control
 from ...ports.world import Clock, Random
@@ -19,7 +20,7 @@ from ..core.expiring_cache import TtlCache
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
-_USE_MS = 3_600_000  # how coarsely the last use is known: a write an hour, process and token
+_USE_MS = HOUR_MS  # how coarsely the last use is known: a write an hour, process and token
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
 _CHECKSUM_CHARS = 7
@@ -53,7 +54,7 @@ class Tokens:
         """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
         maker's token (None: the operator makes it)."""
         now_ms = self._clock.now_ms()
-        expires_ms = now_ms + expires_in_days * 86_400_000 if expires_in_days else None
+        expires_ms = now_ms + expires_in_days * DAY_MS if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
         token = Token(

@@ -11,6 +11,7 @@ from ...domain.errors import Conflict, changed_meanwhile
 from ...domain.message import Act, Message, acted
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
+from ...domain.times import DAY_SECONDS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.log import Log
@@ -202,7 +203,7 @@ class Delayed:
         return self._timers.cancel(replace(timer, draft=draft), self._keep_s(topic, timer))
 
     def _keep_s(self, topic: Topic, timer: Timer) -> int:
-        return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * 86_400
+        return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * DAY_SECONDS
 
 
 def _noted_ms(timer: Timer) -> int:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain.audit import AuditEntry, month_of, months_back
+from chalicelib.domain.times import DAY_MS
 from chalicelib.ports.audit import Audit
-from tests.support.clock import DAY_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.stages import Stage
 
 

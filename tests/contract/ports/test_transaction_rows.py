@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.transaction import Transaction, TransactionState, check_timer
 from tests.support import factories as make
-from tests.support.clock import DAY_MS
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
 from tests.support.transacting import URL, held, prepare, timers_of

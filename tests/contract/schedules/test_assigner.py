@@ -9,12 +9,12 @@ from threading import Barrier
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
+from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner, _in_turns
 from chalicelib.services.manage.registry import Contact
 from tests.support import factories as make
-from tests.support.clock import HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.push import Inline, PushDesk
 from tests.support.stages import Stage

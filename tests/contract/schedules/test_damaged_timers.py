@@ -14,6 +14,7 @@ from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.timer import Timer, TimerKind
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.consume.settle import Nack
@@ -23,7 +24,6 @@ from chalicelib.store.attributes import Item
 from chalicelib.store.layout import timer_key
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.damage import NEWER, Change, _change, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage, dynamo_stage, memory_stage

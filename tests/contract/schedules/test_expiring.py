@@ -5,10 +5,10 @@ from __future__ import annotations
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage

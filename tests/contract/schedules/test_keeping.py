@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import DAY_MS
 from chalicelib.scheduler.expirer import ExpireReport
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

@@ -10,6 +10,7 @@ import pytest
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Group
 from chalicelib.ports.indexes import Written
 from chalicelib.scheduler.bodies import BodyReport
@@ -18,7 +19,6 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.journal import Journal
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.meter import HOURS, LEVELS, MINUTES, STAGE, WINDOWS, GroupReading, Reading
+from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
-
-MINUTE_MS = 60_000
 
 
 def test_readings_of_a_level_come_back_in_order_of_time(stage: Stage) -> None:

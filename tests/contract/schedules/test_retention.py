@@ -12,13 +12,13 @@ import pytest
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.scheduler.keeper import PROOF
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from chalicelib import functions
 from chalicelib.domain.errors import unavailable
+from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.walk import HasTime, Stretch, Walk
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import HOUR_MS
 from tests.support.desk import Desk
 from tests.support.faults import Death
 from tests.support.push import Inbox

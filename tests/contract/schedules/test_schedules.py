@@ -12,10 +12,10 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.mark import Mark
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS
 from tests.support.desk import Desk, offsets
 from tests.support.push import Inline, PushDesk
 from tests.support.stages import Stage

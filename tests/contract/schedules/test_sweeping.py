@@ -16,6 +16,7 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.ports.control import Control, PassOver, Staffed
 from chalicelib.ports.rounds import Bookmark, Marks
@@ -24,14 +25,12 @@ from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import HOUR_MS
 from tests.support.desk import overtaken
 from tests.support.faults import Death
 from tests.support.push import Inbox, Inline, PushDesk
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
-MINUTE_MS = 60_000
 DONE = SettleDecision(Disposition.SUCCESS)
 
 

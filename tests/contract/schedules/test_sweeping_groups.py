@@ -11,16 +11,15 @@ import pytest
 from chalicelib import functions
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import HOUR_MS
 from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage
 
-MINUTE_MS = 60_000
 NO = CallResult(Verdict.FAILED)
 
 

@@ -11,12 +11,12 @@ import pytest
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
 from chalicelib.domain.segment import Tail
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk, offsets, overtaken, placed
 from tests.support.stages import Stage
 

@@ -8,6 +8,7 @@ import pytest
 
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.limits import MAX_AMENDED_CURSORS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.ports.log import Log
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -24,7 +25,6 @@ from tests.support.amending import (
     message_of,
     process_b,
 )
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

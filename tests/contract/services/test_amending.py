@@ -10,11 +10,11 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Conflict, NotFound, Refused
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.amending import NEW, bodies, cancel, edit, message_of
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.ports.control import Control
 from chalicelib.services.core.assignments import Assignments
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain.ladder import Retry
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk, attempts, offsets, records
 from tests.support.stages import Stage
 

@@ -10,6 +10,7 @@ import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.message import Draft, Message
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -17,7 +18,7 @@ from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
-from tests.support.clock import DAY_MS, SECOND_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.desk import Desk, placed
 from tests.support.stages import Stage, memory_stage
 

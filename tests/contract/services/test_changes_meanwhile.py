@@ -13,12 +13,12 @@ import pytest
 from chalicelib.domain.errors import ChangedMeanwhile, Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.ports.timers import Timers
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.interrupted import Interrupted
 from tests.support.stages import Stage

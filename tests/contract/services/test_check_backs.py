@@ -8,10 +8,10 @@ import pytest
 
 from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.timer import fragment_of
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
-from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 from tests.support.transacting import COMMIT, ROLLBACK, decide, held, prepare, timers_of

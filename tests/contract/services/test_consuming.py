@@ -9,10 +9,10 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import ALREADY, Desk, attempts, offsets, records
 from tests.support.stages import Stage
 

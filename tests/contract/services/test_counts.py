@@ -13,6 +13,7 @@ from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -22,7 +23,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

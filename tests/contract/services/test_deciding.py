@@ -6,11 +6,11 @@ import pytest
 
 from chalicelib.domain.limits import FRAGMENTS, MAX_CHECKS
 from chalicelib.domain.timer import Timer
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
 

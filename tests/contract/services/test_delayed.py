@@ -12,11 +12,11 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.store.memory.timers import MemoryTimers
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.desk import Desk, offsets
 from tests.support.push import PushDesk
 from tests.support.stages import Stage

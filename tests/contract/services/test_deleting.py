@@ -15,13 +15,13 @@ from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Group, Topic, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.admin import Admin
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.desk import Desk, offsets, placed
 from tests.support.faults import Death
 from tests.support.stages import Stage

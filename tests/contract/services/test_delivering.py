@@ -7,9 +7,9 @@ import pytest
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 

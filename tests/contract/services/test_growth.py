@@ -10,9 +10,9 @@ from hypothesis import given, settings
 
 from chalicelib.domain.errors import Conflict, Refused
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage, memory_stage
 

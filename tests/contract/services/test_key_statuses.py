@@ -6,12 +6,13 @@ import pytest
 
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.inspect.lookup import Filters, before_log
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

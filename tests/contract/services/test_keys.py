@@ -14,13 +14,14 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
 from chalicelib.domain.request import Request
+from chalicelib.domain.times import DAY_MS
 from chalicelib.ports.indexes import Keys
 from chalicelib.ports.log import KeyEntry, Log, PutResult
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.desk import Desk, overtaken, placed
 from tests.support.stages import Stage
 

@@ -7,8 +7,8 @@ from itertools import accumulate
 import pytest
 
 from chalicelib.domain.ladder import NAMED, Retry
+from chalicelib.domain.times import SECOND_MS
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, memory_stage
 

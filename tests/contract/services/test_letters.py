@@ -12,13 +12,14 @@ from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Since, Wanted
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage

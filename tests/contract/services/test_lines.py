@@ -15,12 +15,12 @@ from chalicelib.domain import ids
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_unit
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.push import Inline
 from tests.support.stages import Stage, memory_stage

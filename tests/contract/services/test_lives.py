@@ -21,6 +21,7 @@ from chalicelib.domain.errors import HeadraceError, NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.receipt import sign_receipt
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -28,7 +29,7 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.memory import MemoryLog
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.stages import memory_stage
 
 NAME = "orders"

@@ -10,10 +10,10 @@ import pytest
 from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
+from chalicelib.domain.times import DAY_MS
 from chalicelib.ports.log import Stored
 from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
-from tests.support.clock import DAY_MS
 from tests.support.desk import Desk, overtaken, placed
 from tests.support.stages import Stage, memory_stage
 

@@ -6,9 +6,9 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.core.wake import DispatchTask
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 

@@ -11,6 +11,7 @@ import pytest
 
 from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import DeadReason, Draft
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.token_buckets import TokenBuckets
@@ -20,7 +21,7 @@ from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.desk import Desk, placed
 from tests.support.stages import Stage
 

@@ -11,6 +11,7 @@ import pytest
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError, NotFound, Refused
 from chalicelib.domain.secret import Secret
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import Claimant
@@ -18,7 +19,6 @@ from chalicelib.services.manage import registry
 from chalicelib.services.manage.registry import PULLS, Contact, Registration
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.faults import Death
 from tests.support.stages import Stage, memory_stage

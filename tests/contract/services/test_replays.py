@@ -10,10 +10,10 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState
+from chalicelib.domain.times import DAY_MS
 from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.manage.replays import Archived, Progress
 from tests.support import factories as make
-from tests.support.clock import DAY_MS
 from tests.support.desk import Desk, placed
 from tests.support.stages import Stage
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.receipt import sign_receipt
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.counted import Counted
 from tests.support.desk import Desk, codes
 from tests.support.stages import Stage

@@ -8,11 +8,11 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage, memory_stage
 

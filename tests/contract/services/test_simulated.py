@@ -7,9 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.push import Inline, PushDesk
 from tests.support.stages import Stage
 

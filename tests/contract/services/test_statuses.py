@@ -10,6 +10,7 @@ import pytest
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
@@ -20,7 +21,6 @@ from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
 from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage

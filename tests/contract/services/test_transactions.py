@@ -9,11 +9,11 @@ import pytest
 
 from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge
 from chalicelib.domain.message import Message
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.store.layout import state_home
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.transacting import ASKED, COMMIT, ROLLBACK, decide, held, prepare, timers_of

@@ -14,13 +14,14 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.world import Blobs
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.push import PushDesk
 from tests.support.stages import Stage

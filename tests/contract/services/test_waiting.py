@@ -9,9 +9,10 @@ import pytest
 from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.message import Message
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.services.produce.delayed import Waiting
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, SECOND_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 

@@ -10,10 +10,11 @@ import pytest
 
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.timer import AWAKE_MS, SOON_MS, TimerKind
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
 

@@ -14,9 +14,9 @@ from chalicelib.delivery.sender import live_secrets
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.exchange import Exchange
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer
 from chalicelib.domain.transaction import CheckAnswer, Transaction
-from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.http import Client, Group, ShiftingClock
 
 HOOK = "https://example.com/hook"

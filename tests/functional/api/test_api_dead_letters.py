@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import again, bodies, buried, bury, edit, letter, letters, redriven, try_now
 from tests.support.http import Client, ShiftingClock
-
-_DAY_SECONDS = 86_400
 
 LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
 
@@ -224,9 +223,9 @@ def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_t
     group = topic.group()
     sent = topic.produce("late", delay_seconds=60)["id"]
     background.pass_time(61)
-    background.clock.advance(_DAY_SECONDS + 60)
+    background.clock.advance(DAY_SECONDS + 60)
     assert group.receive() == []  # which buries it
-    background.clock.advance(_DAY_SECONDS)
+    background.clock.advance(DAY_SECONDS)
     api.get(f"{topic.path}/messages/{sent}").refused(404, "MESSAGE_NOT_FOUND")
     assert [each["id"] for each in letters(group)] == [sent]
     edit(group, sent, "mended").expect(200)

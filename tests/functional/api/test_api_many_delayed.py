@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from chalicelib.api.responses.common import at
+from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.background import Background
 from tests.support.http import Client, Topic
 
 pytestmark = pytest.mark.usefixtures("no_timers")
-HOUR = 3600
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def times(topic: Topic, *ids: str) -> list[str]:
 
 
 def test_those_of_a_tag_are_postponed_and_moved_back(topic: Topic) -> None:
-    ids = waiting(topic, HOUR, 2 * HOUR, tag="paid")
-    (other,) = waiting(topic, HOUR, tag="refunded")
+    ids = waiting(topic, HOUR_SECONDS, 2 * HOUR_SECONDS, tag="paid")
+    (other,) = waiting(topic, HOUR_SECONDS, tag="refunded")
     before = times(topic, *ids, other)
     told = changed(topic, "?tag=paid", postpone_seconds=600, dry_run=True)
     assert [(each["id"], each["changed"]) for each in told["items"]] == [(id, True) for id in ids]
@@ -48,9 +48,9 @@ def test_those_of_a_tag_are_postponed_and_moved_back(topic: Topic) -> None:
 
 def test_those_of_an_hour_are_delivered_now(topic: Topic, background: Background) -> None:
     group = topic.group()
-    soon, late = waiting(topic, HOUR, 3 * HOUR)
+    soon, late = waiting(topic, HOUR_SECONDS, 3 * HOUR_SECONDS)
     now_ms = background.clock.now_ms()
-    told = changed(topic, f"?to={at(now_ms + 2 * HOUR * 1000)}", deliver_at=at(now_ms))
+    told = changed(topic, f"?to={at(now_ms + 2 * HOUR_SECONDS * 1000)}", deliver_at=at(now_ms))
     assert [each["id"] for each in told["items"]] == [soon]
     background.pass_time(1)
     assert [each["id"] for each in group.receive()] == [soon]
@@ -58,7 +58,7 @@ def test_those_of_an_hour_are_delivered_now(topic: Topic, background: Background
 
 
 def test_each_is_taken_back_or_says_why_not(topic: Topic) -> None:
-    first, second = waiting(topic, HOUR, HOUR)
+    first, second = waiting(topic, HOUR_SECONDS, HOUR_SECONDS)
     there = topic.produce("there")["id"]
     items = changed(topic, cancel=True, ids=[first, there, "nothing"])["items"]
     assert items[0] == {"id": first, "changed": True, "deliver_at": None}
@@ -79,11 +79,11 @@ def test_a_prepared_message_waits_for_its_decision(topic: Topic) -> None:
 
 def test_what_was_postponed_does_not_come_by_again(topic: Topic) -> None:
     """Soonest first, what is postponed stands behind what is still to come."""
-    ids = waiting(topic, HOUR, HOUR + 1, HOUR + 2, HOUR + 3)
+    ids = waiting(topic, HOUR_SECONDS, HOUR_SECONDS + 1, HOUR_SECONDS + 2, HOUR_SECONDS + 3)
     before = times(topic, *ids)
     seen, token = [], ""
     while True:
-        page = changed(topic, f"?limit=2{token}", postpone_seconds=2 * HOUR)
+        page = changed(topic, f"?limit=2{token}", postpone_seconds=2 * HOUR_SECONDS)
         seen += [each["id"] for each in page["items"]]
         if "next_page_token" not in page:
             break
@@ -94,7 +94,7 @@ def test_what_was_postponed_does_not_come_by_again(topic: Topic) -> None:
 
 
 def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: Topic) -> None:
-    (id,) = waiting(topic, HOUR)
+    (id,) = waiting(topic, HOUR_SECONDS)
     changed(topic, postpone_seconds=60, ids=[id])
     entry = api.get(f"/v1/audit?topic={topic.name}&limit=1").expect(200)["items"][0]
     assert (entry["method"], entry["path"], entry["result"]) == (
@@ -122,12 +122,12 @@ def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: 
 def test_what_is_not_clear_changes_nothing(
     topic: Topic, query: str, body: Any, status: int, code: str
 ) -> None:
-    (id,) = waiting(topic, HOUR)
+    (id,) = waiting(topic, HOUR_SECONDS)
     topic.api.call("PATCH", f"{topic.path}/messages{query}", body).refused(status, code)
     assert times(topic, id)[0] != "CANCELLED"
 
 
 def test_nobody_waits_for_eleven_years(topic: Topic) -> None:
-    (id,) = waiting(topic, HOUR)
+    (id,) = waiting(topic, HOUR_SECONDS)
     (item,) = changed(topic, postpone_seconds=10 * 365 * 86_400, ids=[id])["items"]
     assert item["error"]["code"] == "DELAY_TOO_LONG"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from chalicelib.api.calls import CALLS
+from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.http import Client, Topic
 
 FOREIGN = "foreign"
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
-HOUR = 3600
 PAGED = {
     "/v1/topics": "/v1/topics",
     "/v1/stats": "/v1/stats",
@@ -45,7 +45,7 @@ def topic(api: Client) -> Topic:
             place = f"/v1/topics/{prefix}-{name}.{number}"
             api.put(place).expect(201)
             for _ in range(2):
-                api.post(f"{place}/messages", {"body": 1, "delay_seconds": HOUR}).expect(201)
+                api.post(f"{place}/messages", {"body": 1, "delay_seconds": HOUR_SECONDS}).expect(201)
     for number in range(3):
         group = mine.group(f"g{'' if number == 0 else number}")
         api.put(f"{group.path}/consumers/c{number}").expect(201)

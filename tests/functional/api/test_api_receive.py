@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
-
-HOUR = 3600
 
 
 def test_a_message_carries_all_that_the_contract_says(api: Client) -> None:
@@ -145,7 +144,7 @@ def test_extending_can_also_shorten(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     group = topic.group()
     topic.produce("x")
-    [message] = group.receive(lease_seconds=HOUR)
+    [message] = group.receive(lease_seconds=HOUR_SECONDS)
     assert group.settle("extend", [message], lease_seconds=1) == ["ok"]
     clock.advance(1.1)
     assert [m["attempt"] for m in group.receive()] == [2]

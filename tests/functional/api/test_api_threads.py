@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.http import Client, Group, Reply
 
 T = TypeVar("T")
-HOUR = 3600
 
 
 def at_once(count: int, act: Callable[[int], T], over: threading.Event | None = None) -> list[T]:
@@ -38,7 +38,7 @@ def at_once(count: int, act: Callable[[int], T], over: threading.Event | None = 
 def consume(group: Group, expected: int, seen: list[Any], over: threading.Event) -> None:
     """Receive and acknowledge until all consumers together have seen what is expected."""
     while not over.is_set():
-        messages = group.receive(20, lease_seconds=HOUR)
+        messages = group.receive(20, lease_seconds=HOUR_SECONDS)
         assert group.ack(*messages) == ["ok"] * len(messages) if messages else True
         seen.extend(m["body"] for m in messages)
         if len(seen) >= expected:
@@ -79,7 +79,7 @@ def test_one_key_stays_in_order_with_8_consumers(api: Client) -> None:
 
     def work(_: int) -> None:
         while not over.is_set():
-            messages = group.receive(5, lease_seconds=HOUR)
+            messages = group.receive(5, lease_seconds=HOUR_SECONDS)
             with lock:
                 order.extend(m["body"] for m in messages)
                 if len(order) >= 100:
@@ -127,7 +127,7 @@ def test_two_consumers_never_hold_the_same_message(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
     topic.batch([{"body": n} for n in range(200)])
-    held = at_once(8, lambda _: group.bodies(25, lease_seconds=HOUR))
+    held = at_once(8, lambda _: group.bodies(25, lease_seconds=HOUR_SECONDS))
     bodies = [body for part in held for body in part]
     assert sorted(bodies) == sorted(set(bodies))
 
@@ -136,7 +136,7 @@ def test_one_receipt_acknowledged_by_8_at_once_succeeds_once(api: Client) -> Non
     topic = api.topic()
     group = topic.group()
     topic.produce("x")
-    [message] = group.receive(lease_seconds=HOUR)
+    [message] = group.receive(lease_seconds=HOUR_SECONDS)
     answers = Counter(at_once(8, lambda _: group.ack(message)[0]))
     assert answers["ok"] == 1
     assert answers["already"] + answers["RECEIPT_STALE"] == 7, (

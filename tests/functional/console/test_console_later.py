@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.console.views.heat import heat_map
-from chalicelib.services.inspect.due_hours import HOUR_MS, DueHour
+from chalicelib.domain.times import DAY_MS, HOUR_MS
+from chalicelib.services.inspect.due_hours import DueHour
 from local.clock import HandClock
 from tests.support.browser import Browser
 from tests.support.http import Client, Topic
 
 pytestmark = pytest.mark.usefixtures("no_timers")
-DAY_MS = 24 * HOUR_MS
 NOW_MS = 4_102_444_800_000 + 5 * HOUR_MS + 7  # 05:00 on some day
 
 

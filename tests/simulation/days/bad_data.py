@@ -19,12 +19,12 @@ from chalicelib.domain.limits import (
     MAX_TAG_CHARS,
 )
 from chalicelib.domain.message import JSON, Draft
+from chalicelib.domain.times import DAY_MS
 from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.days.ledger import Accepted
 from tests.simulation.days.stage import Days
 from tests.simulation.days.traffic import receives, sends
 from tests.simulation.unreadable import CONTROL_DAMAGES, CURSOR_DAMAGES
-from tests.support.clock import DAY_MS
 
 _WIDE = "\U0001f980"  # four bytes in UTF-8, two units in UTF-16
 _LONG_HEADER = ("x" * MAX_HEADER_NAME_CHARS, "v" * MAX_HEADER_VALUE_CHARS)

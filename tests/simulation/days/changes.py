@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib.domain.message import Message
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import Waiting
@@ -14,7 +15,6 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Accepted, Deal, Home
 from tests.simulation.days.stage import Days
-from tests.support.clock import DAY_MS, HOUR_MS
 from tests.support.flows import draft
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.message import Draft, Message
+from chalicelib.domain.times import DAY_MS
 from tests.simulation.days.ledger import Home, Member
 from tests.simulation.days.plan import SLOT_MS
-from tests.support.clock import DAY_MS
 from tests.support.flows import label_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.support.clock import DAY_MS, HOUR_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from chalicelib.adapters import memory_adapters
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import HeadraceError, Unreadable
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.core.wake import DispatchTask, task_of
@@ -29,7 +30,7 @@ from tests.simulation.days.ledger import Deal, Home, Member
 from tests.simulation.days.plan import BAD_DATA, SLOT_MS, TOPICS, Plan
 from tests.simulation.days.processes import Seat, SeatClock, Sky
 from tests.simulation.virtual import Scheduler
-from tests.support.clock import DAY_MS, HOUR_MS, ManualClock, SeededRandom
+from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Death
 from tests.support.push import Inbox
 from tests.support.scars import scarred

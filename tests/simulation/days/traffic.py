@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from chalicelib.domain.receipt import sign_receipt
+from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -18,7 +19,6 @@ from tests.simulation.days.ledger import Accepted, Home, Member
 from tests.simulation.days.plan import TOPICS
 from tests.simulation.days.settings import GROUPS
 from tests.simulation.days.stage import Days
-from tests.support.clock import DAY_MS, HOUR_MS
 from tests.support.events import Told
 from tests.support.flows import draft, label_of, told
 

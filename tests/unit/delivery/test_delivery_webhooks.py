@@ -15,11 +15,11 @@ from chalicelib.delivery.retry_after import wait_ms
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import format_secret, parse_secret, sign, verify
 from chalicelib.domain.secret import Secret
+from chalicelib.domain.times import DAY_MS
 from tests.support import factories
 from tests.support.clock import START_MS
 
 SECRET = bytes(range(32))
-DAY_MS = 86_400_000
 
 
 @given(st.binary(min_size=24, max_size=64).filter(lambda secret: len(set(secret)) > 1))

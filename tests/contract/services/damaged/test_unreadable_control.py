@@ -11,6 +11,7 @@ import pytest
 
 from chalicelib.domain.errors import NotFound, Unavailable
 from chalicelib.domain.limits import CONSUMER_OFFLINE_AFTER, RETENTION_GRACE
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
 from chalicelib.functions import route
 from chalicelib.ports.control import Control
@@ -21,7 +22,7 @@ from chalicelib.services.manage.registry import Contact
 from chalicelib.store.attributes import Item
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, START_MS
+from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.damage import Change, change_control, change_cursor, having, without
 from tests.support.interrupted import Preceded

@@ -1,0 +1,11 @@
+"""Lengths of time, in the two units of this code: milliseconds (…_MS) and whole seconds."""
+
+from __future__ import annotations
+
+SECOND_MS = 1_000
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+
+HOUR_SECONDS = 3_600
+DAY_SECONDS = 86_400
