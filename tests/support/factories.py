@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.message import Draft, Message, Origin
+from chalicelib.domain.receipt import Receipt
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.domain.spans import Span
@@ -20,6 +21,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceRow, Tried
 from chalicelib.ports.log import DedupEntry, Pack
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.store import codec
 
 from .clock import START_MS
@@ -127,7 +129,7 @@ def odd_spans(end: int) -> tuple[Span, ...]:
 
 
 def message(offset: int = 0, of: Draft | None = None, **settings: Any) -> Message:
-    """A message of shard 0 with this draft."""
+    """A message with this draft."""
     shard_number = settings.pop("shard", 0)
     return Message(
         f"{offset:012d}-0-0", shard_number, offset, settings.pop("accepted_ms", START_MS), of or draft(1)
@@ -152,6 +154,23 @@ def letter(key: CursorKey, of: Record, **settings: Any) -> DeadLetter:
 def origin(offset: int = 0, **settings: Any) -> Origin:
     """Where an entry of a retry lane comes from, after one attempt."""
     return Origin(f"{offset:012d}-0-0", 0, offset, START_MS, settings.pop("attempts", 1), **settings)
+
+
+def claimed(attempt: int = 1, offset: int = 0, of: Draft | None = None, **settings: Any) -> ClaimedMessage:
+    """A message that was granted as this attempt of nine."""
+    held = message(offset, of, shard=settings.pop("shard", 0))
+    receipt = Receipt(
+        group_uid=settings.pop("group_uid", "g0"),
+        consumer_uid=settings.pop("consumer_uid", ""),
+        id=held.id,
+        shard=held.shard,
+        offset=offset,
+        token=settings.pop("token", "1.aaaa"),
+        last_attempt=settings.pop("last_attempt", 9),
+        claimed_ms=settings.pop("claimed_ms", START_MS),
+        **settings,
+    )
+    return ClaimedMessage(held, attempt, receipt)
 
 
 def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:

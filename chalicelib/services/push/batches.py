@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import isqrt
 
 from ...domain.call_result import CallResult, Verdict
@@ -40,14 +41,10 @@ def parcels(
     group: Group, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage]
 ) -> Iterator[list[ClaimedMessage]]:
     """Cut deliveries into parcels: one message each, unless the group asked for batches."""
-    size = batch_of(group, consumer)
+    limit_of = partial(batch_limit, batch_of(group, consumer))
     parcel: list[ClaimedMessage] = []
-    least = size
-    if size > 1:
-        claimed_messages = sorted(claimed_messages, key=lambda each: -batch_limit(size, each))
-    for claimed_message in claimed_messages:
-        least = min(least, batch_limit(size, claimed_message))
-        if len(parcel) >= least:
+    for claimed_message in sorted(claimed_messages, key=limit_of, reverse=True):
+        if len(parcel) >= limit_of(claimed_message):
             yield parcel
             parcel = []
         parcel.append(claimed_message)

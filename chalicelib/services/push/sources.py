@@ -65,9 +65,8 @@ class Sources:
         """How many messages of one source may be under way."""
         consumers = max(1, len(self.consumers_of(shard)))
         most = self.most if shard is not None else lane_share(self.most)
-        guarantee = min(self._guaranteed, most)
         part = max(-(-self.most // consumers), self.group.batch_size)
-        return SourceLimits(most, guarantee, part, -(-guarantee // consumers))
+        return SourceLimits(most, self._guaranteed, part, -(-self._guaranteed // consumers))
 
     def keys(self) -> set[str]:
         """The log's partition keys of all sources."""
@@ -80,15 +79,11 @@ class Sources:
         owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()
-        return self._team if self._is_shared and self._team else (owner,)
+        return self._team if self._is_shared else (owner,)
 
     def called(self) -> set[Consumer]:
         """All consumers that may get messages."""
-        return (
-            {*self._team, *(c for c in self._owners if c)}
-            if self._is_shared
-            else set(filter(None, self._owners))
-        )
+        return set(self._team if self._is_shared else filter(None, self._owners))
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""

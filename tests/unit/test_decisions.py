@@ -1,0 +1,126 @@
+"""What is decided about a delivery after an attempt, verdict by verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.call_result import CallResult, Verdict
+from chalicelib.domain.cursor import Disposition
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.message import DeadReason
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Mode
+from chalicelib.services.consume.decision import SettleDecision, decision_after, decision_after_failure
+from tests.support import factories as make
+from tests.support.clock import START_MS
+
+NOW_MS = START_MS + 7 * SECOND_MS  # the message was claimed before
+STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
+FAILED = CallResult(Verdict.FAILED, "HTTP 500", duration_ms=5, is_own_answer=True)
+BUSY = CallResult(Verdict.FAILED, "no answer", duration_ms=5, busy_ms=50 * SECOND_MS)
+
+
+def decided(
+    result: CallResult, attempt: int = 1, *, mode: Mode = Mode.QUEUE, is_split: bool = False, **settings: Any
+) -> SettleDecision:
+    topic = make.topic(retry=STEPS, mode=mode)
+    own = {name: settings.pop(name) for name in ("ladder", "jitter") if name in settings}
+    claimed = make.claimed(attempt, of=make.draft(**own), **settings)
+    return decision_after(topic, make.group(topic), claimed, result, NOW_MS, is_split=is_split)
+
+
+def later(seconds: int, disposition: Disposition = Disposition.RETRY_LATER) -> SettleDecision:
+    return SettleDecision(disposition, NOW_MS + seconds * SECOND_MS, None, "HTTP 500", 5)
+
+
+@pytest.mark.parametrize(
+    ("result", "decision"),
+    [
+        (
+            CallResult(Verdict.DONE, "said", duration_ms=5),
+            SettleDecision(Disposition.SUCCESS, duration_ms=5),
+        ),
+        (
+            CallResult(Verdict.REFUSED, "HTTP 410", duration_ms=5),
+            SettleDecision(Disposition.DEAD, 0, DeadReason.REJECTED, "HTTP 410", 5),
+        ),
+        (
+            CallResult(Verdict.UNDECODABLE, "gone"),
+            SettleDecision(Disposition.DEAD, 0, DeadReason.UNDECODABLE, "gone"),
+        ),
+        (
+            CallResult(Verdict.NOT_ATTEMPTED, "no"),
+            SettleDecision(Disposition.RELEASED, NOW_MS + SECOND_MS),
+        ),
+        (
+            CallResult(Verdict.NOT_ATTEMPTED, "no", retry_after_ms=9 * SECOND_MS),
+            SettleDecision(Disposition.RELEASED, NOW_MS + 9 * SECOND_MS),
+        ),
+        (FAILED, later(10)),
+        (replace(FAILED, verdict=Verdict.GONE), later(10)),
+        (replace(FAILED, retry_after_ms=70 * SECOND_MS), later(70)),
+        (replace(FAILED, retry_after_ms=7 * SECOND_MS), later(10)),
+    ],
+)
+def test_each_verdict_has_its_decision(result: CallResult, decision: SettleDecision) -> None:
+    assert decided(result) == decision
+
+
+def test_the_ladder_counts_from_the_last_redrive() -> None:
+    assert decided(FAILED, 6, attempts_before_redrive=5) == later(10)
+    assert decided(FAILED, 7, attempts_before_redrive=5, entry=0, attempts_before_entry=6) == later(100)
+
+
+def test_a_message_has_its_own_ladder() -> None:
+    assert decided(FAILED, ladder=(3,)) == later(3)
+    assert NOW_MS + 3_000 < decided(FAILED, ladder=(3,), jitter=1.0).due_ms <= NOW_MS + 6_000
+
+
+def test_a_groups_ladder_goes_before_its_topics() -> None:
+    topic = make.topic(retry=STEPS)
+    group = make.group(topic, retry=Retry(9, (20,), jitter=0.0))
+    assert decision_after(topic, group, make.claimed(), FAILED, NOW_MS) == later(20)
+
+
+def test_the_last_attempt_ends_in_a_dead_letter_that_says_what_went_wrong() -> None:
+    dead = SettleDecision(Disposition.DEAD, 0, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500", 5)
+    assert decided(FAILED, 9) == dead
+    assert decided(FAILED, 8).disposition is Disposition.RETRY_LATER
+
+
+def test_of_a_split_batch_all_but_the_last_attempt_come_at_once() -> None:
+    assert decided(FAILED, 7, is_split=True) == SettleDecision(Disposition.RETRY, 0, None, "HTTP 500", 5)
+    assert decided(FAILED, 8, is_split=True) == later(1000)
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 50), (2, 100)])
+def test_who_may_still_be_at_work_is_not_disturbed(attempt: int, seconds: int) -> None:
+    assert decided(BUSY, attempt) == replace(later(seconds), detail="no answer")
+
+
+def test_who_may_still_be_at_work_on_the_last_attempt_keeps_the_message_until_it_ends() -> None:
+    assert decided(BUSY, 9) == SettleDecision(
+        Disposition.RETRY, NOW_MS + 50 * SECOND_MS, None, "no answer", 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "entry", "due_ms", "disposition"),
+    [
+        (Mode.QUEUE, None, 9, Disposition.RETRY_LATER),
+        (Mode.QUEUE, None, 0, Disposition.RETRY),
+        (Mode.SERIAL, None, 9, Disposition.RETRY),
+        (Mode.SERIAL, 0, 9, Disposition.RETRY_LATER),
+        (Mode.BROADCAST, None, 9, Disposition.RETRY_LATER),
+    ],
+)
+def test_a_failed_message_waits_where_its_mode_says(
+    mode: Mode, entry: int | None, due_ms: int, disposition: Disposition
+) -> None:
+    receipt = make.claimed(entry=entry).receipt
+    group = make.group(make.topic(mode=mode))
+    decision = decision_after_failure(group, receipt, 1, due_ms, "no")
+    assert decision == SettleDecision(disposition, due_ms, detail="no")

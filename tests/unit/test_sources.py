@@ -1,0 +1,135 @@
+"""Which shards a run serves, who may have their messages, and how many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.assignment import Team
+from chalicelib.domain.limits import MAX_CALLS
+from chalicelib.domain.topic import Consumer, ConsumerKind, Mode, Topic
+from chalicelib.services.core.wake import DispatchTask
+from chalicelib.services.push.sources import SourceLimits, Sources
+from tests.support import factories as make
+
+TOPIC = make.topic(shards=8)
+GROUP = make.group(TOPIC)
+A, B, C = (make.consumer(GROUP, name, kind=ConsumerKind.URL) for name in "abc")
+PULLS = make.consumer(GROUP, "pulls")
+
+
+def sources(
+    owners: Sequence[Consumer | None] = (A, B) * 4,
+    called: Sequence[Consumer] = (A, B),
+    worker: int = 0,
+    consumer_uid: str = "",
+    topic: Topic = TOPIC,
+    **settings: Any,
+) -> Sources:
+    group = make.group(topic, **{"max_in_flight": 64, **settings})
+    task = DispatchTask(topic.name, group.name, worker, consumer_uid)
+    return Sources(topic, group, task, Team(owners, called))
+
+
+def test_the_workers_of_a_group_have_each_shard_once_and_one_has_the_lane() -> None:
+    parts = [list(sources(worker=n, max_in_flight=36).in_turn(0, 36)) for n in range(8)]
+    served = [shard for part in parts for shard in part]
+    assert sorted(str(shard) for shard in served) == ["0", "1", "2", "3", "4", "5", "6", "7", "None"]
+    assert None in parts[0]
+    assert {len(part) for part in parts[1:]} == {1}
+
+
+def test_a_worker_beyond_the_present_number_does_the_work_of_one_of_them() -> None:
+    assert list(sources(worker=9).in_turn(0, 64)) == list(sources(worker=1).in_turn(0, 64)) == [1]
+    assert list(sources(worker=5, max_in_flight=1).in_turn(0, 64)) == [None, *range(8)]
+
+
+def test_each_look_begins_with_another_shard() -> None:
+    one = sources(max_in_flight=1, topic=make.topic(shards=3))
+    assert [list(one.in_turn(look, 64)) for look in (0, 1, 2)] == [
+        [None, 0, 1, 2],
+        [None, 1, 2, 0],
+        [None, 2, 0, 1],
+    ]
+
+
+@pytest.mark.parametrize(("look", "most", "first"), [(1, 4, None), (1, 3, 1), (3, 3, 0), (4, 3, None)])
+def test_where_few_may_be_in_flight_the_lane_mostly_comes_last(
+    look: int, most: int, first: int | None
+) -> None:
+    turn = list(sources(max_in_flight=1, topic=make.topic(shards=3)).in_turn(look, most))
+    assert turn[0] == first
+    assert (turn[-1] is None) is (first is not None)
+    assert len(turn) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "shard", "limits"),
+    [
+        ({"max_in_flight": 75}, 0, SourceLimits(75, 2, 38, 1)),
+        ({"max_in_flight": 75}, None, SourceLimits(18, 2, 38, 1)),
+        ({"max_in_flight": 75, "batch_size": 50}, 0, SourceLimits(75, 2, 50, 1)),
+        ({"max_in_flight": 108}, 0, SourceLimits(108, 3, 54, 2)),
+        ({"max_in_flight": 3}, None, SourceLimits(1, 0, 2, 0)),
+        ({"max_in_flight": 75, "mode": Mode.SERIAL}, 0, SourceLimits(75, 2, 75, 2)),
+    ],
+)
+def test_a_source_has_a_guarantee_and_each_of_its_consumers_a_part(
+    settings: dict[str, Any], shard: int | None, limits: SourceLimits
+) -> None:
+    assert sources(**settings).limits(shard) == limits
+
+
+def test_a_process_has_so_many_calls_at_once() -> None:
+    assert sources(max_in_flight=10_000).most_here == MAX_CALLS
+    assert sources(max_in_flight=10_000, batch_size=3).most_here == 3 * MAX_CALLS
+    assert sources(max_in_flight=5).most_here == 5
+
+
+def test_in_a_queue_all_that_are_called_share_every_source() -> None:
+    one = sources(owners=(A, B, None, PULLS), called=(A, B, C), topic=make.topic(shards=4))
+    assert [one.consumers_of(shard) for shard in (0, 1, None)] == [(A, B, C)] * 3
+    assert [one.consumers_of(shard) for shard in (2, 3, 4)] == [()] * 3, (
+        "nobody, or somebody who pulls, has it"
+    )
+    assert one.called() == {A, B, C}
+    assert one.called_for(None, A) == one.called_for(0, A) == {A}
+    assert one.target(C, make.claimed()) is C
+
+
+def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
+    one = sources(owners=(None, B, A), called=(A, B, C), topic=make.topic(shards=3), mode=Mode.SERIAL)
+    assert [one.consumers_of(shard) for shard in (0, 1, 2)] == [(), (B,), (A,)]
+    assert one.consumers_of(None) == (B,), "somebody claims from the lane"
+    assert one.called() == {A, B}
+    assert one.called_for(None, B) == {A, B}
+    assert one.called_for(1, B) == {B}
+    assert one.target(B, make.claimed(shard=2)) is A
+    assert one.target(B, make.claimed(shard=0)) is B
+
+
+def test_a_broadcasts_run_is_for_one_consumer() -> None:
+    one = sources(owners=(A, B), called=(A, B), consumer_uid=B.uid, mode=Mode.BROADCAST)
+    assert [one.consumers_of(shard) for shard in (0, 7, None)] == [(B,)] * 3
+    assert one.called() == {B}
+    gone = sources(owners=(A,), called=(A,), consumer_uid=B.uid, mode=Mode.BROADCAST)
+    assert gone.consumers_of(0) == gone.consumers_of(None) == ()
+
+
+def test_its_keys_are_those_of_the_shards_and_the_lane_that_it_serves() -> None:
+    topic = make.topic(shards=2)
+    first, second = (sources(worker=n, topic=topic, max_in_flight=64).keys() for n in (0, 1))
+    assert len(first) == 2
+    assert second == {str(topic.shard_key(1))}
+    assert str(topic.shard_key(0)) in first
+
+
+def test_consumers_of_a_broadcast_have_lanes_of_their_own() -> None:
+    topic = make.topic(shards=1)
+    keys = [
+        sources(owners=(A, B), consumer_uid=each.uid, topic=topic, uid="g", mode=Mode.BROADCAST).keys()
+        for each in (A, B)
+    ]
+    assert keys[0] & keys[1] == {str(topic.shard_key(0))}
