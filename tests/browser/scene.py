@@ -54,6 +54,37 @@ def play(service: Service) -> str:
     return _fail(service)
 
 
+def play_long_names(service: Service) -> list[str]:
+    """A topic, a group and a consumer with names as long as they may be, and a message with long texts that has failed;
+    the paths of their pages."""
+    topic, group, consumer = (letter * 128 for letter in "tgc")
+    place = f"/topics/{topic}/groups/{group}"
+    ask = service.ask
+    ask("PUT", f"/topics/{topic}")
+    ask("PUT", place, {"from": "earliest"})
+    text = "x" * 120
+    message = {
+        "body": text * 20,
+        "keys": [text],
+        "tag": text[:60],
+        "ordering_key": text,
+        "headers": {text: text},
+    }
+    sent = ask("POST", f"/topics/{topic}/messages", message)
+    [failed] = _receive(service, place, 1)
+    _settle(service, place, "nack", [failed], dead_letter=True, reason="r" * 500)
+    ask("PUT", f"{place}/consumers/{consumer}", {"url": "http://127.0.0.1:9/" + "h" * 900})
+    console = f"console/topics/{topic}"
+    group_page = f"{console}/groups/{group}"
+    return [
+        console,
+        f"{console}/messages/{sent['id']}",
+        group_page,
+        f"{group_page}/consumers/{consumer}",
+        f"{group_page}/dead-letters",
+    ]
+
+
 def go_on(service: Service, minutes: int) -> None:
     """So many minutes of work, by the clock of a local service: then there are rates."""
     for minute in range(minutes):

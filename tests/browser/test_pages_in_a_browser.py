@@ -8,6 +8,7 @@ import pytest
 
 from tests.browser import pages
 from tests.browser.chromium import signed_in
+from tests.browser.scene import play_long_names
 from tests.support.local_service import LocalService
 
 pytestmark = pytest.mark.browser
@@ -39,6 +40,15 @@ def test_no_page_breaks_its_own_policy_and_each_fits_a_phone(
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.set_viewport_size({"width": 1280, "height": 800})
     assert page.complaints == []
+
+
+def test_the_longest_names_do_not_make_a_page_wider(page: Any, service: tuple[LocalService, str]) -> None:
+    for path in play_long_names(service[0]):
+        page.goto(f"{service[0].url}/{path}")
+        for width in (375, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 @pytest.mark.parametrize("name", ["topic", "group", "dead-letters", "later", "tokens"])
