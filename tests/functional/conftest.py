@@ -51,6 +51,11 @@ def clock() -> ShiftingClock:
     return ShiftingClock()
 
 
+@pytest.fixture(autouse=True)
+def _the_clock_is_not_behind(clock: ShiftingClock) -> None:
+    clock.catch_up()
+
+
 @pytest.fixture(scope="session")
 def running(
     engine: Any, clock: ShiftingClock, tmp_path_factory: pytest.TempPathFactory

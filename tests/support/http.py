@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,56 +27,63 @@ class Gateway(Protocol):
     ) -> tuple[int, Mapping[str, str], bytes]: ...
 
 
-def _machine_ns() -> tuple[int, int]:
-    return time.time_ns(), time.monotonic_ns()
-
-
 class ShiftingClock:
-    """The machine's time plus what tests have added. Waiting for messages costs no time; `on_wait` is called
-    once, at the next such wait. The store's short back-offs are real: they let other threads go on."""
+    """Begins at the machine's time and goes on by what tests add, and by a millisecond with each reading: what is
+    later has a later time, and how long this machine takes for it changes nothing. Waiting for messages costs no time;
+    `on_wait` is called once, at the next such wait. The store's short back-offs are real, too: they let other threads
+    go on."""
 
     def __init__(self) -> None:
-        self._added_ms = 0
-        self._stopped_ns: tuple[int, int] | None = None
-        self._tick_ms = 0
+        self._lock = threading.Lock()
+        self._ms = 0
+        self._tick_ms = 1
         self.on_wait: Callable[[], Any] | None = None
+        self.catch_up()
 
     def now_ms(self) -> int:
-        self._added_ms += self._tick_ms
-        return (self._stopped_ns or _machine_ns())[0] // 1_000_000 + self._added_ms
+        with self._lock:
+            self._ms += self._tick_ms
+            return self._ms
 
-    def monotonic_ms(self) -> int:
-        return (self._stopped_ns or _machine_ns())[1] // 1_000_000 + self._added_ms
+    monotonic_ms = now_ms
+
+    def catch_up(self) -> None:
+        """Be no earlier than the machine's time: the engine removes rows whose time is past by that."""
+        with self._lock:
+            self._ms = max(self._ms, time.time_ns() // 1_000_000)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """In this block the machine's time stands still, for what happens within a second of a slow machine, too."""
-        self._stopped_ns = _machine_ns()
-        try:
+        """In this block time stands still between readings."""
+        with self._ticking(0):
             yield
-        finally:
-            self._stopped_ns = None
 
     @contextmanager
     def slow(self) -> Iterator[None]:
         """In this block a second passes between any two readings of the time."""
-        self._tick_ms = 1_000
+        with self._ticking(1_000):
+            yield
+
+    @contextmanager
+    def _ticking(self, ms: int) -> Iterator[None]:
+        self._tick_ms, before = ms, self._tick_ms
         try:
             yield
         finally:
-            self._tick_ms = 0
+            self._tick_ms = before
 
     def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
         if seconds < _REAL_SLEEP_BELOW_SECONDS:
             time.sleep(seconds)
             return
-        self.advance(seconds)
         act, self.on_wait = self.on_wait, None
         if act:
             act()
 
     def advance(self, seconds: float) -> None:
-        self._added_ms += int(seconds * 1000)
+        with self._lock:
+            self._ms += int(seconds * 1000)
 
 
 @dataclass(frozen=True, slots=True)

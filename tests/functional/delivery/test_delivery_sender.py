@@ -117,7 +117,7 @@ def test_receivers_of_others_accept_the_other_content_modes(
 
 def test_while_a_secret_is_rotated_both_sign(sender: SenderPort, receiver: Receiver) -> None:
     now_ms = time.time_ns() // 1_000_000
-    both = (Secret(SECRET.hex()), Secret(OLD.hex(), now_ms + 60_000), Secret("ff" * 32, now_ms - 1))
+    both = (Secret(SECRET.hex()), Secret(OLD.hex(), now_ms + 60_000), Secret("ff" * 32, now_ms - 60_000))
     sender.send(consumer(receiver.url, secrets=both), parcel(draft(1)), 5)
     check_signature(receiver.seen[0], SECRET)
     check_signature(receiver.seen[0], OLD)
