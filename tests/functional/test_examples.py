@@ -21,6 +21,7 @@ import pytest
 
 import app
 from chalicelib import adapters, settings, wiring
+from local.free_port import free_port
 from local.gateway import Gateway
 from local.server import serve
 
@@ -51,9 +52,7 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 @pytest.fixture(scope="module")
 def whole(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """`make run` with tables of its own and the example functions: its URL, and the folder it was started in."""
-    folder = tmp_path_factory.mktemp("run")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    folder, port = tmp_path_factory.mktemp("run"), free_port()
     given = {
         "PYTHONPATH": str(_EXAMPLES.parent),
         "HEADRACE_PORT": str(port),
@@ -267,10 +266,8 @@ def test_the_first_message_is_sent_received_and_acknowledged(server: tuple[str, 
 def _bank(whole: tuple[str, Path], folder: Path, *options: str) -> list[str]:
     url, run = whole
     token = (run / ".data" / "token").read_text().strip()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     told = ["--url", url, "--token", token, "--topic", f"bank-{uuid.uuid4().hex[:8]}"]
-    given = ["--database", str(folder / "bank.sqlite"), "--port", str(port), "--check-after", "2"]
+    given = ["--database", str(folder / "bank.sqlite"), "--port", str(free_port()), "--check-after", "2"]
     return [sys.executable, str(_EXAMPLES / "bank_transfer.py"), *told, *given, *options]
 
 
@@ -341,10 +338,8 @@ def test_the_check_of_flights_finds_what_is_wrong(
 def test_a_setting_that_cannot_be_is_told_in_a_sentence(
     tmp_path: Path, setting: str, value: str, said: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
     served = {
-        "HEADRACE_PORT": port,
+        "HEADRACE_PORT": str(free_port()),
         "HEADRACE_DATA": str(tmp_path / "data"),
         "PYTHONPATH": str(_EXAMPLES.parent),
     }

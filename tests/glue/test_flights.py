@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -33,6 +32,7 @@ from glue_jobs.replaying import run as replay
 from glue_jobs.reporting import as_of, hours
 from glue_jobs.reporting import options as reporting_options
 from glue_jobs.reporting import run as report
+from local.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -43,8 +43,7 @@ ALL_TIME = {"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"}
 @pytest.fixture
 def running(engine: str, tmp_path: Path) -> Iterator[Service]:
     """`make run` in a folder of its own, with tables of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     given = {
         "PYTHONPATH": str(ROOT),
         "HEADRACE_PORT": str(port),

@@ -235,9 +235,9 @@ def test_an_answer_that_is_cut_or_wrong_is_none(egress: Egress, sent: bytes, exp
 
 
 def test_nobody_there_is_told_as_such(egress: Egress) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closing:
-        port = closing.getsockname()[1]
-    assert detail(egress, f"http://127.0.0.1:{port}/") == "no connection"
+    with socket.socket() as unheard:  # its port is nobody else's, and nobody listens
+        unheard.bind(("127.0.0.1", 0))
+        assert detail(egress, f"http://127.0.0.1:{unheard.getsockname()[1]}/") == "no connection"
 
 
 def test_an_early_answer_to_a_large_body_is_heard(egress: Egress) -> None:
