@@ -39,7 +39,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalJobs
 def printed(local: LocalJobs, tmp_path: Path, name: str) -> str:
     """The job's log, once there is something in it."""
     pause, log = threading.Event(), tmp_path / "jobs" / name
-    for _ in range(200):
+    for _ in range(600):
         if log.read_text().endswith("\n"):
             return log.read_text()
         pause.wait(0.1)

@@ -61,7 +61,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(600):
+    for _ in range(2_400):  # two minutes
         try:
             with urllib.request.urlopen(f"{url}/v1/health", timeout=5):
                 return
