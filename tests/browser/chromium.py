@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.local_service import LocalService
 
+PATIENCE_MS = 120_000  # Playwright's own 30 s are not enough for a machine with much else to do
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -20,6 +21,7 @@ def found() -> str | None:
 def signed_in(browser: Any, service: LocalService, **options: Any) -> Any:
     """A page in a window of its own, on the overview. What its console complains of is in `page.complaints`."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.complaints = []
     page.on("console", lambda message: _note(page, message))

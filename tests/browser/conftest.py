@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.chromium import found
+from tests.browser.chromium import PATIENCE_MS, found
 from tests.browser.scene import play
 from tests.support.local_service import LocalService, serving
 
@@ -30,6 +30,6 @@ def chromium() -> Iterator[Any]:
     if path is None:
         pytest.skip("There is no Chromium: apt-get install chromium, or set HEADRACE_CHROMIUM to one.")
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield browser
         browser.close()
