@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from flights_check import Seen, check, praise
+from flights_check import Reception, check, praise
 from headrace_client import Failed, Group, Headrace, add_options, find_token
 
 BATCH = 100
@@ -118,7 +118,7 @@ def departure(line: str, number: int, file: Path) -> dict[str, Any]:
     return {**event, "number": number}
 
 
-def exchange(run: Run) -> list[Seen]:
+def exchange(run: Run) -> list[Reception]:
     """Send all while three groups receive; what each saw. Failed if something got in the way."""
     run.headrace.ask("PUT", f"/v1/topics/{quote(run.topic)}", {})
     # From "latest": what earlier runs have sent is no business of this one.
@@ -134,10 +134,10 @@ def exchange(run: Run) -> list[Seen]:
                 run.group(mode).delete()
 
 
-def receive(run: Run) -> list[Seen]:
+def receive(run: Run) -> list[Reception]:
     """A thread sends, others receive."""
     names = ("queue", "serial", "broadcast radar", "broadcast tower")
-    seen = {name: Seen(name, len(run.events)) for name in names}
+    seen = {name: Reception(name, len(run.events)) for name in names}
     jobs: list[Callable[[], None]] = [lambda: send(run)]
     for mode in ("queue", "serial"):
         jobs += [worker(run, mode, seen[mode]) for _ in range(WORKERS)]
@@ -169,7 +169,7 @@ def message(run: Run, event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def worker(run: Run, mode: str, seen: Seen, consumer: str | None = None) -> Callable[[], None]:
+def worker(run: Run, mode: str, seen: Reception, consumer: str | None = None) -> Callable[[], None]:
     """Receives and acknowledges until its group has seen everything, or nothing more comes."""
     group = run.group(mode)
 
@@ -186,7 +186,7 @@ def worker(run: Run, mode: str, seen: Seen, consumer: str | None = None) -> Call
     return work
 
 
-def together(jobs: list[Callable[[], None]], seen: list[Seen]) -> None:
+def together(jobs: list[Callable[[], None]], seen: list[Reception]) -> None:
     """Run all at once, telling progress; Failed with the first failure."""
     failures: list[Failed] = []
 
@@ -207,11 +207,11 @@ def together(jobs: list[Callable[[], None]], seen: list[Seen]) -> None:
         raise failures[0]
 
 
-def progress(seen: list[Seen]) -> None:
+def progress(seen: list[Reception]) -> None:
     print("received: " + ", ".join(f"{s.name} {len(s.numbers)}/{s.expected}" for s in seen), file=sys.stderr)
 
 
-def report(run: Run, seen: list[Seen]) -> int:
+def report(run: Run, seen: list[Reception]) -> int:
     """Print what each saw and whether that is right; the exit code."""
     aircraft = len({event["tail_number"] for event in run.events} - {None})
     print(f"sent {len(run.events)} departures of {aircraft} aircraft to topic {run.topic}")

@@ -12,7 +12,7 @@ SILENCE_SECONDS = 60.0
 
 
 @dataclass
-class Seen:
+class Reception:
     """What one group (in a broadcast: one consumer) received, in the order in which it came."""
 
     name: str
@@ -48,13 +48,13 @@ class Seen:
         return time.monotonic() - self.last > SILENCE_SECONDS
 
 
-def praise(seen: Seen) -> str:
+def praise(seen: Reception) -> str:
     if seen.name == "serial":
         return "every aircraft in order, one departure at a time"
     return "every departure once" if seen.name == "queue" else "every departure"
 
 
-def check(seen: Seen, events: list[dict[str, Any]]) -> list[str]:
+def check(seen: Reception, events: list[dict[str, Any]]) -> list[str]:
     """What is wrong with what was seen."""
     counts = Counter(seen.numbers)
     missing = len(events) - len(counts.keys() & set(range(len(events))))

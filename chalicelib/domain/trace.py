@@ -29,7 +29,7 @@ has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TraceEntry:
     """One attempt at one offset, or an operation on its dead letter; then `detail` is the id of the token that did it.
     `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out.
     """
@@ -56,6 +56,6 @@ class TraceRow:
     rank: int | None
     total: int
     started_ms: int
-    tried: tuple[Tried, ...]
+    entries: tuple[TraceEntry, ...]
     expires_s: int
     group: str = ""

@@ -136,7 +136,7 @@ def _body(draft: Draft) -> Line:
 
 
 def _deliveries(row: TraceRow) -> Iterator[Line]:
-    for attempt in row.tried:
+    for attempt in row.entries:
         if attempt.outcome in NOT_ARCHIVED:
             continue
         yield {

@@ -13,7 +13,7 @@ import msgspec
 
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
 from ..domain.message import JSON, Act, DeadReason, Draft, Origin
-from ..domain.trace import Tried
+from ..domain.trace import TraceEntry
 from ..ports.log import Pack
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ def unpack_origins(payload: object) -> tuple[Origin, ...]:
     )
 
 
-def pack_tried(attempts: Sequence[Tried]) -> bytes | str:
+def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
     """Encode attempts in order of offset; neighbours with the same result are one run."""
     runs = []
     for alike, run in groupby(enumerate(attempts), lambda nt: replace(nt[1], offset=nt[1].offset - nt[0])):
@@ -259,14 +259,14 @@ def pack_tried(attempts: Sequence[Tried]) -> bytes | str:
     return _smaller(_encoder.encode(runs))
 
 
-def unpack_tried(payload: bytes | str, first: int) -> tuple[Tried, ...]:
+def unpack_entries(payload: bytes | str, first: int) -> tuple[TraceEntry, ...]:
     """The attempts of a stored payload whose first offset is `first`. Raises Undecodable."""
     try:
         runs = _runs.decode(_plain(payload))
         if sum(max(0, count) for _, count, *_ in runs) > 10 * MAX_RECEIVE:
             raise ValueError("no row covers so many attempts")
         return tuple(
-            Tried(offset, attempt, outcome, duration_ms, detail)
+            TraceEntry(offset, attempt, outcome, duration_ms, detail)
             for start, count, attempt, outcome, duration_ms, detail in runs
             for offset in range(first + start, first + start + count)
         )

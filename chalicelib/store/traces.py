@@ -9,7 +9,7 @@ from itertools import islice
 from ..domain.limits import MAX_RECEIVE
 from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
-from ..domain.trace import TraceRow, Tried
+from ..domain.trace import TraceEntry, TraceRow
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, text, text_of
 from .dynamo import Dynamo
@@ -52,19 +52,19 @@ class DynamoTraces:
 
 def parts(row: TraceRow) -> Iterator[TraceRow]:
     """The row, or several where its offsets span more than one may."""
-    part: list[Tried] = []
-    for attempt in row.tried:
+    part: list[TraceEntry] = []
+    for attempt in row.entries:
         if part and attempt.offset - part[0].offset >= MAX_RECEIVE:
-            yield replace(row, tried=tuple(part))
+            yield replace(row, entries=tuple(part))
             part = []
         part.append(attempt)
     if part:
-        yield replace(row, tried=tuple(part))
+        yield replace(row, entries=tuple(part))
 
 
 def in_order(rows: Iterator[TraceRow], offset: int) -> list[TraceRow]:
     """Those that hold an attempt at the offset, in order of time."""
-    holding = (row for row in rows if any(attempt.offset == offset for attempt in row.tried))
+    holding = (row for row in rows if any(attempt.offset == offset for attempt in row.entries))
     return sorted(holding, key=lambda row: row.started_ms)
 
 
@@ -75,14 +75,14 @@ def _place(first: int) -> str:
 def _item(row: TraceRow) -> Item:
     item = {
         "k": text(trace_home(row.key)),
-        "o": text(f"{_place(row.tried[0].offset)}#{row.id}"),
+        "o": text(f"{_place(row.entries[0].offset)}#{row.id}"),
         "t": text(row.key.shard.topic),
         "g": text(row.group),
         "w": text(row.consumer),
         "n": number(row.total),
         "a": number(row.started_ms),
         "x": number(row.expires_s),
-        "m": packed(codec.pack_tried(row.tried)),
+        "m": packed(codec.pack_entries(row.entries)),
         "v": {"N": FORMAT},
     }
     if row.key.consumer_uid:
@@ -121,7 +121,7 @@ def _row(key: CursorKey, item: Item) -> TraceRow:
             rank=int_of(item, "r") if "r" in item else None,
             total=int_of(item, "n"),
             started_ms=int(item["a"]["N"]),
-            tried=codec.unpack_tried(payload_of(item) or "", int(first)),
+            entries=codec.unpack_entries(payload_of(item) or "", int(first)),
             expires_s=int_of(item, "x"),
             group=text_of(item, "g") or "",
         )

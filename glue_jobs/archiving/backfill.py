@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from glue_jobs.archiving import log_rows, trace_rows
-from glue_jobs.archiving.engine import ENDLESS, Gap, Tried
+from glue_jobs.archiving.engine import ENDLESS, AttemptCount, Gap
 from glue_jobs.archiving.log_rows import Item
 from glue_jobs.common.manifest import TooNew
 
@@ -41,7 +41,7 @@ Trace = tuple[str, int]
 """A group's traces on one shard (their partition key), and the first offset that is looked at."""
 
 
-def traces(tried: Iterable[Tried]) -> list[Trace]:
+def traces(tried: Iterable[AttemptCount]) -> list[Trace]:
     """Those of the groups that attempts are known of."""
     return [
         (f"{each.group_uid}/{each.topic_uid}/{each.shard}", each.first) for each in tried if each.group_uid

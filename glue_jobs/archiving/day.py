@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from glue_jobs.archiving import catalog, completeness, publish
 from glue_jobs.archiving.backfill import PIECE
-from glue_jobs.archiving.engine import ENDLESS, Engine, Scan, Settings, Tried
+from glue_jobs.archiving.engine import ENDLESS, AttemptCount, Engine, Scan, Settings
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket
@@ -176,7 +176,7 @@ class _Work:
             tried = self._engine.tried()
         return self._engine.write_deliveries(tried, self._with_ids(tried, scan))
 
-    def _backfill_attempts(self, tried: Sequence[Tried]) -> int:
+    def _backfill_attempts(self, tried: Sequence[AttemptCount]) -> int:
         """Fetch the traces that the table has of the window, and the journal has not, into the journal; how many."""
         if not self._settings.prefix:
             return 0
@@ -184,7 +184,7 @@ class _Work:
         end_ms = min(int(self._window.end.timestamp() * 1000), self._settings.now_ms)
         return self._engine.fetch_attempts(tried, begin_ms, end_ms)
 
-    def _with_ids(self, tried: Sequence[Tried], scan: Scan) -> list[Manifest]:
+    def _with_ids(self, tried: Sequence[AttemptCount], scan: Scan) -> list[Manifest]:
         """The other days that tell the attempts' ids, as far back as needed. Raises Unreadable: a day may tell some and
         can't be read."""
         first: dict[str, int] = {}

@@ -78,7 +78,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class AttemptCount:
     """What the journal has of a group's attempts on a shard: the first offset, and how many (or more)."""
 
     topic: str
@@ -130,11 +130,11 @@ class Engine(Protocol):
     def messages(self, scan: Scan) -> dict[str, Part]:
         """The files of messages in the temporary folder, by topic."""
 
-    def tried(self) -> Sequence[Tried]:
+    def tried(self) -> Sequence[AttemptCount]:
         """The attempts that the journal holds. Raises TooNew."""
 
     def write_deliveries(
-        self, tried: Sequence[Tried], others: Sequence[Manifest]
+        self, tried: Sequence[AttemptCount], others: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         """Write the attempts to a temporary folder, with message ids from this window and from other days. Returns
         the files by topic, and how many attempts have no id."""
@@ -142,7 +142,7 @@ class Engine(Protocol):
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
 
-    def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
+    def fetch_attempts(self, tried: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
 
 

@@ -319,7 +319,7 @@ def test_the_check_of_flights_finds_what_is_wrong(
     monkeypatch.syspath_prepend(str(_EXAMPLES))
     checks: Any = importlib.import_module("flights_check")
     events = [{"tail_number": "N1"}, {"tail_number": "N2"}, {"tail_number": "N1"}]
-    seen = checks.Seen(name, len(events), numbers, overlaps)
+    seen = checks.Reception(name, len(events), numbers, overlaps)
     assert checks.check(seen, events) == told
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from local.functions import Context, Invocations
 from local.schedule import Schedule, Schedules, schedules_of
-from tests.functional.triggered import BOUND_SECONDS, Machine, Seen, app_of
+from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of
 
 
 def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
-    assert schedules_of(app_of(Seen())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
+    assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
     assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
 
 
@@ -46,23 +46,23 @@ def test_a_machine_that_slept_makes_up_for_one_run() -> None:
 
 
 def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    seen, go = Seen(), threading.Event()
+    calls, go = CallLog(), threading.Event()
 
     def held(event: Any, context: Context) -> None:
-        seen.add(("held", context.aws_request_id))
+        calls.add(("held", context.aws_request_id))
         assert go.wait(BOUND_SECONDS)
 
     def broken(event: Any, context: Context) -> None:
-        seen.add(("broken", context.aws_request_id))
+        calls.add(("broken", context.aws_request_id))
         raise ZeroDivisionError("a failure of the app's")
 
     invocations = Invocations({"held": held, "broken": broken}, pauses=())
     machine = Machine(end=120)
     schedules = [Schedule("held", 60), Schedule("broken", 60)]
     Schedules(schedules, invocations.invoke, wait=machine.wait, clock=machine.clock).run()
-    seen.count(6)
-    assert sorted(name for name, _ in seen.all) == ["broken"] * 3 + ["held"] * 3
-    assert len({id_ for _, id_ in seen.all}) == 6
+    calls.count(6)
+    assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
+    assert len({id_ for _, id_ in calls.all}) == 6
     go.set()
     assert invocations.stop(BOUND_SECONDS)
     assert capsys.readouterr().err.count("Function broken failed") == 3

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from local.functions import Context, Function
 from local.stream import BATCH, StreamPoller
-from tests.functional.triggered import BOUND_SECONDS, Seen, Table, new_table, offsets, until_seen
+from tests.functional.triggered import BOUND_SECONDS, CallLog, Table, new_table, offsets, until_seen
 
 
 @pytest.fixture
@@ -46,34 +46,34 @@ class Pumping:
 
 
 def test_records_arrive_in_order_and_in_batches(table: Table) -> None:
-    seen, go = Seen(), threading.Event()
+    calls, go = CallLog(), threading.Event()
 
     def route(event: Any, context: Any) -> None:
-        seen.add(event)
+        calls.add(event)
         assert go.wait(BOUND_SECONDS)
 
     table.put("a", 0)  # before the pump's time
     with Pumping(table, route):
         table.put("a", 1)
-        seen.count(1)
+        calls.count(1)
         for n in range(2, 2 + 2 * BATCH):
             table.put("ab"[n % 2], n)
         go.set()
         everything = range(1, 2 + 2 * BATCH)
-        until_seen(seen, {"a": [1, *everything[1::2]], "b": [*everything[2::2]]})
-    assert [len(event["Records"]) for event in seen.all] == [1, BATCH, BATCH]
+        until_seen(calls, {"a": [1, *everything[1::2]], "b": [*everything[2::2]]})
+    assert [len(event["Records"]) for event in calls.all] == [1, BATCH, BATCH]
 
 
 def test_a_record_has_the_form_it_has_on_aws(table: Table) -> None:
-    seen = Seen()
+    calls = CallLog()
 
     def route(event: Any, context: Context) -> None:
-        seen.add((event, context.function_name, context.get_remaining_time_in_millis()))
+        calls.add((event, context.function_name, context.get_remaining_time_in_millis()))
 
     with Pumping(table, route):
         table.put("a", 7, m={"B": b"\x00\xff"})
-        seen.count(1)
-    event, name, remaining = seen.all[0]
+        calls.count(1)
+    event, name, remaining = calls.all[0]
     (record,) = event["Records"]
     assert record["eventName"] == "INSERT"
     assert record["eventSource"] == "aws:dynamodb"
@@ -92,111 +92,111 @@ def test_binary_values_come_as_base64(table: Table) -> None:
     table.switch_stream(False)
     view = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
     table.dynamodb.update_table(TableName=table.name, StreamSpecification=view)
-    seen = Seen()
-    with Pumping(table, lambda event, context: seen.add(event)):
+    calls = CallLog()
+    with Pumping(table, lambda event, context: calls.add(event)):
         table.put("a", 7, m={"B": b"\x00\xff"})
-        seen.count(1)
-    image = seen.all[0]["Records"][0]["dynamodb"]["NewImage"]
+        calls.count(1)
+    image = calls.all[0]["Records"][0]["dynamodb"]["NewImage"]
     assert image["m"] == {"B": base64.b64encode(b"\x00\xff").decode()}
 
 
 def test_a_batch_that_failed_comes_again_before_anything_else(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = Seen()
+    calls = CallLog()
 
     def route(event: Any, context: Any) -> None:
-        seen.add(event)
-        if len(seen.all) < 3:
-            table.put("a", len(seen.all) + 1)
+        calls.add(event)
+        if len(calls.all) < 3:
+            table.put("a", len(calls.all) + 1)
             raise ZeroDivisionError("not yet")
 
     with Pumping(table, route, retry_pauses=(0.0, 0.0, 0.0)):
         table.put("a", 1)
-        seen.wait_for(lambda events: sum(len(event["Records"]) for event in events) == 5)
-    assert seen.all[0] == seen.all[1] == seen.all[2]
-    assert offsets(seen.all[3:]) == {"a": [2, 3]}
+        calls.wait_for(lambda events: sum(len(event["Records"]) for event in events) == 5)
+    assert calls.all[0] == calls.all[1] == calls.all[2]
+    assert offsets(calls.all[3:]) == {"a": [2, 3]}
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_a_batch_that_is_put_off_comes_again_whole(table: Table) -> None:
-    seen = Seen()
+    calls = CallLog()
 
     def route(event: Any, context: Any) -> Any:
-        seen.add(event)
+        calls.add(event)
         first = event["Records"][0]["dynamodb"]["SequenceNumber"]
-        return {"batchItemFailures": [{"itemIdentifier": first}] if len(seen.all) == 1 else []}
+        return {"batchItemFailures": [{"itemIdentifier": first}] if len(calls.all) == 1 else []}
 
     with Pumping(table, route, retry_pauses=(0.0, 0.0)):
         table.put("a", 1)
-        seen.count(2)
+        calls.count(2)
         table.put("a", 2)
-        seen.wait_for(lambda events: 2 in offsets(events)["a"])
-    assert offsets(seen.all) == {"a": [1, 1, 2]}
+        calls.wait_for(lambda events: 2 in offsets(events)["a"])
+    assert offsets(calls.all) == {"a": [1, 1, 2]}
 
 
 def test_a_batch_that_always_fails_does_not_stop_the_stream(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = Seen()
+    calls = CallLog()
 
     def route(event: Any, context: Any) -> None:
-        seen.add(event)
+        calls.add(event)
         if 1 in offsets([event])["a"]:
             raise ZeroDivisionError("never")
 
     with Pumping(table, route, retry_pauses=(0.0, 0.0)):
         table.put("a", 1)
-        seen.count(3)
+        calls.count(3)
         table.put("a", 2)
-        seen.wait_for(lambda events: 2 in offsets(events)["a"])
-    assert offsets(seen.all) == {"a": [1, 1, 1, 2]}
+        calls.wait_for(lambda events: 2 in offsets(events)["a"])
+    assert offsets(calls.all) == {"a": [1, 1, 1, 2]}
     assert "route failed too often with 1 records: going on" in capsys.readouterr().err
 
 
 def test_a_table_without_a_stream_gets_one(engine: str) -> None:
-    table, seen = Table(stream=False), Seen()
-    with Pumping(table, lambda event, context: seen.add(event)):
+    table, calls = Table(stream=False), CallLog()
+    with Pumping(table, lambda event, context: calls.add(event)):
         table.put("a", 1)
-        until_seen(seen, {"a": [1]})
+        until_seen(calls, {"a": [1]})
     table.delete()
 
 
 def test_a_stream_of_keys_becomes_one_of_new_rows_where_those_are_wanted(table: Table) -> None:
-    seen = Seen()
-    with Pumping(table, lambda event, context: seen.add(event), images=True):
+    calls = CallLog()
+    with Pumping(table, lambda event, context: calls.add(event), images=True):
         table.put("a", 1, m={"S": "x"})
-        seen.count(1)
-    assert seen.all[0]["Records"][0]["dynamodb"]["NewImage"]["m"] == {"S": "x"}
+        calls.count(1)
+    assert calls.all[0]["Records"][0]["dynamodb"]["NewImage"]["m"] == {"S": "x"}
 
 
 def test_when_a_shard_ends_the_next_one_is_read_from_its_start(table: Table) -> None:
-    seen, go = Seen(), threading.Event()
+    calls, go = CallLog(), threading.Event()
 
     def route(event: Any, context: Any) -> None:
-        seen.add(event)
+        calls.add(event)
         assert go.wait(BOUND_SECONDS)
 
     with Pumping(table, route):
         table.put("a", 1)
-        seen.count(1)
+        calls.count(1)
         table.put("a", 2)
         table.switch_stream(False)
         table.switch_stream(True)
         table.put("a", 3)
         go.set()
-        until_seen(seen, {"a": [1, 2, 3]})
+        until_seen(calls, {"a": [1, 2, 3]})
 
 
 def test_a_table_made_anew_is_followed(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = Seen()
-    with Pumping(table, lambda event, context: seen.add(event)):
+    calls = CallLog()
+    with Pumping(table, lambda event, context: calls.add(event)):
         table.put("a", 1)
-        seen.count(1)
+        calls.count(1)
         table.delete()
         table.create(stream=True)
         table.put("a", 2)
-        seen.wait_for(lambda events: 2 in offsets(events)["a"])
+        calls.wait_for(lambda events: 2 in offsets(events)["a"])
 
 
 class Fickle:
@@ -205,7 +205,7 @@ class Fickle:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.errors: list[str] = []
-        self.raised = Seen()
+        self.raised = CallLog()
         self.event_name = ""
 
     def __getattr__(self, name: str) -> Any:
@@ -223,47 +223,47 @@ class Fickle:
 
 
 def test_an_expired_row_is_a_removed_one(table: Table) -> None:
-    table.streams, seen = Fickle(table.streams), Seen()
+    table.streams, calls = Fickle(table.streams), CallLog()
     table.streams.event_name = "UNKNOWN_TO_SDK_VERSION"  # DynamoDB Local says so, when it expires a row
-    with Pumping(table, lambda event, context: seen.add(event)):
+    with Pumping(table, lambda event, context: calls.add(event)):
         table.put("a", 1)
-        seen.count(1)
-    assert [record["eventName"] for record in seen.all[0]["Records"]] == ["REMOVE"]
+        calls.count(1)
+    assert [record["eventName"] for record in calls.all[0]["Records"]] == ["REMOVE"]
 
 
 @pytest.mark.parametrize("code", ["ExpiredIteratorException", "ValidationException", "InternalServerError"])
 def test_errors_of_the_engine_lose_and_repeat_nothing(
     table: Table, code: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table.streams, seen, go = Fickle(table.streams), Seen(), threading.Event()
+    table.streams, calls, go = Fickle(table.streams), CallLog(), threading.Event()
 
     def route(event: Any, context: Any) -> None:
-        seen.add(event)
+        calls.add(event)
         assert go.wait(BOUND_SECONDS)
 
     with Pumping(table, route):
         table.put("a", 1)
-        seen.count(1)
+        calls.count(1)
         table.put("a", 2)
         table.put("a", 3)
         go.set()
-        until_seen(seen, {"a": [1, 2, 3]})
+        until_seen(calls, {"a": [1, 2, 3]})
         table.streams.errors = [code, code]
         table.streams.raised.count(1)
         table.put("a", 4)
-        until_seen(seen, {"a": [1, 2, 3, 4]})
+        until_seen(calls, {"a": [1, 2, 3, 4]})
     assert capsys.readouterr().err.count("GetRecords operation: made up") == 1
 
 
 def test_trimmed_records_are_passed_over(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    table.streams, seen = Fickle(table.streams), Seen()
-    with Pumping(table, lambda event, context: seen.add(event)):
+    table.streams, calls = Fickle(table.streams), CallLog()
+    with Pumping(table, lambda event, context: calls.add(event)):
         table.put("a", 1)
-        seen.count(1)
+        calls.count(1)
         table.streams.errors = ["TrimmedDataAccessException"]
         table.streams.raised.count(1)
         table.put("a", 2)
-        until_seen(seen, {"a": [1, 1, 2]})  # what is left of the shard, from its start
+        until_seen(calls, {"a": [1, 1, 2]})  # what is left of the shard, from its start
     assert capsys.readouterr().err == ""
 
 
@@ -300,25 +300,25 @@ class Split:
 
 
 def test_parents_are_read_before_children(table: Table) -> None:
-    seen = Seen()
+    calls = CallLog()
     table.streams = split = Split()
-    with Pumping(table, lambda event, context: seen.add(event)):
-        until_seen(seen, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
-    order = [shard for event in seen.all for shard in offsets([event])]
+    with Pumping(table, lambda event, context: calls.add(event)):
+        until_seen(calls, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
+    order = [shard for event in calls.all for shard in offsets([event])]
     assert order.index("child") > max(at for at, name in enumerate(order) if name == "left")
     assert split.starts == {"left": "LATEST", "right": "LATEST", "child": "LATEST"}
 
 
 def test_a_shard_that_appears_later_is_read_whole(table: Table) -> None:
-    seen = Seen()
+    calls = CallLog()
     table.streams = split = Split()
     late = split.shards.pop(0)
 
     def route(event: Any, context: Any) -> None:
-        seen.add(event)
-        if len(seen.all) == 5:
+        calls.add(event)
+        if len(calls.all) == 5:
             split.shards.append(late)
 
     with Pumping(table, route):
-        until_seen(seen, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
+        until_seen(calls, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
     assert split.starts["child"] == "TRIM_HORIZON"

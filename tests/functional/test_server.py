@@ -161,7 +161,7 @@ def test_a_chunked_body_over_the_limit_is_413(server: Server) -> None:
     assert code(raw) == "BODY_TOO_LARGE"
 
 
-class Held:
+class WaitingGateway:
     """A gateway that answers when it is told to."""
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ def _in_thread(work: Callable[[], None]) -> threading.Thread:
 
 
 def test_shutdown_waits_for_the_request_under_way() -> None:
-    gateway = Held()
+    gateway = WaitingGateway()
     server = serve(gateway)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
@@ -197,7 +197,7 @@ def test_shutdown_waits_for_the_request_under_way() -> None:
 
 def test_a_taken_port_is_an_error_and_a_free_one_can_be_had_again(server: Server) -> None:
     with pytest.raises(OSError, match="in use"):
-        serve(Held(), port=server.port)
-    first = serve(Held())
+        serve(WaitingGateway(), port=server.port)
+    first = serve(WaitingGateway())
     first.shutdown()
-    serve(Held(), port=first.port).shutdown()
+    serve(WaitingGateway(), port=first.port).shutdown()

@@ -10,23 +10,23 @@ from chalice import Chalice
 from local.dynamodb import client, stream_pumps
 from local.functions import Invocations, functions_of
 from local.triggers import Triggers
-from tests.functional.triggered import Seen, app_of, new_table, offsets
+from tests.functional.triggered import CallLog, app_of, new_table, offsets
 
 
 def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = Seen()
+    calls = CallLog()
     with new_table() as table:
-        app = app_of(seen)
+        app = app_of(calls)
         invocations = Invocations(functions_of(app))
         triggers = Triggers(app, invocations, stream_pumps(functions_of(app), table.name, client))
         triggers.start()
         table.put("a", 1)
         invocations.invoke("route", {"by": "hand"})
-        seen.count(4)
+        calls.count(4)
         triggers.stop()
-    timed = {name: rest for name, *rest in seen.all if name == "minutely"}
+    timed = {name: rest for name, *rest in calls.all if name == "minutely"}
     assert timed["minutely"] == ["Scheduled Event", ["arn:aws:events:us-east-1:000000000000:rule/minutely"]]
-    events = [rest[0] for name, *rest in seen.all if name == "route"]
+    events = [rest[0] for name, *rest in calls.all if name == "route"]
     assert offsets([event for event in events if "Records" in event]) == {"a": [1]}
     assert {"by": "hand", "passed": True} in events
     assert "Function quarterly failed" in capsys.readouterr().err

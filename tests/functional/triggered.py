@@ -19,7 +19,7 @@ from local.functions import Context
 BOUND_SECONDS = 120.0
 
 
-class Seen:
+class CallLog:
     """What a function was called with, in order; can be waited for."""
 
     def __init__(self) -> None:
@@ -86,8 +86,8 @@ def offsets(events: list[Any]) -> dict[str, list[int]]:
     return found
 
 
-def until_seen(seen: Seen, wanted: dict[str, list[int]]) -> None:
-    seen.wait_for(lambda events: offsets(events) == wanted)
+def until_seen(calls: CallLog, wanted: dict[str, list[int]]) -> None:
+    calls.wait_for(lambda events: offsets(events) == wanted)
 
 
 class Machine:
@@ -104,7 +104,7 @@ class Machine:
         return self.now > self.end
 
 
-def app_of(seen: Seen) -> Chalice:
+def app_of(calls: CallLog) -> Chalice:
     """A schedule of each kind, a plain function, and a middleware, as app.py may have."""
     app = Chalice("tiny", configure_logs=False)
 
@@ -117,11 +117,11 @@ def app_of(seen: Seen) -> Chalice:
     @app.schedule(Rate(1, Rate.MINUTES))
     def minutely(event: CloudWatchEvent) -> None:
         context: Any = event.context
-        seen.add((context.function_name, event.detail_type, event.resources))
+        calls.add((context.function_name, event.detail_type, event.resources))
 
     @app.schedule("rate(6 hours)", name="quarterly")
     def renamed(event: CloudWatchEvent) -> None:
-        seen.add(("quarterly", event.time))
+        calls.add(("quarterly", event.time))
         raise ZeroDivisionError("a failure of the app's")
 
     @app.schedule(Cron(0, 3, "*", "*", "?", "*"))
@@ -129,7 +129,7 @@ def app_of(seen: Seen) -> Chalice:
 
     @app.lambda_function(name="route")
     def named_otherwise(event: dict[str, Any], context: Context) -> None:
-        seen.add((context.function_name, event, context.aws_request_id))
+        calls.add((context.function_name, event, context.aws_request_id))
 
     @app.route("/deliver")
     def deliver() -> None: ...

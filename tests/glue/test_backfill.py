@@ -14,7 +14,7 @@ import pytest
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
-from chalicelib.domain.trace import AttemptOutcome, TraceRow, Tried
+from chalicelib.domain.trace import AttemptOutcome, TraceEntry, TraceRow
 from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
@@ -56,8 +56,10 @@ def test_a_row_of_traces_is_decoded_as_the_journal_writes_it() -> None:
 
 
 def test_edits_and_deletions_of_a_dead_letter_have_no_line_and_all_other_outcomes_have_one() -> None:
-    tried = tuple(Tried(n, 2, outcome, 0, "token") for n, outcome in enumerate([*AttemptOutcome, "LATER"]))
-    row = replace(DELIVERIES[0], tried=tried)
+    entries = tuple(
+        TraceEntry(n, 2, outcome, 0, "token") for n, outcome in enumerate([*AttemptOutcome, "LATER"])
+    )
+    row = replace(DELIVERIES[0], entries=entries)
     lines = [json.loads(line) for part in parts(row) for *_, line in trace_rows.lines_of(_trace_item(part))]
     assert lines == [line for _, line in journal.lines(row)]
     assert {line["outcome"] for line in lines} == {*AttemptOutcome, "LATER"} - {"EDITED", "DELETED"}
@@ -97,8 +99,8 @@ class Queue:
 
     def settle(self, name: str, *offsets: int, line: bool = True, begun_ms: int = NOON_MS + 60_000) -> None:
         """A group's attempts at some offsets, settled together."""
-        tried = tuple(Tried(offset, 1, "SUCCESS", 5) for offset in offsets)
-        row = TraceRow(CursorKey(SHARD, "g1"), name, "c", None, 1, begun_ms, tried, 2**31, "billing")
+        entries = tuple(TraceEntry(offset, 1, "SUCCESS", 5) for offset in offsets)
+        row = TraceRow(CursorKey(SHARD, "g1"), name, "c", None, 1, begun_ms, entries, 2**31, "billing")
         self.traces.write([row])
         if line:
             self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glue_jobs.archiving.engine import Settings, Tried, Unusual
+from glue_jobs.archiving.engine import AttemptCount, Settings, Unusual
 from glue_jobs.archiving.on_arrow import engine, lines, rows, shelf
 from glue_jobs.archiving.on_arrow.files import Files
 from glue_jobs.archiving.publish import ASIDE, Mismatch
@@ -288,7 +288,7 @@ def test_attempts_have_the_ids_of_their_own_shard_and_topic(bucket: FolderBucket
     job = arrow()
     job.write_messages(None)
     tried = sorted(job.tried(), key=str)
-    assert tried == sorted((Tried("orders", uid, shard, "g1", 1, 3) for shard, uid in own), key=str)
+    assert tried == sorted((AttemptCount("orders", uid, shard, "g1", 1, 3) for shard, uid in own), key=str)
     parts, without_id = job.write_deliveries(tried, [])
     assert (parts["orders"].rows, without_id) == (9, 6)
     table = pa.concat_tables(pq.read_table(path) for path in (job._folder / "deliveries").rglob("*.parquet"))

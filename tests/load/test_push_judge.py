@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 
 from tests.support.events import Kind
-from tests.support.history_push import Reader, Rest, Sent, Tried, check_push
+from tests.support.history_push import PushAttempt, Reader, Rest, Sent, check_push
 
 LINE = Reader("t", "line", (1, 2), 3, serial=True)
 CROWD = Reader("t", "crowd", (1, 2), 3)
 FIRST, SECOND = (Sent(f"m{n}", "t", 0, n, "key") for n in (1, 2))
 GOOD = [
-    Tried("line", "m1", 1, 10.0, 10.1, "RETRY", wait=5),
-    Tried("line", "m1", 2, 15.2, 15.3, "SUCCESS"),
-    Tried("line", "m2", 1, 15.4, 15.5, "RETRY"),
-    Tried("line", "m2", 2, 16.6, 16.7, "RETRY"),
-    Tried("line", "m2", 3, 18.8, 18.9, "RETRY"),
-    Tried("crowd", "m2", 1, 10.0, 10.1, "SUCCESS"),
-    Tried("crowd", "m1", 1, 10.0, 10.1, "DEAD"),
+    PushAttempt("line", "m1", 1, 10.0, 10.1, "RETRY", wait=5),
+    PushAttempt("line", "m1", 2, 15.2, 15.3, "SUCCESS"),
+    PushAttempt("line", "m2", 1, 15.4, 15.5, "RETRY"),
+    PushAttempt("line", "m2", 2, 16.6, 16.7, "RETRY"),
+    PushAttempt("line", "m2", 3, 18.8, 18.9, "RETRY"),
+    PushAttempt("crowd", "m2", 1, 10.0, 10.1, "SUCCESS"),
+    PushAttempt("crowd", "m1", 1, 10.0, 10.1, "DEAD"),
 ]
 REST = Rest(
     {"line": ["m2"], "crowd": ["m1"]},
@@ -28,11 +28,11 @@ REST = Rest(
 )
 
 
-def kinds(tried: list[Tried], rest: Rest = REST) -> set[Kind]:
+def kinds(tried: list[PushAttempt], rest: Rest = REST) -> set[Kind]:
     return {violation.kind for violation in check_push([LINE, CROWD], [FIRST, SECOND], tried, rest)}
 
 
-def changed(place: int, **fields: float | str) -> list[Tried]:
+def changed(place: int, **fields: float | str) -> list[PushAttempt]:
     return [*GOOD[:place], replace(GOOD[place], **fields), *GOOD[place + 1 :]]  # type: ignore[arg-type]
 
 
@@ -61,14 +61,14 @@ def test_a_success_that_came_too_late_may_be_followed_by_another() -> None:
         (Kind.LOST, lambda: [t for t in GOOD if t != GOOD[5]]),
         (Kind.LOST, lambda: changed(5, fate="RETRY")),
         (Kind.LOST, lambda: GOOD[:4] + GOOD[5:]),
-        (Kind.UNEXPECTED, lambda: [*GOOD, Tried("line", "m3", 1, 1.0, 1.1, "SUCCESS")]),
-        (Kind.UNEXPECTED, lambda: [*GOOD, Tried("nobody", "m1", 1, 1.0, 1.1, "SUCCESS")]),
+        (Kind.UNEXPECTED, lambda: [*GOOD, PushAttempt("line", "m3", 1, 1.0, 1.1, "SUCCESS")]),
+        (Kind.UNEXPECTED, lambda: [*GOOD, PushAttempt("nobody", "m1", 1, 1.0, 1.1, "SUCCESS")]),
         (Kind.SETTLED_TWICE, lambda: [*GOOD, replace(GOOD[5], attempt=2, began=20.0, ended=20.1)]),
-        (Kind.AFTER_ACK, lambda: [*GOOD, Tried("crowd", "m2", 2, 20.0, 20.1, "RETRY")]),
-        (Kind.AFTER_ACK, lambda: [*GOOD, Tried("crowd", "m1", 2, 20.0, 20.1, "RETRY")]),
+        (Kind.AFTER_ACK, lambda: [*GOOD, PushAttempt("crowd", "m2", 2, 20.0, 20.1, "RETRY")]),
+        (Kind.AFTER_ACK, lambda: [*GOOD, PushAttempt("crowd", "m1", 2, 20.0, 20.1, "RETRY")]),
         (Kind.ATTEMPT, lambda: changed(1, attempt=1)),
         (Kind.ATTEMPT, lambda: changed(1, attempt=3)),
-        (Kind.ATTEMPT, lambda: [*GOOD, Tried("line", "m2", 4, 30.0, 30.1, "RETRY")]),
+        (Kind.ATTEMPT, lambda: [*GOOD, PushAttempt("line", "m2", 4, 30.0, 30.1, "RETRY")]),
         (Kind.EARLY, lambda: changed(1, began=15.0, ended=15.05)),
         (Kind.EARLY, lambda: changed(3, began=16.4)),
         (Kind.EARLY, lambda: changed(4, began=18.6)),
@@ -77,7 +77,7 @@ def test_a_success_that_came_too_late_may_be_followed_by_another() -> None:
         (Kind.DISHONEST, lambda: changed(6, fate="SUCCESS")),
     ],
 )
-def test_a_bad_history_is_accused(kind: Kind, tried: Callable[[], list[Tried]]) -> None:
+def test_a_bad_history_is_accused(kind: Kind, tried: Callable[[], list[PushAttempt]]) -> None:
     assert kind in kinds(tried())
 
 

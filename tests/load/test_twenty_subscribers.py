@@ -17,7 +17,7 @@ import pytest
 from tests.load import behaviours as b
 from tests.load.behaviours import Behaviour
 from tests.load.serving import serving
-from tests.support.history_push import Reader, Rest, Sent, Tried, check_push
+from tests.support.history_push import PushAttempt, Reader, Rest, Sent, check_push
 from tests.support.http import Client
 from tests.support.receiver import How, Receiver, Reply, Visit
 
@@ -87,7 +87,10 @@ def test_twenty_subscribers_get_what_they_are_owed_and_nothing_else(engine: str,
         sent = _produce(api)
         _await_rest(api)
         rest = _rest(api, sent)
-        tried = [*_visited(receiver.visits), *(Tried(**json.loads(x)) for x in seen.read_text().splitlines())]
+        tried = [
+            *_visited(receiver.visits),
+            *(PushAttempt(**json.loads(x)) for x in seen.read_text().splitlines()),
+        ]
     readers = [
         Reader(s.mode, s.reader, LADDER, MAX_ATTEMPTS, s.mode == "serial", LATE_SECONDS) for s in SUBSCRIBERS
     ]
@@ -153,13 +156,13 @@ def _message(topic: str, n: int) -> dict[str, Any]:
     return {"body": {"n": n}, "shard": n % SHARDS[topic]}
 
 
-def _visited(visits: Sequence[Visit]) -> Iterator[Tried]:
+def _visited(visits: Sequence[Visit]) -> Iterator[PushAttempt]:
     for visit in visits:
         reader, fate = _subscriber(visit).reader, _fate(visit.reply)
         wait = float(after) if (after := visit.reply.headers.get("Retry-After", "")).isdigit() else 0.0
         assert visit.ended is not None
         for event in _events(visit):
-            yield Tried(
+            yield PushAttempt(
                 reader,
                 event["id"],
                 event["attempt"],

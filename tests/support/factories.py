@@ -19,7 +19,7 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
-from chalicelib.domain.trace import TraceRow, Tried
+from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.ports.log import DedupEntry, Pack
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.store import codec
@@ -181,13 +181,13 @@ def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:
     return Timer(due_ms, found, kind, settings.pop("shard", None) or shard(), held, **settings)
 
 
-def tried(
+def entries(
     offsets: Sequence[int], attempt: int = 1, outcome: str = "SUCCESS", **settings: Any
-) -> tuple[Tried, ...]:
-    return tuple(Tried(offset, attempt, outcome, **settings) for offset in offsets)
+) -> tuple[TraceEntry, ...]:
+    return tuple(TraceEntry(offset, attempt, outcome, **settings) for offset in offsets)
 
 
-def trace(of: CursorKey, attempts: Sequence[Tried], **settings: Any) -> TraceRow:
+def trace(of: CursorKey, attempts: Sequence[TraceEntry], **settings: Any) -> TraceRow:
     """A settled batch of attempts by one consumer."""
     started_ms = settings.pop("started_ms", START_MS)
     return TraceRow(

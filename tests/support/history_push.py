@@ -41,7 +41,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PushAttempt:
     """An attempt as a subscriber saw it: times in seconds since 1970. `fate` is SUCCESS, RETRY or DEAD, as the answer
     asked for; `wait` is the wait in seconds it asked for."""
 
@@ -65,10 +65,10 @@ class Rest:
 
 
 def check_push(
-    readers: Collection[Reader], sent: Collection[Sent], tried: Iterable[Tried], rest: Rest
+    readers: Collection[Reader], sent: Collection[Sent], tried: Iterable[PushAttempt], rest: Rest
 ) -> list[Violation]:
     """Everything in this history that Headrace promises not to do."""
-    by_delivery: defaultdict[tuple[str, str], list[Tried]] = defaultdict(list)
+    by_delivery: defaultdict[tuple[str, str], list[PushAttempt]] = defaultdict(list)
     for one in sorted(tried, key=lambda t: t.began):
         attempts = by_delivery[one.reader, one.message_id]
         if attempts and attempts[-1].silent and attempts[-1].attempt == one.attempt:
@@ -86,7 +86,7 @@ def check_push(
     return [violation for some in found for violation in some]
 
 
-def _forgive_late_answers(reader: Reader, attempts: list[Tried]) -> None:
+def _forgive_late_answers(reader: Reader, attempts: list[PushAttempt]) -> None:
     """A success that was followed by another attempt, and took too long, is a failure of the time it was waited for."""
     for place, one in enumerate(attempts[:-1]):
         if one.fate == "SUCCESS" and one.ended - one.began > reader.patience_seconds:
@@ -102,7 +102,7 @@ def _unexpected(
         yield Violation(Kind.UNEXPECTED, f"{message_id} for {reader}")
 
 
-def _ended(reader: Reader, message: Sent, attempts: Sequence[Tried], rest: Rest) -> Iterator[Violation]:
+def _ended(reader: Reader, message: Sent, attempts: Sequence[PushAttempt], rest: Rest) -> Iterator[Violation]:
     """I1, I5, I15: each delivery has ended once, as the subscriber's last answer says."""
     about = f"{message.id} for {reader.name}"
     letters = rest.dead.get(reader.name, []).count(message.id)
@@ -119,7 +119,7 @@ def _ended(reader: Reader, message: Sent, attempts: Sequence[Tried], rest: Rest)
         yield Violation(Kind.DISHONEST, f"{about}: attempts {fates}, and it is {status}")
 
 
-def _attempts(reader: Reader, message: Sent, attempts: Sequence[Tried]) -> Iterator[Violation]:
+def _attempts(reader: Reader, message: Sent, attempts: Sequence[PushAttempt]) -> Iterator[Violation]:
     """I4, I6, I9, I14: attempts 1 to n, one after the other, none early, none after the end."""
     about = f"{message.id} for {reader.name}"
     numbers = [one.attempt for one in attempts]
@@ -137,7 +137,7 @@ def _attempts(reader: Reader, message: Sent, attempts: Sequence[Tried]) -> Itera
 
 
 def _in_order(
-    reader: Reader, sent: Iterable[Sent], by_delivery: Mapping[tuple[str, str], Sequence[Tried]]
+    reader: Reader, sent: Iterable[Sent], by_delivery: Mapping[tuple[str, str], Sequence[PushAttempt]]
 ) -> Iterator[Violation]:
     """I7: in each unit of order, a message's first attempt begins when the last one of that before it has ended."""
     units: defaultdict[tuple[int, str], list[Sent]] = defaultdict(list)

@@ -7,7 +7,7 @@ from pathlib import Path
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.domain.trace import TraceRow, Tried
+from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.ports.indexes import Written
 
 FIXTURE = Path(__file__).parent / "journal_v1"
@@ -34,8 +34,14 @@ MESSAGES = [
 DELIVERIES = [
     TraceRow(
         CursorKey(SHARD, "g1"), "t1", "worker-1", 0, 2, NOON_MS + 7,
-        (Tried(40, 1, "SUCCESS", 12), Tried(41, 1, "RETRY", 12, "503"), Tried(42, 3, "DEAD", 9, "refused")),
+        (
+            TraceEntry(40, 1, "SUCCESS", 12), TraceEntry(41, 1, "RETRY", 12, "503"),
+            TraceEntry(42, 3, "DEAD", 9, "refused"),
+        ),
         9, "billing",
     ),
-    TraceRow(CursorKey(SHARD, "g2", "c9"), "t2", "screen", None, 1, NOON_MS + 8, (Tried(40, 1, "LAPSED"),), 9, "all"),
+    TraceRow(
+        CursorKey(SHARD, "g2", "c9"), "t2", "screen", None, 1, NOON_MS + 8,
+        (TraceEntry(40, 1, "LAPSED"),), 9, "all",
+    ),
 ]  # fmt: skip

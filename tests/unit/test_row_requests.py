@@ -67,7 +67,7 @@ WRITES: dict[str, tuple[Call, int]] = {
     "a ticket": (lambda d: DynamoTickets(d).use("t", START_MS, NOW_S + 9), NOW_S + 9),
     "an account of permits": (lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS), NOW_S + DAY_SECONDS),
     "a trace": (
-        lambda d: DynamoTraces(d).write([make.trace(KEY, make.tried([1]), expires_s=NOW_S + 7)]),
+        lambda d: DynamoTraces(d).write([make.trace(KEY, make.entries([1]), expires_s=NOW_S + 7)]),
         NOW_S + 7,
     ),
     "a key's entry": (

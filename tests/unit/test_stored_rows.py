@@ -294,7 +294,7 @@ def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
 @pytest.mark.parametrize("rank", [None, 0, 3])
 def test_a_trace_comes_back(rank: int | None) -> None:
     of = make.cursor_key(SHARD, consumer_uid="c9")
-    row: TraceRow = replace(make.trace(of, make.tried([5, 7]), rank=rank), group="mail")
+    row: TraceRow = replace(make.trace(of, make.entries([5, 7]), rank=rank), group="mail")
     assert traces._row(of, traces._item(row)) == row
     assert traces.row_of(traces._item(row)) == row
 
@@ -303,7 +303,7 @@ def test_a_trace_comes_back(rank: int | None) -> None:
     "damage", [LATER, {"a": text("?")}, {"a": {"N": "x"}}, {"m": text("broken")}, {"o": text("?")}, {"w": {}}]
 )
 def test_a_trace_that_cannot_be_read_is_nobodys_trouble(damage: dict[str, Any]) -> None:
-    item = {**traces._item(make.trace(KEY, make.tried([5]))), **damage}
+    item = {**traces._item(make.trace(KEY, make.entries([5]))), **damage}
     assert traces._readable(KEY, item) is None
     with pytest.raises(codec.Undecodable):
         traces.row_of(item)
@@ -312,9 +312,13 @@ def test_a_trace_that_cannot_be_read_is_nobodys_trouble(damage: dict[str, Any]) 
 @pytest.mark.parametrize("damage", [{"k": text("g/t/x")}, {"t": {}}])
 def test_a_trace_of_nobody_knows_what_cannot_be_read(damage: dict[str, Any]) -> None:
     with pytest.raises(codec.Undecodable):
-        traces.row_of({**traces._item(make.trace(KEY, make.tried([5]))), **damage})
+        traces.row_of({**traces._item(make.trace(KEY, make.entries([5]))), **damage})
 
 
 def test_a_trace_of_far_places_is_several() -> None:
-    row = make.trace(KEY, make.tried([0, 999, 1000, 3000]))
-    assert [[each.offset for each in part.tried] for part in traces.parts(row)] == [[0, 999], [1000], [3000]]
+    row = make.trace(KEY, make.entries([0, 999, 1000, 3000]))
+    assert [[each.offset for each in part.entries] for part in traces.parts(row)] == [
+        [0, 999],
+        [1000],
+        [3000],
+    ]

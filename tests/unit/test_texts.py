@@ -14,7 +14,7 @@ from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.spans import Span
-from chalicelib.domain.trace import Tried
+from chalicelib.domain.trace import TraceEntry
 from chalicelib.store import codec
 from chalicelib.store.cursors import _item, cursor_of, lease_text, parse_lease, parse_span, span_text
 from tests.support import factories as make
@@ -136,9 +136,9 @@ def test_a_reference_takes_little_room() -> None:
     assert len(codec.encode(make.draft("x" * 9_999, origin=origin))) < 60
 
 
-tried = st.lists(
+entries = st.lists(
     st.builds(
-        Tried,
+        TraceEntry,
         st.integers(0, 2**50),
         st.integers(1, 2),
         st.sampled_from(("SUCCESS", "RETRY")),
@@ -150,16 +150,17 @@ tried = st.lists(
 )
 
 
-@given(tried)
-def test_attempts_are_read_as_they_were_packed(tried: list[Tried]) -> None:
-    tried.sort(key=lambda t: t.offset)
-    assert codec.unpack_tried(codec.pack_tried(tried), tried[0].offset) == tuple(tried)
+@given(entries)
+def test_attempts_are_read_as_they_were_packed(entries: list[TraceEntry]) -> None:
+    entries.sort(key=lambda t: t.offset)
+    assert codec.unpack_entries(codec.pack_entries(entries), entries[0].offset) == tuple(entries)
 
 
 def test_neighbours_that_ended_alike_are_one_run() -> None:
-    tried = make.tried([7, 8, 9, 11]) + make.tried([12], 2, "RETRY", duration_ms=5, detail="503")
+    entries = make.entries([7, 8, 9, 11]) + make.entries([12], 2, "RETRY", duration_ms=5, detail="503")
     assert (
-        codec.pack_tried(tried) == '[[0,3,1,"SUCCESS",0,""],[4,1,1,"SUCCESS",0,""],[5,1,2,"RETRY",5,"503"]]'
+        codec.pack_entries(entries)
+        == '[[0,3,1,"SUCCESS",0,""],[4,1,1,"SUCCESS",0,""],[5,1,2,"RETRY",5,"503"]]'
     )
 
 

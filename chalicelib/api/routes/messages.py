@@ -22,7 +22,7 @@ from ..responses.messages import FateView, MessageSummary, MessageView
 from ..responses.statuses import TraceView
 
 if TYPE_CHECKING:
-    from ...services.inspect.lookup import Filters, Seen
+    from ...services.inspect.lookup import Filters, LookupResult
     from ...services.inspect.statuses import Look
     from ...services.produce.delayed import Waiting
 
@@ -41,11 +41,11 @@ def get_message(context: Context) -> Response[MessageView]:
     return Response(_view(context, topic, _find(context, topic)))
 
 
-def _find(context: Context, topic: Topic) -> Seen:
+def _find(context: Context, topic: Topic) -> LookupResult:
     return context.deps.lookup.find(topic, context.params["id"])
 
 
-def _view(context: Context, topic: Topic, message: Seen, look: Look | None = None) -> MessageView:
+def _view(context: Context, topic: Topic, message: LookupResult, look: Look | None = None) -> MessageView:
     """A message as it stands, wherever that is; one of several, as the same look found them."""
     blobs = context.deps.adapters.blobs
     if isinstance(message, Message):
@@ -233,7 +233,7 @@ def _bounded(name: str, text: str, most: int) -> str:
 
 def _newest_first(
     context: Context, look: Look, filters: Filters, start: Any
-) -> tuple[Sequence[Seen], dict[int, int] | str | None]:
+) -> tuple[Sequence[LookupResult], dict[int, int] | str | None]:
     """A page by key, or of the whole topic, from where the page token says."""
     limit, key = parse.limit(context.query), _key(context)
     if key is not None:

@@ -214,7 +214,7 @@ def _standing(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         looked_at.append(group)
         if status := look.delivery(group, result):
             statuses[group.name] = status
-    events = deps.tracer.path(topic, result, looked_at, look.seen)
+    events = deps.tracer.path(topic, result, looked_at, look.snapshot)
     steps = {
         group.name: view.coming(topic, group, result, statuses[group.name])
         for group in looked_at

@@ -13,7 +13,7 @@ from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.record import Record
 from ...domain.topic import CursorKey, Group, Topic
-from ...domain.trace import AttemptOutcome, Tried
+from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
@@ -189,14 +189,14 @@ class Claimer:
 
 def _lapsed(
     shard: int | None, offset: int, attempt: int, messages: Mapping[int, Message]
-) -> tuple[int, Tried] | None:
+) -> tuple[int, TraceEntry] | None:
     """The attempt, by the shard and offset of its message; None for a lane's entry that this claim did not read."""
     if shard is not None:
-        return shard, Tried(offset, attempt, AttemptOutcome.LAPSED)
+        return shard, TraceEntry(offset, attempt, AttemptOutcome.LAPSED)
     message = messages.get(offset)
     if message is None:
         return None
-    return message.shard, Tried(
+    return message.shard, TraceEntry(
         message.offset, attempts_before(message.draft) + attempt, AttemptOutcome.LAPSED
     )
 

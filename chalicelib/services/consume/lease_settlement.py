@@ -13,7 +13,7 @@ from ...domain.errors import Conflict, HeadraceError
 from ...domain.receipt import Receipt
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic
-from ...domain.trace import Tried
+from ...domain.trace import TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.attempt_log import AttemptLog
@@ -64,7 +64,7 @@ class LeaseSettlement:
             reader=context.reader, topic=topic, group=group, key=key, now_ms=context.clock.now_ms()
         )
         self.owner = ""  # known once the lease was found
-        self._known: dict[tuple[int, int], Tried] = {}
+        self._known: dict[tuple[int, int], TraceEntry] = {}
         self._misses = 0
 
     def settle(self, receipts: Sequence[Receipt], rule: Decide) -> tuple[set[int], HeadraceError | None]:
@@ -112,12 +112,12 @@ class LeaseSettlement:
         same = attempt and attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)
         return Already.SETTLED if same else stale()
 
-    def _traced(self, receipt: Receipt) -> Tried | None:
+    def _traced(self, receipt: Receipt) -> TraceEntry | None:
         """The attempt at this delivery, if a trace of this lease has it. Deliveries settled in one write have one trace
         row."""
         location = receipt.shard, receipt.offset
         if location not in self._known and self._misses < _MISSES:
-            row = self._context.attempt_log.tried(
+            row = self._context.attempt_log.entries(
                 self._steps.delivery_key(receipt.shard), receipt.offset, self._token
             )
             self._known |= {(receipt.shard, attempt.offset): attempt for attempt in row}
@@ -153,7 +153,7 @@ class LeaseSettlement:
             consumer_uid=self._key.consumer_uid,
             row_id=self._token,
             started_ms=claimed_ms,
-            attempts=[(step.shard, step.tried) for step in steps if step.tried],
+            attempts=[(step.shard, step.entry) for step in steps if step.entry],
         )
 
     def _count(self, steps: Sequence[Step]) -> None:

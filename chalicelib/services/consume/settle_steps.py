@@ -18,7 +18,7 @@ from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ...domain.trace import AttemptOutcome, Tried
+from ...domain.trace import AttemptOutcome, TraceEntry
 from ..core.log_reader import LogReader
 from . import retry_lane
 from .decision import SettleDecision
@@ -42,7 +42,7 @@ class Step:
     """One delivery's part of a write."""
 
     result: Result
-    tried: Tried | None
+    entry: TraceEntry | None
     shard: int
     record: Record | None = None
     timer: Timer | None = None
@@ -74,13 +74,13 @@ class StepMaker:
         """The step that carries out a decision about attempt number `attempt`. Reads the message from the log if the
         ladder gives its delay, or if it becomes a dead letter; raises Unavailable if that fails."""
         decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
-        tried_attempt = _tried(receipt, decision, attempt, self._now_ms)
+        entry = _trace_entry(receipt, decision, attempt, self._now_ms)
         step = Result(receipt.leased_offset, decision.disposition, decision.due_ms)
         if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
             return Step(
                 step,
-                tried_attempt,
+                entry,
                 receipt.shard,
                 self._record(receipt, Status.RETRYING, decision, attempt),
                 timer,
@@ -94,7 +94,7 @@ class StepMaker:
             else decision.detail or in_lane or decision.disposition is Disposition.DEAD
         )
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
-        return Step(step, tried_attempt, receipt.shard, record)
+        return Step(step, entry, receipt.shard, record)
 
     def step_by_timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
@@ -105,7 +105,7 @@ class StepMaker:
             decision, disposition=Disposition.RETRY_LATER, due_ms=max(decision.due_ms, self._now_ms)
         )
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
-        return step if was_tried else replace(step, tried=None)
+        return step if was_tried else replace(step, entry=None)
 
     def _climbed(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
         """The decision with the due time of the message's ladder; of the group's, if the message has gone from the
@@ -189,11 +189,13 @@ class StepMaker:
         )
 
 
-def _tried(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
+def _trace_entry(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int) -> TraceEntry | None:
     if decision.disposition is Disposition.RELEASED or decision.reason == DeadReason.UNDECODABLE:
         return None
     took_ms = now_ms - receipt.claimed_ms if decision.duration_ms is None else decision.duration_ms
-    return Tried(receipt.offset, attempt, outcome_of(decision.disposition), took_ms, decision.detail or "")
+    return TraceEntry(
+        receipt.offset, attempt, outcome_of(decision.disposition), took_ms, decision.detail or ""
+    )
 
 
 def outcome_of(disposition: Disposition) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...domain.trace import TraceRow, Tried
+from ...domain.trace import TraceEntry, TraceRow
 from ...ports.indexes import Traces
 from ...ports.world import Clock
 
@@ -32,7 +32,7 @@ class AttemptLog:
         consumer_uid: str,
         row_id: str,
         started_ms: int,
-        attempts: Iterable[tuple[int, Tried]],
+        attempts: Iterable[tuple[int, TraceEntry]],
     ) -> None:
         """Store attempts that were settled together, in a row for each shard of their messages.
 
@@ -40,7 +40,7 @@ class AttemptLog:
         cursor it is (in a broadcast, else ""). `row_id` is the lease's token, or names the admin's operation: a
         second row of this id that begins at the same offset takes the place of the first.
         """
-        by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
+        by_shard: defaultdict[int, list[TraceEntry]] = defaultdict(list)
         for shard, each in attempts:
             by_shard[shard].append(each)
         if not by_shard:
@@ -56,7 +56,7 @@ class AttemptLog:
                     rank=rank,
                     total=total,
                     started_ms=started_ms,
-                    tried=tuple(sorted(members, key=lambda t: t.offset)),
+                    entries=tuple(sorted(members, key=lambda t: t.offset)),
                     expires_s=expires_s,
                     group=group.name,
                 )
@@ -66,7 +66,7 @@ class AttemptLog:
         except Unavailable:
             return
 
-    def tried(self, key: CursorKey, offset: int, row_id: str) -> Sequence[Tried]:
+    def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none."""
         rows = self._traces.covering(key, offset, consistent=True)
-        return next((row.tried for row in rows if row.id == row_id), ())
+        return next((row.entries for row in rows if row.id == row_id), ())

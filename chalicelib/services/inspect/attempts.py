@@ -80,7 +80,7 @@ def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:
 
 
 def _attempts(row: TraceRow) -> Iterator[PastAttempt]:
-    for attempt in row.tried:
+    for attempt in row.entries:
         if attempt.outcome in ATTEMPTS:
             yield PastAttempt(
                 row.started_ms,

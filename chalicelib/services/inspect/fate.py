@@ -14,7 +14,7 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.log import Log
 from ...ports.records import Records
 from ..core.catalog import Catalog
-from .statuses import DeliveryStatus, Seen, Statuses
+from .statuses import DeliveryStatus, Snapshot, Statuses
 
 _TRIES = 3  # what moves while we look is found at the next look
 _ROWS = 64
@@ -105,12 +105,12 @@ class FateReader:
         cursors = {
             key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)
         }
-        look = self._statuses.with_cursors(cursors)
-        status = self._statuses.delivery(topic, group, message, look)
+        snapshot = self._statuses.with_cursors(cursors)
+        status = self._statuses.delivery(topic, group, message, snapshot)
         if status is None:
             return None
         where = [
-            self._where(topic, group, key, look, message.offset, most_rows)
+            self._where(topic, group, key, snapshot, message.offset, most_rows)
             for key, cursor in cursors.items()
             if position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
@@ -122,10 +122,10 @@ class FateReader:
         )
 
     def _where(
-        self, topic: Topic, group: Group, key: CursorKey, look: Seen, offset: int, most_rows: int
+        self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, offset: int, most_rows: int
     ) -> Whereabouts:
-        state, span = position(look.cursors[key], offset)
-        record = look.records.get(key, offset)
+        state, span = position(snapshot.cursors[key], offset)
+        record = snapshot.records.get(key, offset)
         if state is Position.SETTLED:
             return Whereabouts(self._left(topic, group, key, record, most_rows))
         older = self._older(key, record) if record else None

@@ -10,7 +10,7 @@ from ...domain.transaction import Transaction
 from ...ports.indexes import Keys
 from ...ports.log import KeyEntry
 from ..produce.delayed import Waiting
-from .lookup import Filters, Lookup, Seen, before_log
+from .lookup import Filters, Lookup, LookupResult, before_log
 from .statuses import Look
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
@@ -31,11 +31,11 @@ class KeyLookup:
         limit: int,
         before: str | None,
         look: Look | None = None,
-    ) -> tuple[list[Seen], str | None]:
+    ) -> tuple[list[LookupResult], str | None]:
         """Up to `limit` messages with the key, newest first, and the next position (None: the end). A delayed message
         is sorted by its first due time, a prepared one by its time of preparation."""
         look = look or self._lookup.statuses.look(topic)
-        messages: list[Seen] = []
+        messages: list[LookupResult] = []
         weight = 0
         rows = max(limit, DEFAULT_PAGE)
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
@@ -54,7 +54,7 @@ class KeyLookup:
                 return messages, None
         return messages, before
 
-    def _message(self, look: Look, entry: KeyEntry, filters: Filters) -> Seen | None:
+    def _message(self, look: Look, entry: KeyEntry, filters: Filters) -> LookupResult | None:
         """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a
         later release to read."""
         try:
@@ -79,5 +79,5 @@ def _passes(waiting: Waiting | Transaction, filters: Filters) -> bool:
     )
 
 
-def _draft(message: Seen) -> Draft:
+def _draft(message: LookupResult) -> Draft:
     return message.draft if isinstance(message, Message) else message.message.draft

@@ -29,7 +29,7 @@ _UNDONE = (*OPEN, Status.NEW, Status.DEAD)
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
 
 
-Seen = Message | Waiting | Transaction
+LookupResult = Message | Waiting | Transaction
 """A message in its log, or as it waits for its time or a decision before it."""
 
 
@@ -67,14 +67,14 @@ class Lookup:
         self._reader = reader
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> Seen:
+    def find(self, topic: Topic, message_id: str) -> LookupResult:
         """The message with this id, in the log, delayed or prepared. Raises NotFound."""
         entry = self._delayed.find(topic, message_id)
         if isinstance(entry, Message):
             return self._there(topic, entry)
         return entry or self.message(topic, message_id)
 
-    def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> Seen | None:
+    def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> LookupResult | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
         entry = self._log.dedup_entry(topic.uid, dedup_id)
         if entry is None or entry.expires_s * 1000 <= self._clock.now_ms():

@@ -38,7 +38,7 @@ class DeliveryStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CurrentLease:
     """A lease that a message is under now: its owner, and in a broadcast the consumer whose cursor it is in."""
 
     owner_uid: str
@@ -56,7 +56,7 @@ class _Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Snapshot:
     """What was read of a topic's cursors and records at one moment, to answer several questions about that moment."""
 
     records: RecordsAhead
@@ -70,7 +70,7 @@ class Look:
     statuses: Statuses
     topic: Topic
     groups: Callable[[], Sequence[Group]]
-    seen: Seen
+    snapshot: Snapshot
     _known: dict[tuple[str, str], DeliveryStatus | None] = field(default_factory=dict)
 
     def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
@@ -82,7 +82,7 @@ class Look:
         """The same for one group; None where it is not owed it."""
         key = group.uid, message.id
         if key not in self._known:
-            self._known[key] = self.statuses.delivery(self.topic, group, message, self.seen)
+            self._known[key] = self.statuses.delivery(self.topic, group, message, self.snapshot)
         return self._known[key]
 
     def overall(self, message: Message) -> str:
@@ -114,24 +114,24 @@ class Statuses:
         """A `Look`, for several messages of a topic."""
         return Look(self, topic, cache(lambda: self._catalog.groups(topic)), self.with_cursors({}))
 
-    def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Seen:
-        """These cursors as seen, and no records yet."""
-        return Seen(RecordsAhead(self._records), cursors)
+    def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Snapshot:
+        """These cursors, and no records yet."""
+        return Snapshot(RecordsAhead(self._records), cursors)
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
         return self.look(topic).deliveries(message)
 
     def delivery(
-        self, topic: Topic, group: Group, message: Message, look: Seen | None = None
+        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None
     ) -> DeliveryStatus | None:
         """The status for one group (in a broadcast: of all its consumers). None if the group does not get the
-        message. What was read just now can be passed as `look`; what is read here is added to it."""
-        look = look or self.with_cursors({})
+        message. What was read just now can be passed as `snapshot`; what is read here is added to it."""
+        snapshot = snapshot or self.with_cursors({})
         statuses: dict[str, DeliveryStatus] = {}
         for key in self.keys(topic, group, message.shard):
-            self._add(look, key)
-            if status := self._status(topic, group, key, look, message):
+            self._add(snapshot, key)
+            if status := self._status(topic, group, key, snapshot, message):
                 statuses[key.consumer_uid] = status
         if not statuses:
             return None
@@ -151,19 +151,19 @@ class Statuses:
         cursor = self._cursors.get(key, consistent=consistent) or Cursor()
         return transitions.expire(cursor, self._clock.now_ms())
 
-    def _add(self, look: Seen, key: CursorKey) -> Cursor:
+    def _add(self, snapshot: Snapshot, key: CursorKey) -> Cursor:
         """The cursor as it was seen, or as it is now."""
-        if key not in look.cursors:
-            look.cursors[key] = self.cursor(key)
-        return look.cursors[key]
+        if key not in snapshot.cursors:
+            snapshot.cursors[key] = self.cursor(key)
+        return snapshot.cursors[key]
 
     def _status(
-        self, topic: Topic, group: Group, key: CursorKey, look: Seen, message: Message
+        self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, message: Message
     ) -> DeliveryStatus | None:
-        state, span = position(look.cursors[key], message.offset)
+        state, span = position(snapshot.cursors[key], message.offset)
         if state is Position.NOT_OWED:
             return None
-        record = None if state is Position.NEW else look.records.get(key, message.offset)
+        record = None if state is Position.NEW else snapshot.records.get(key, message.offset)
         status = _shown(state, span, record)
         if state is Position.SETTLED and record and status.status == Status.RETRYING:
             status = self._retrying(topic, group, key, record, status)
@@ -193,10 +193,14 @@ class Statuses:
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
         return self._timers.find(record.next_ms, id)
 
-    def held_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Held | None:
+    def lease_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> CurrentLease | None:
         """The lease in the retry lane under which this message is being tried again now; None if there is none."""
         lane_lease = self._begun_in_lane(topic, group, key, offset)
-        return _held(lane_lease.lease, key, lane_lease.attempt) if lane_lease and lane_lease.lease else None
+        return (
+            _current_lease(lane_lease.lease, key, lane_lease.attempt)
+            if lane_lease and lane_lease.lease
+            else None
+        )
 
     def _begun_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> _Begun | None:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
@@ -212,18 +216,20 @@ class Statuses:
                 return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 
-    def held(self, topic: Topic, group: Group, message: Message, look: Seen | None = None) -> Iterator[Held]:
-        """The leases that the message is under: one, or in a broadcast one for each consumer. `look` as in
+    def current_leases(
+        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None
+    ) -> Iterator[CurrentLease]:
+        """The leases that the message is under: one, or in a broadcast one for each consumer. `snapshot` as in
         `delivery`."""
-        look = look or self.with_cursors({})
+        snapshot = snapshot or self.with_cursors({})
         for key in self.keys(topic, group, message.shard):
-            cursor = self._add(look, key)
+            cursor = self._add(snapshot, key)
             state, span = position(cursor, message.offset)
             if state is Position.RUNNING and span:
                 lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
-                yield _held(lease, key, span.attempt)
+                yield _current_lease(lease, key, span.attempt)
             elif state is Position.SETTLED and (
-                in_lane := self.held_in_lane(topic, group, key, message.offset)
+                in_lane := self.lease_in_lane(topic, group, key, message.offset)
             ):
                 yield in_lane
 
@@ -233,8 +239,8 @@ def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
     return draft.max_attempts or (group.retry or topic.retry).max_attempts
 
 
-def _held(lease: Lease, key: CursorKey, attempt: int) -> Held:
-    return Held(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
+def _current_lease(lease: Lease, key: CursorKey, attempt: int) -> CurrentLease:
+    return CurrentLease(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
 
 
 def _shown(state: Position, span: Span | None, record: Record | None) -> DeliveryStatus:

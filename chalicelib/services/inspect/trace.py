@@ -10,13 +10,13 @@ from ...domain.message import Draft, Message
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
 from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
-from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceRow, Tried
+from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...domain.transaction import Transaction
 from ...ports.indexes import Traces
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import Waiting
-from .statuses import Held, Seen, Statuses
+from .statuses import CurrentLease, Snapshot, Statuses
 
 _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.REDRIVEN: "redriven",
@@ -65,16 +65,16 @@ class Tracer:
         topic: Topic,
         message: Message,
         only: Sequence[Group] | None = None,
-        look: Seen | None = None,
+        snapshot: Snapshot | None = None,
     ) -> list[Event]:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
-        message's entry into the log. What was read of it just now can be passed as `look`."""
-        look = look or self._statuses.with_cursors({})
+        message's entry into the log. What was read of it just now can be passed as `snapshot`."""
+        snapshot = snapshot or self._statuses.with_cursors({})
         events = [replace(e, shard=message.shard) for e in _entry(message)]
         for group in self._catalog.groups(topic) if only is None else only:
             groups = (
-                *self._of_group(topic, group, message, look),
-                *self._leased(topic, group, message, look),
+                *self._of_group(topic, group, message, snapshot),
+                *self._leased(topic, group, message, snapshot),
             )
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
         return sorted(events, key=lambda e: e.at_ms)
@@ -89,26 +89,26 @@ class Tracer:
             events.append(Event(entry.decided_ms, "cancelled", None))
         return events
 
-    def _leased(self, topic: Topic, group: Group, message: Message, look: Seen) -> Iterator[Event]:
+    def _leased(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
         """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
         names = self._catalog.consumer_names(topic, group)
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
-        for lease in self._statuses.held(topic, group, message, look):
+        for lease in self._statuses.current_leases(topic, group, message, snapshot):
             at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
             yield _lease(at_ms, group, message.shard, lease, names)
 
-    def _of_group(self, topic: Topic, group: Group, message: Message, look: Seen) -> Iterator[Event]:
+    def _of_group(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
         rows = self._traces.covering(key, message.offset)
         dead: set[str] = set()
         for row in rows:
             uid = row.key.consumer_uid
-            for attempt in row.tried:
+            for attempt in row.entries:
                 if attempt.offset == message.offset:
                     yield from _events(group, message.shard, row, attempt, names.get(uid))
                     dead |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
-        yield from self._buried_unseen(topic, group, message, names, dead, look)
+        yield from self._buried_unseen(topic, group, message, names, dead, snapshot)
 
     def _buried_unseen(
         self,
@@ -117,13 +117,13 @@ class Tracer:
         message: Message,
         names: Mapping[str, str],
         seen_uids: Set[str],
-        look: Seen,
+        snapshot: Snapshot,
     ) -> Iterator[Event]:
         """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
             if uid in seen_uids:
                 continue
-            record = look.records.get(cursor_key(topic, group, message.shard, uid), message.offset)
+            record = snapshot.records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == Status.DEAD:
                 yield Event(
                     record.at_ms,
@@ -173,7 +173,7 @@ def _acts(draft: Draft) -> list[Event]:
     ]
 
 
-def _lease(at_ms: int, group: Group, shard: int, lease: Held, names: Mapping[str, str]) -> Event:
+def _lease(at_ms: int, group: Group, shard: int, lease: CurrentLease, names: Mapping[str, str]) -> Event:
     return Event(
         at_ms,
         "leased",
@@ -186,7 +186,9 @@ def _lease(at_ms: int, group: Group, shard: int, lease: Held, names: Mapping[str
     )
 
 
-def _events(group: Group, shard: int, row: TraceRow, attempt: Tried, consumer: str | None) -> Iterator[Event]:
+def _events(
+    group: Group, shard: int, row: TraceRow, attempt: TraceEntry, consumer: str | None
+) -> Iterator[Event]:
     """`consumer` is the one whose cursor it was, in a broadcast; `row.consumer` is the one that tried."""
     if action := _ON_DEAD_LETTERS.get(attempt.outcome):
         yield Event(row.started_ms, action, shard, group.name, consumer, by=attempt.detail or None)

@@ -15,7 +15,7 @@ from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ...domain.trace import AttemptOutcome, Tried
+from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..consume import retry_lane
@@ -194,7 +194,7 @@ class Redriver:
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         """Nothing else remembers it: one write."""
         now_ms = self._clock.now_ms()
-        attempts = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
+        attempts = [(letter.key.shard.shard, TraceEntry(letter.offset, letter.attempts, what, detail=by))]
         row_id = f"{what.lower()}.{letter.version}.{now_ms}"
         self._attempt_log.note(
             topic,
@@ -230,7 +230,7 @@ class Redriver:
             self._filled(cursor_key(topic, group, None, uid))
             moved_letters = [x for x, message in zip(members, messages, strict=True) if message]
             attempts = [
-                (x.key.shard.shard, Tried(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
+                (x.key.shard.shard, TraceEntry(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
                 for x in moved_letters
             ]
             self._attempt_log.note(
@@ -309,7 +309,7 @@ class Redriver:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
             self._filled(cursor_key(topic, group, None, key.consumer_uid))
             return True
-        return self._lookup.statuses.held_in_lane(topic, group, key, record.offset) is None
+        return self._lookup.statuses.lease_in_lane(topic, group, key, record.offset) is None
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""

@@ -23,7 +23,7 @@ class MemoryTraces:
         with self._lock:
             for part in chain.from_iterable(map(parts, rows)):
                 home = self._homes.setdefault(trace_home(part.key), {})
-                home[part.tried[0].offset, part.id] = part
+                home[part.entries[0].offset, part.id] = part
 
     def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         with self._lock:

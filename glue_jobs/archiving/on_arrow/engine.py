@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from glue_jobs.archiving import backfill, publish
-from glue_jobs.archiving.engine import Gap, Scan, Settings, Topic, Tried, Unusual, Written, shard_key
+from glue_jobs.archiving.engine import AttemptCount, Gap, Scan, Settings, Topic, Unusual, Written, shard_key
 from glue_jobs.archiving.on_arrow import lines, rows
 from glue_jobs.archiving.on_arrow.files import Files
 from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
@@ -129,7 +129,7 @@ class OnArrow:
     # Deliveries
 
     @lines.only_usual()
-    def tried(self) -> Sequence[Tried]:
+    def tried(self) -> Sequence[AttemptCount]:
         self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES))
         attempts_by_key: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
         for key in shelf.counts:
@@ -139,10 +139,10 @@ class OnArrow:
                 group = (topic, topic_uid, shard, row["group_uid"])
                 first, count = attempts_by_key.get(group, (row["offset_min"], 0))
                 attempts_by_key[group] = min(first, row["offset_min"]), count + row["offset_count"]
-        return [Tried(*group, first, count) for group, (first, count) in attempts_by_key.items()]
+        return [AttemptCount(*group, first, count) for group, (first, count) in attempts_by_key.items()]
 
     def write_deliveries(
-        self, tried: Sequence[Tried], others: Sequence[Manifest]
+        self, tried: Sequence[AttemptCount], others: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         assert self._attempts is not None, "tried comes first"
         shelf, self._attempts = self._attempts, None
@@ -201,10 +201,10 @@ class OnArrow:
             counts.update(self._add(MESSAGES, fetched))
         return dict(counts)
 
-    def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
+    def fetch_attempts(self, tried: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
 
-        def lost(some: Sequence[Tried]) -> list[list[backfill.Line]]:
+        def lost(some: Sequence[AttemptCount]) -> list[list[backfill.Line]]:
             traces = []
             for each in some:
                 known_offsets = self._known(each)
@@ -221,7 +221,7 @@ class OnArrow:
             count += sum(1 for (day, *_), *_ in traces if day)
         return count
 
-    def _known(self, tried: Tried) -> set[tuple[str, int]]:
+    def _known(self, tried: AttemptCount) -> set[tuple[str, int]]:
         """The traces that the journal has of a group on a shard: their names, each with every offset in it."""
         assert self._attempts is not None, "tried comes first"
         traces: set[tuple[str, int]] = set()

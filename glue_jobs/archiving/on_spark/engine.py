@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from glue_jobs.archiving import backfill, publish
-from glue_jobs.archiving.engine import Gap, Scan, Settings, Topic, Tried, Written, shard_key
+from glue_jobs.archiving.engine import AttemptCount, Gap, Scan, Settings, Topic, Written, shard_key
 from glue_jobs.archiving.on_spark import aside, transforms
 from glue_jobs.archiving.on_spark.journal import Journal
 from glue_jobs.archiving.window import Window
@@ -119,10 +119,10 @@ class OnSpark:
 
     # Deliveries
 
-    def tried(self) -> Sequence[Tried]:
+    def tried(self) -> Sequence[AttemptCount]:
         return self._journal.reading(self._tried)
 
-    def _tried(self) -> list[Tried]:
+    def _tried(self) -> list[AttemptCount]:
         lines = self._journal.lines(DELIVERIES)
         rows = (
             lines.groupBy(*transforms.SHARD, "group_uid")
@@ -132,12 +132,12 @@ class OnSpark:
         whole = [row for row in rows if None not in (row.topic, row.topic_uid, row.shard, row.first)]
         self._journal.check(lines, max((row.v for row in rows if row.v), default=0), len(rows) - len(whole))
         return [
-            Tried(row.topic, row.topic_uid, row.shard, row.group_uid, row.first, row["count"])
+            AttemptCount(row.topic, row.topic_uid, row.shard, row.group_uid, row.first, row["count"])
             for row in whole
         ]
 
     def write_deliveries(
-        self, tried: Sequence[Tried], others: Sequence[Manifest]
+        self, tried: Sequence[AttemptCount], others: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         counts: Counter[str] = Counter()
         for each in tried:
@@ -171,7 +171,7 @@ class OnSpark:
         lines.unpersist()
         return counts
 
-    def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
+    def fetch_attempts(self, tried: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
         fetched = self._asked(
             backfill.traces(tried), lambda some: backfill.attempts(table, options, some, begin_ms, end_ms)

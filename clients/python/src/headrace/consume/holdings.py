@@ -10,7 +10,7 @@ from ..models import Message
 
 
 @dataclass
-class Held:
+class Holding:
     """A message in hand. Times are monotonic seconds; `began_at` is when its handler began."""
 
     message: Message
@@ -24,14 +24,14 @@ class Holdings:
     def __init__(self, lease_seconds: float, max_runtime: float | None) -> None:
         self._lease = lease_seconds
         self._max_runtime = max_runtime
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, Holding] = {}
         self._changed = threading.Condition()
         self._open = 0
 
     def take(self, message: Message) -> None:
         """It was received just now."""
         with self._changed:
-            self._held[message.receipt] = Held(message, time.monotonic())
+            self._held[message.receipt] = Holding(message, time.monotonic())
             self._open += 1
 
     def begin(self, message: Message) -> bool:
@@ -81,5 +81,5 @@ class Holdings:
             if holding := self._held.get(message.receipt):
                 holding.renewed = since
 
-    def _too_long(self, holding: Held, now: float) -> bool:
+    def _too_long(self, holding: Holding, now: float) -> bool:
         return bool(self._max_runtime and holding.began_at and now > holding.began_at + self._max_runtime)
