@@ -188,9 +188,12 @@ def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
         whole = Window(day)
         if day < oldest(choices):
             continue
+        if day > choices.now.date():
+            progress(f"journal/*/{name} is later than now: it is passed over")
+            continue
         if whole.is_closed(choices.now, choices.lateness_minutes):
             yield whole
-        elif choices.open and day <= choices.now.date():
+        elif choices.open:
             yield Window(day, min(24, choices.now.hour + 1 if day == choices.now.date() else 24))
 
 

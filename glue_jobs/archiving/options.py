@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from glue_jobs.archiving.engine import AUTO, ENGINES
 from glue_jobs.archiving.window import Window
@@ -46,7 +47,7 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         metavar="yes|no",
         help="fetch what is missing from DynamoDB (yes, where one is known)",
     )
-    choices = arguments.parse(parser, argv)
+    choices = _parsed(parser, argv)
     if choices.backfill is None:
         choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
     if (
@@ -65,12 +66,19 @@ def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse
     parser = arguments.reader("compact", about)
     add = parser.add_argument
     add("--table", choices=[*TABLES], help="only this one")
-    add("--from", dest="first", type=arguments.day, help="the first day, in UTC (that of the first manifest)")
-    add("--to", dest="last", type=arguments.day, help="the last day (that of the last manifest)")
+    first = "the first day, as 2026-11-21, in UTC (that of the first manifest)"
+    add("--from", dest="first", metavar="DAY", type=arguments.day, help=first)
+    add(
+        "--to",
+        dest="last",
+        metavar="DAY",
+        type=arguments.day,
+        help="the last day (that of the last manifest)",
+    )
     add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
     _add_engine(parser)
     _add_grace(parser)
-    choices = arguments.parse(parser, argv)
+    choices = _parsed(parser, argv)
     if choices.first and choices.last and choices.first > choices.last:
         parser.error("--from is after --to")
     return choices
@@ -86,6 +94,21 @@ def window(text: str) -> Window:
     raise argparse.ArgumentTypeError(f"{text!r} is neither a day (2026-11-21) nor an hour (2026-11-21T10)")
 
 
+def _parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    choices = arguments.parse(parser, argv)
+    choices.now = choices.now or datetime.now(UTC) + _ahead(choices.folder)
+    return choices
+
+
+def _ahead(folder: Path | None) -> timedelta:
+    """How far the clock of the service on this machine was moved (POST /v1/clock): beside the bucket a file tells it in
+    ms. Its messages bear that time."""
+    try:
+        return timedelta(milliseconds=int((folder.parent / "clock").read_text())) if folder else timedelta()
+    except (OSError, ValueError, OverflowError):
+        return timedelta()
+
+
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     engine = "what makes the rows: arrow for a small day and spark for a large one (auto), arrow where it can, or spark"
     parser.add_argument("--engine", choices=ENGINES, default=AUTO, help=engine)
@@ -94,4 +117,4 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 def _add_grace(parser: argparse.ArgumentParser) -> None:
     grace = "how long replaced files stay for readers (60)"
     parser.add_argument("--grace-minutes", type=arguments.count, default=60, help=grace)
-    parser.add_argument("--now", type=arguments.instant, default=datetime.now(UTC), help=argparse.SUPPRESS)
+    parser.add_argument("--now", type=arguments.instant, help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import NoReturn
 
@@ -74,6 +75,11 @@ def sentence(error: BaseException) -> str:
         if sign in text:
             return meaning
     return text.partition("\n")[0].rstrip()
+
+
+def is_debugging() -> bool:
+    """Does the user want tracebacks, and Spark's log?"""
+    return bool(os.environ.get("HEADRACE_DEBUG"))
 
 
 def ends_the_run(error: BaseException) -> bool:

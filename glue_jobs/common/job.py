@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
 import sys
 import traceback
@@ -17,8 +16,8 @@ from pyspark.sql import SparkSession
 from glue_jobs.common import session
 from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.bucket import Bucket, bucket_of
-from glue_jobs.common.failures import end_process, sentence
-from glue_jobs.common.output import summary
+from glue_jobs.common.failures import end_process, is_debugging, sentence
+from glue_jobs.common.output import progress, summary
 from glue_jobs.common.session import Start
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -38,13 +37,12 @@ def guarded(job: str, work: Callable[[], int]) -> int:
     """Run the work and return the exit code. An error is written as a sentence, and into the summary;
     HEADRACE_DEBUG=1 shows the traceback. SIGTERM and Ctrl-C end the work in the same way."""
     before = {each: signal.signal(each, _end) for each in _ENDS}
-    is_debugging = bool(os.environ.get("HEADRACE_DEBUG"))
-    if not is_debugging:
+    if not is_debugging():
         logging.disable()  # py4j shows the stack of each broken connection
     try:
         return work()
     except Exception as error:  # noqa: BLE001
-        if is_debugging:
+        if is_debugging():
             traceback.print_exc()
         print(f"The job {job} failed: {sentence(error)}", file=sys.stderr, flush=True)
         summary(job, error=sentence(error))
@@ -63,6 +61,7 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
 
     def start(is_small: bool = False) -> SparkSession:
         if not sessions:
+            progress(f"{job}: Spark starts …")
             sessions.append(session.start(job, options.folder, options.bucket, is_small=is_small))
             signal.signal(signal.SIGINT, _end)  # PySpark has put its own there
         return sessions[0]

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from glue_jobs.common.failures import is_debugging
+
 _VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 _COMMITTER = "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -25,6 +27,7 @@ _LOCAL = {
     "spark.sql.warehouse.dir": "build/spark-warehouse",
     "spark.ui.showConsoleProgress": "false",
 }
+_QUIET = Path(__file__).with_name("quiet.log4j2.properties")
 _EVERYWHERE = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
     "spark.sql.session.timeZone": "UTC",
@@ -51,7 +54,8 @@ def start(
     job: str, folder: Path | None = None, bucket: str = "", *, is_small: bool = False, **settings: str
 ) -> SparkSession:
     """The session of a job. With `folder`, this machine runs it, and `s3://<bucket>/` is that folder; without, Glue
-    has set up everything. `settings` are Spark's, with `_` for `.`."""
+    has set up everything. `settings` are Spark's, with `_` for `.`. Here Spark's own log is shown only with
+    HEADRACE_DEBUG: what a job can't do it says itself."""
     configuration = dict(_EVERYWHERE)
     if folder:
         # Spark's own processes must find the Python and the code of this one.
@@ -60,13 +64,14 @@ def start(
         configuration |= _LOCAL
         if is_small:
             configuration[_JAVA_OPTIONS] += f" {_SMALL}"
+        if not is_debugging():
+            configuration[_JAVA_OPTIONS] += f' "-Dlog4j2.configurationFile={_QUIET.as_uri()}"'
     configuration |= {name.replace("_", "."): value for name, value in settings.items()}
     builder = SparkSession.builder.appName(f"headrace {job}")
     for name, value in configuration.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if folder:
-        spark.sparkContext.setLogLevel("ERROR")
         map_bucket(spark, bucket, folder)
     return spark
 

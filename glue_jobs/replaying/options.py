@@ -17,8 +17,12 @@ def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     parser = arguments.reader("replay", about)
     parser.add_argument("--replay", type=_name, metavar="ID", help="the replay to run, or to run again")
     parser.add_argument("--topic", type=_name, help="make a replay of this topic's archived messages")
-    parser.add_argument("--from", dest="begin", type=arguments.instant, help="accepted from this time on")
-    parser.add_argument("--to", dest="end", type=arguments.instant, help="accepted before this time")
+    parser.add_argument(
+        "--from", dest="begin", metavar="TIME", type=arguments.instant, help="accepted from this time on"
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="TIME", type=arguments.instant, help="accepted before this time"
+    )
     parser.add_argument("--tag", help="only with this tag")
     parser.add_argument("--key", help="only with this business key")
     parser.add_argument("--where", help="only where this holds of the JSON body, as \"a.b > 5 AND c = 'x'\"")

@@ -12,9 +12,10 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     """The checked arguments."""
     parser = arguments.reader("report", about)
     parser.add_argument(
-        "--from", dest="first", type=arguments.day, help="the first day (six before the last)"
+        "--from", dest="first", metavar="DAY", type=arguments.day, help="the first day (six before the last)"
     )
-    parser.add_argument("--to", dest="last", type=arguments.day, help="the last day (the last one archived)")
+    last = "the last day, as 2026-11-21 (the last one archived)"
+    parser.add_argument("--to", dest="last", metavar="DAY", type=arguments.day, help=last)
     parser.add_argument("--topic", help="tell of this topic only")
     access.add_options(parser)
     choices = arguments.parse(parser, argv)
@@ -30,7 +31,11 @@ def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
     parser.add_argument("--topic", required=True, help="the topic")
     parser.add_argument("--group", help="this group only")
     parser.add_argument(
-        "--at", type=arguments.instant, required=True, help="the moment, as 2026-11-20T09:30:00Z"
+        "--at",
+        metavar="TIME",
+        type=arguments.instant,
+        required=True,
+        help="the moment, as 2026-11-20T09:30:00Z",
     )
     look_back = "how old messages may be that are counted (30)"
     parser.add_argument("--look-back-days", type=arguments.positive, default=30, help=look_back)

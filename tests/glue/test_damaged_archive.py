@@ -113,3 +113,13 @@ def test_a_folder_of_the_journal_that_is_no_day_is_passed_over(
     out, err = capsys.readouterr()
     assert json.loads(out)["messages"] == 1
     assert f"journal/*/day={DAY}.old is no day" in err
+
+
+def test_a_day_later_than_now_is_named_and_passed_over(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    assert place.archive("--now", f"{BEFORE}T23:00:00Z", "--open", "yes") == DONE
+    out, err = capsys.readouterr()
+    assert json.loads(out)["windows"] == 0
+    assert f"journal/*/day={DAY} is later than now" in err

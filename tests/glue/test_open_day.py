@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
+from glue_jobs.archiving import options
 from glue_jobs.archiving.engine import ARROW
 from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import FolderBucket
@@ -63,3 +64,14 @@ def test_what_is_told_ends_where_the_journal_was_read(place: Place) -> None:
         assert end == datetime(2026, 11, 21, 12, minute, tzinfo=UTC)
         assert _hour_behind(end) == datetime(2026, 11, 21, 13, tzinfo=UTC)
     assert _hour_behind(MIDNIGHT) == MIDNIGHT
+
+
+@pytest.mark.parametrize("text", ["259200000", "", "soon", "1" * 30])
+def test_now_is_the_time_of_a_service_whose_clock_was_moved(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "clock").write_text(text)
+    ahead = timedelta(days=3 if text == "259200000" else 0)
+    for given in (options.of_archive, options.of_compact):
+        before = datetime.now(UTC)
+        now = given(None, ["--folder", str(tmp_path / "bucket")]).now
+        assert before + ahead <= now <= datetime.now(UTC) + ahead
