@@ -19,10 +19,11 @@ from glue_jobs.common import job
 from glue_jobs.common.arguments import BAD_ARGUMENTS, DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, bucket_of
 from glue_jobs.common.failures import JobError, sentence
-from glue_jobs.common.manifest import load_all, table
+from glue_jobs.common.manifest import load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import RETRYABLE, Refused, Service, Unreachable
+from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.replaying.options import SELECTION
 from glue_jobs.replaying.predicate import Tree, condition
 from glue_jobs.replaying.sender import ReplaySender, Sent
@@ -143,9 +144,9 @@ class ReplayJob:
 
     def _send(self) -> None:
         request = self._request
-        archive = table(
-            self._spark, self._bucket, MESSAGES, load_all(self._bucket, *request.days), [request.topic]
-        )
+        manifests = load_all(self._bucket, *request.days)
+        refuse_damaged(self._bucket, manifests, [request.topic])
+        archive = sound_table(self._spark, self._bucket, MESSAGES, manifests, [request.topic])
         rows = choose(archive, request)
         portions = counts(rows)
         self.matched = sum(sum(shards.values()) for shards in portions.values())

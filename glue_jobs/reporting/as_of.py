@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all, table
+from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
+from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import attempts, ended
 from glue_jobs.reporting.run import Span, gaps
@@ -116,9 +117,10 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
             f"Nothing of {options.topic} is archived of {first} and later: check the name; GET /v1/archive lists the "
             "topics that are there."
         )
+    refuse_damaged(bucket, manifests, [options.topic])
     spark = start(is_small=is_small(manifests))
     messages, deliveries = (
-        table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
+        sound_table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
     )
     if options.group:
         deliveries = deliveries.where(F.col("group") == options.group)

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, is_small, load_all, table
+from glue_jobs.common.manifest import Manifest, is_small, load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
+from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.reporting import aggregates, hours
 from glue_jobs.reporting.page import Report, is_short, page
 from glue_jobs.reporting.standing import Standing, groups
@@ -119,12 +120,14 @@ class ReportJob:
 
     def run(self, standing: Sequence[Standing], silent: str | None) -> tuple[dict[str, int], list[str]]:
         """Write everything; the number of rows of each table, and what the archive lacks. `standing` is what the
-        service says of its groups, `silent` why it says nothing. Raises NothingArchived."""
+        service says of its groups, `silent` why it says nothing. Raises NothingArchived,
+        Unreadable."""
         manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
         self._refuse_nothing(manifests)
+        refuse_damaged(self._bucket, manifests, self._topics)
         spark = self._start(is_small(manifests))
         messages, deliveries = (
-            table(spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
+            sound_table(spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
         )
         rows = {}
         end = known_until(manifests, self._span)

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all, table
+from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
+from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import REPLAY_HEADER, attempts
 from glue_jobs.reporting.tables import as_text, write
@@ -110,8 +111,11 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     topics = [options.topic, options.shadow]
     if not all(has_topic(manifests, topic) for topic in topics):
         refuse_nothing([], options)
+    refuse_damaged(bucket, manifests, topics)
     spark = start(is_small=is_small(manifests))
-    messages, deliveries = (table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES))
+    messages, deliveries = (
+        sound_table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES)
+    )
     folder = f"reports/shadows/{options.topic}/{options.group}/{options.shadow}/{options.shadow_group}"
     rows = write(spark, bucket, folder, compared(messages, deliveries, options))
     refuse_nothing(rows, options)
