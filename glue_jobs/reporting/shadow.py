@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,17 +19,13 @@ from glue_jobs.common.session import Start
 from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import REPLAY_HEADER, attempts
-from glue_jobs.reporting.tables import as_text, write
-
-Rows = list[dict[str, Any]]
+from glue_jobs.reporting.comparison import SIDES, Comparison
+from glue_jobs.reporting.tables import as_text, write_large
 
 _REPLAY_OF_HEADER = "headrace-replay-of"
 _MESSAGE = ("topic", "topic_uid", "shard", "offset")
 _END = ("outcome", "attempts", "duration_ms", "detail")
-_SIDES = ("", "shadow_")
-_COLUMNS = tuple(f"{side}{name}" for name in _END for side in _SIDES)
-_OPEN = "OPEN"  # not tried yet
-_LISTED = 20
+_COLUMNS = tuple(f"{side}{name}" for name in _END for side in SIDES)
 
 
 class NothingToCompare(JobError):
@@ -86,52 +80,35 @@ def _ends(messages: DataFrame, tries: DataFrame, group: str, *more: str) -> Data
     return whole.select("id", *more, *_END)
 
 
-def outcomes(rows: Rows) -> Rows:
-    """How many messages ended how in both groups, the most frequent first."""
-    pairs = Counter((row["outcome"] or _OPEN, row["shadow_outcome"] or _OPEN) for row in rows)
-    return [
-        {"outcome": ours, "shadow_outcome": theirs, "messages": count}
-        for (ours, theirs), count in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
-    ]
-
-
-def sums(rows: Rows, side: str) -> dict[str, Any]:
-    """A group in all: attempts, and the durations of the last ones."""
-    durations = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
-    percentiles = {
-        f"duration_{name}_ms": durations[(len(durations) - 1) * rank // 100] if durations else None
-        for name, rank in (("p50", 50), ("p99", 99))
-    }
-    return {"attempts": sum(row[f"{side}attempts"] for row in rows), **percentiles}
-
-
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Compare, write, print; the exit code."""
     began, manifests = time.monotonic(), load_all(bucket)
     topics = [options.topic, options.shadow]
     if not all(has_topic(manifests, topic) for topic in topics):
-        refuse_nothing([], options)
+        refuse_nothing(Comparison(), options)
     refuse_damaged(bucket, manifests, topics)
     spark = start(is_small=is_small(manifests))
     messages, deliveries = (
         sound_table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES)
     )
     folder = f"reports/shadows/{options.topic}/{options.group}/{options.shadow}/{options.shadow_group}"
-    rows = write(spark, bucket, folder, compared(messages, deliveries, options))
-    refuse_nothing(rows, options)
-    differing = [row for row in rows if row["differs"]]
-    print("\n\n".join(texts(rows, differing[:_LISTED], options)))
+    comparison = Comparison()
+    write_large(bucket, folder, compared(messages, deliveries, options), comparison.add)
+    refuse_nothing(comparison, options)
+    print("\n\n".join(texts(comparison, options)))
     file = options.folder / f"{folder}.csv" if options.folder else f"{bucket.uri(folder)}.csv"
-    progress(f"compare: {len(differing)} of {len(rows)} messages differ, all are in {file}")
+    progress(f"compare: {comparison.differ} of {comparison.messages} messages differ, all are in {file}")
     lacking = _lacking(manifests, topics)
-    pairs = {f"{each['outcome']} -> {each['shadow_outcome']}": each["messages"] for each in outcomes(rows)}
     summary(
         "compare",
         table=bucket.uri(folder),
-        messages=len(rows),
-        differ=len(differing),
-        outcomes=pairs,
-        **{f"{side}{name}": value for side in _SIDES for name, value in sums(rows, side).items()},
+        messages=comparison.messages,
+        differ=comparison.differ,
+        outcomes={
+            f"{each['outcome']} -> {each['shadow_outcome']}": each["messages"]
+            for each in comparison.outcomes()
+        },
+        **comparison.sums(),
         lacking=lacking,
         seconds=round(time.monotonic() - began, 1),
     )
@@ -140,32 +117,35 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
 
 def _groups(options: argparse.Namespace) -> tuple[tuple[str, str, str], ...]:
     """Both sides: what their columns begin with, topic, group."""
-    ours, theirs = _SIDES
+    ours, theirs = SIDES
     return (ours, options.topic, options.group), (theirs, options.shadow, options.shadow_group)
 
 
-def refuse_nothing(rows: Rows, options: argparse.Namespace) -> None:
+def refuse_nothing(comparison: Comparison, options: argparse.Namespace) -> None:
     """Raises NothingToCompare."""
-    if not rows:
+    if not comparison.messages:
         by = f" by {options.replay}" if options.replay else ""
         raise NothingToCompare(
             f"The archive has no message of {options.topic} that was replayed into {options.shadow}{by}: replay, "
             "archive, and compare again."
         )
     for side, topic, group in _groups(options):
-        if not any(row[f"{side}attempts"] for row in rows):
+        if not comparison.sides[side].attempts:
             raise NothingToCompare(
-                f"The group {group} of {topic} has tried none of the {len(rows)} messages, as far as is archived: "
-                "check its name, let it work, archive, and compare again."
+                f"The group {group} of {topic} has tried none of the {comparison.messages} messages, as far as is "
+                "archived: check its name, let it work, archive, and compare again."
             )
 
 
-def texts(rows: Rows, differing: Rows, options: argparse.Namespace) -> list[str]:
+def texts(comparison: Comparison, options: argparse.Namespace) -> list[str]:
     """For people: messages that differ, and both groups in all."""
-    both = [{"topic": topic, "group": group, **sums(rows, side)} for side, topic, group in _groups(options)]
+    both = [
+        {"topic": topic, "group": group, **comparison.sides[side].sums()}
+        for side, topic, group in _groups(options)
+    ]
     return [
-        *([as_text(differing, ("id", *_COLUMNS))] if differing else []),
-        as_text(outcomes(rows), ("outcome", "shadow_outcome", "messages")),
+        *([as_text(comparison.listed, ("id", *_COLUMNS))] if comparison.listed else []),
+        as_text(comparison.outcomes(), ("outcome", "shadow_outcome", "messages")),
         as_text(both, list(both[0])),
     ]
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from glue_jobs.common.bucket import Bucket
 
+Rows = list[dict[str, Any]]
 
-def write(spark: SparkSession, bucket: Bucket, folder: str, frame: DataFrame) -> list[dict[str, Any]]:
+_ROWS_AT_ONCE = 5_000
+_BUFFER_BYTES = 1 << 20  # of a column that is read from a file
+
+
+def write(spark: SparkSession, bucket: Bucket, folder: str, frame: DataFrame) -> Rows:
     """Store a table as Parquet, in `folder`, and as CSV beside it; its rows, whose times are naive and in UTC."""
     frame.coalesce(1).write.mode("overwrite").parquet(bucket.uri(folder))
     copy = spark.read.schema(frame.schema).parquet(bucket.uri(folder))
@@ -24,7 +32,33 @@ def write(spark: SparkSession, bucket: Bucket, folder: str, frame: DataFrame) ->
     return rows
 
 
-def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+def write_large(
+    bucket: Bucket, folder: str, frame: DataFrame, each: Callable[[dict[str, Any]], None]
+) -> None:
+    """The same of a table without times that may have millions of rows: `each` is called with one after the other."""
+    frame.coalesce(1).write.mode("overwrite").parquet(bucket.uri(folder))
+    with tempfile.TemporaryDirectory(prefix="headrace-table-") as temporary:
+        path = Path(temporary) / "table.csv"
+        with path.open("w", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(frame.columns)
+            for row in _stored_rows(bucket, folder, Path(temporary)):
+                writer.writerow([_plain(row[name]) for name in frame.columns])
+                each(row)
+        bucket.put_file(f"{folder}.csv", path)
+
+
+def _stored_rows(bucket: Bucket, folder: str, temporary: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a folder's files, some thousands in memory at a time."""
+    path = temporary / "part.parquet"
+    for entry in bucket.entries(folder):
+        if entry.name.endswith(".parquet") and bucket.get_file(entry.name, path):
+            with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES) as content:
+                for batch in content.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+                    yield from batch.to_pylist()
+
+
+def rows_of(frame: DataFrame) -> Rows:
     """The rows of a table, whose times are naive and in UTC: Python would take them into the machine's own zone."""
     times = [field.name for field in frame.schema if isinstance(field.dataType, TimestampType)]
     texts = {name: F.date_format(name, "yyyy-MM-dd HH:mm:ss.SSSSSS") for name in times}

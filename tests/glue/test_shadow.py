@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE
-from glue_jobs.reporting import options, shadow
+from glue_jobs.common.bucket import FolderBucket
+from glue_jobs.reporting import options, shadow, tables
+from glue_jobs.reporting.comparison import SIDES, Comparison
 from tests.glue.jobs import read_summary
 
 from .archives import delivery, fill, message
@@ -85,8 +93,9 @@ def test_each_message_of_one_replay_is_compared_and_all_are_summed_up(
 
 def test_what_cannot_be_compared_is_said() -> None:
     names = {"topic": "orders", "group": "g", "shadow": "shade", "shadow_group": "next", "replay": None}
-    row = {"attempts": 1, "shadow_attempts": 1}
-    shadow.refuse_nothing([row], argparse.Namespace(**names))
+    row = {"attempts": 1, "shadow_attempts": 1, "differs": False, "outcome": None, "shadow_outcome": None}
+    row |= {"duration_ms": None, "shadow_duration_ms": None}
+    shadow.refuse_nothing(comparison_of([row]), argparse.Namespace(**names))
     for rows, replay, error in (
         ([], None, "no message of orders that was replayed into shade: replay"),
         ([], "r3", "no message of orders that was replayed into shade by r3: replay"),
@@ -94,4 +103,45 @@ def test_what_cannot_be_compared_is_said() -> None:
         ([{**row, "shadow_attempts": 0}], None, "group next of shade has tried none of the 1 messages"),
     ):
         with pytest.raises(shadow.NothingToCompare, match=error):
-            shadow.refuse_nothing(rows, argparse.Namespace(**names | {"replay": replay}))
+            shadow.refuse_nothing(comparison_of(rows), argparse.Namespace(**names | {"replay": replay}))
+
+
+def comparison_of(rows: list[dict[str, Any]]) -> Comparison:
+    comparison = Comparison()
+    for row in rows:
+        comparison.add(row)
+    return comparison
+
+
+outcomes = st.sampled_from([None, "SUCCESS", "DEAD"])
+durations = st.none() | st.integers(0, 3) | st.integers(0, 10**9)
+
+
+@given(st.lists(st.tuples(outcomes, outcomes, st.integers(0, 3), durations, durations), max_size=50))
+def test_the_sums_are_those_of_all_rows(ends: list[tuple[Any, ...]]) -> None:
+    names = ("outcome", "shadow_outcome", "attempts", "duration_ms", "shadow_duration_ms")
+    rows = [dict(zip(names, end, strict=True)) for end in ends]
+    rows = [{**row, "id": n, "shadow_attempts": 1, "differs": n % 2 == 0} for n, row in enumerate(rows)]
+    comparison = comparison_of(rows)
+    assert comparison.messages == len(rows)
+    assert [row["id"] for row in comparison.listed] == [*range(0, len(rows), 2)][:20]
+    assert comparison.differ == (len(rows) + 1) // 2
+    assert sum(pair["messages"] for pair in comparison.outcomes()) == len(rows)
+    for side in SIDES:
+        took = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
+        for rank in (50, 99):
+            expected = took[(len(took) - 1) * rank // 100] if took else None
+            assert comparison.sums()[f"{side}duration_p{rank}_ms"] == expected
+        assert comparison.sums()[f"{side}attempts"] == sum(row[f"{side}attempts"] for row in rows)
+
+
+def test_the_rows_of_a_large_table_are_met_some_at_a_time(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path, "headrace")
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"n": range(200_000)}), tmp_path / "t/part.parquet")
+    tracemalloc.start()
+    try:
+        assert sum(row["n"] for row in tables._stored_rows(bucket, "t", tmp_path)) == 200_000 * 199_999 // 2
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
