@@ -135,7 +135,8 @@ class Message:
 
     @property
     def first_accepted_ms(self) -> int:
-        """When its producer got the answer that it is accepted; for a delayed message, before it came into the log."""
+        """When its producer got the answer that it is accepted: for a delayed message before it came into the log,
+        for a transaction when it was prepared."""
         return self.accepted_ms if self.draft.accepted_ms is None else self.draft.accepted_ms
 
     @property

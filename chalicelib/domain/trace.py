@@ -44,7 +44,7 @@ class TraceEntry:
 @dataclass(frozen=True, slots=True)
 class TraceRow:
     """Attempts that were settled together: by which consumer, its rank and the number of consumers, and when they
-    started.
+    started (of leases that ran out: when they ended).
 
     `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets are in rising order.
     `id` tells rows apart that begin at the same offset.

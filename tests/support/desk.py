@@ -25,7 +25,7 @@ from chalicelib.wiring import Deps
 from . import factories as make
 from .stages import Stage
 
-GIVE_BACK = Nack()
+GIVE_BACK = Nack()  # for the next attempt at once; by the ladder: Nack(delay_ms=None)
 ALREADY = "already"
 
 

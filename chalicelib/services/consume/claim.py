@@ -139,7 +139,8 @@ class Claimer:
 
     def bury(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
         """Settle as dead letters, on a shard or in the retry lane (None), the unleased messages that are past their
-        retention: their rows are about to expire. Returns how many; `has_time` is called after each write."""
+        retention (their rows are about to expire), have expired, or have no attempts left. Returns how many;
+        `has_time` is called after each write."""
         key = claimant.key(shard)
         count = 0
         while True:

@@ -20,9 +20,9 @@ HELD_PAUSE = timedelta(seconds=1)  # before a message that could not even be att
 
 @dataclass(frozen=True, slots=True)
 class SettleDecision:
-    """What was decided about one delivery. `due_ms` is the earliest time of its next attempt; `reason` is a dead
-    letter's; `detail` says what went wrong, for people. With `climbs`, the due time comes from the message's ladder
-    instead."""
+    """What was decided about one delivery. `due_ms` is the earliest time of its next attempt (0: at once); `reason` is
+    a dead letter's; `detail` says what went wrong, for people. With `climbs`, the due time comes from the message's
+    ladder instead."""
 
     disposition: Disposition
     due_ms: int = 0
