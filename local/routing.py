@@ -1,4 +1,8 @@
-"""Finds the route of a path, as API Gateway does."""
+"""Finds the route of a path, as API Gateway does.
+
+A REST API of API Gateway takes one slash at a path's end for none, so it is left out here, too. A parameter it does not
+let be empty: `/v1/topics/` is the list of topics, not a topic without a name.
+"""
 
 from __future__ import annotations
 

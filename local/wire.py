@@ -65,6 +65,8 @@ def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Req
     headers = _headers(stream)
     if minor == b"0":
         _check_old(headers)
+    elif "host" not in headers:  # RFC 9112, 3.2
+        raise _bad("The Host header is missing.")
     body = _body(stream, headers, send)
     return Request(method, target, headers, body, _keep_alive(headers, minor))
 

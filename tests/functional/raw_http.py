@@ -13,7 +13,7 @@ from local.gateway import Gateway
 from local.server import Server, serve
 from tests.functional.tiny_app import make
 
-ACCEPT = b"Accept: */*\r\n"
+USUAL = b"Host: 127.0.0.1\r\nAccept: */*\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def code(raw: bytes) -> str:
 
 
 def post(headers: bytes, body: bytes = b"") -> bytes:
-    return b"POST /echo/a HTTP/1.1\r\n" + ACCEPT + headers + b"\r\n" + body
+    return b"POST /echo/a HTTP/1.1\r\n" + USUAL + headers + b"\r\n" + body
 
 
 def echoed(response: HTTPResponse) -> dict[str, object]:

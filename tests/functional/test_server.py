@@ -14,7 +14,7 @@ import pytest
 from local.gateway import BODY_LIMIT_BYTES, Gateway
 from local.problems import Answer
 from local.server import Server, Wire, serve
-from tests.functional.raw_http import ACCEPT, code, echoed, post, statuses, talk, tiny_client, tiny_server
+from tests.functional.raw_http import USUAL, code, echoed, post, statuses, talk, tiny_client, tiny_server
 from tests.functional.tiny_app import OPEN, make
 
 server, client = tiny_server, tiny_client
@@ -31,7 +31,7 @@ def test_a_connection_serves_many_requests(client: HTTPConnection) -> None:
 
 
 def test_the_last_answer_arrives_though_more_was_sent_than_is_read(server: Server) -> None:
-    last = b"GET /bytes HTTP/1.1\r\nConnection: close\r\n" + ACCEPT + b"\r\n"
+    last = b"GET /bytes HTTP/1.1\r\nConnection: close\r\n" + USUAL + b"\r\n"
     assert talk(server.port, last, bytes(8 << 20)).endswith(bytes(range(256)))
 
 
@@ -129,7 +129,7 @@ def test_more_connections_than_there_are_places_for_are_closed() -> None:
             for _ in range(2)
         ]
         for connection in kept:
-            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + ACCEPT + b"\r\n")
+            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n")
             assert connection.recv(8) == b"HTTP/1.1"
         with socket.create_connection(("127.0.0.1", small.port), timeout=60) as third:
             assert third.recv(1) == b""
@@ -184,7 +184,7 @@ def test_shutdown_waits_for_the_request_under_way() -> None:
     server = serve(gateway)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        connection.sendall(b"GET / HTTP/1.1\r\n" + USUAL + b"\r\n")
         assert gateway.entered.wait(60)
         ending = _in_thread(server.shutdown)
         ending.join(0.3)

@@ -10,14 +10,14 @@ import pytest
 
 from local.server import Server
 from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
-from tests.functional.raw_http import ACCEPT, code, post, statuses, talk, tiny_client, tiny_server
+from tests.functional.raw_http import USUAL, code, post, statuses, talk, tiny_client, tiny_server
 from tests.functional.tiny_app import GOOD, OPEN
 
 server, client = tiny_server, tiny_client
 
 
 def test_requests_may_be_sent_ahead(server: Server) -> None:
-    get = b"GET /bytes HTTP/1.1\r\n" + ACCEPT + b"\r\n"
+    get = b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n"
     assert statuses(talk(server.port, get + get + get)) == [200, 200, 200]
 
 
@@ -33,12 +33,12 @@ def test_requests_may_be_sent_ahead(server: Server) -> None:
     ],
 )
 def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int) -> None:
-    request = line + ACCEPT + b"\r\n"
+    request = line + USUAL + b"\r\n"
     assert statuses(talk(server.port, request, request)) == [200] * more
 
 
 def test_a_client_of_http_1_0_is_told_that_the_connection_stays_or_sees_it_end(server: Server) -> None:
-    kept = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + ACCEPT + b"\r\n"
+    kept = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + USUAL + b"\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         answers = connection.makefile("rb")
         for _ in range(3):
@@ -60,7 +60,7 @@ def read_head(answers: BinaryIO) -> dict[str, str]:
 
 
 def test_http_1_0_has_neither_chunks_nor_100_continue(server: Server) -> None:
-    old = b"POST /echo/a HTTP/1.0\r\n" + ACCEPT
+    old = b"POST /echo/a HTTP/1.0\r\n" + USUAL
     chunked = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
     assert code(talk(server.port, chunked)) == "BAD_REQUEST"
     expecting = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
@@ -156,6 +156,13 @@ def test_a_bad_request_is_refused_and_the_connection_closed(
 def test_what_counts_once_is_refused_if_it_is_given_twice(server: Server, name: bytes) -> None:
     twice = b"%s: a.example\r\n%s: b.example\r\n" % (name, name.lower())
     assert code(talk(server.port, post(twice))) == "BAD_REQUEST"
+
+
+def test_a_request_names_its_host(server: Server) -> None:
+    """RFC 9112, 3.2; HTTP/1.0 did without."""
+    raw = talk(server.port, b"GET /bytes HTTP/1.1\r\nAccept: */*\r\n\r\n")
+    assert (statuses(raw), code(raw)) == ([400], "BAD_REQUEST")
+    assert statuses(talk(server.port, b"GET /bytes HTTP/1.0\r\nAccept: */*\r\n\r\n")) == [200]
 
 
 def test_another_header_may_be_given_twice(server: Server) -> None:
