@@ -136,6 +136,7 @@ Attribute names are short because a row is billed by its size, names included.
     g  S   JSON: by group's name `[settled, backlog, retries handed out]`
     b  S   JSON: in the order of `g` the backlog's parts by shard, `[]` where nothing is behind, or the row would become
            longer than half a KB: those with the largest backlogs come first
+    p  BOOL  there if a group may be missing, because a row of it could not be read
   The sum of all topics (`meter#stage#h`) is written again in each minute in which any of them moved.
 
 **audit** · who changed what: a row for each call that did, or tried to.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,7 @@ class DynamoReadings:
     def keep(self, topic_uid: str, level: Level, reading: Reading) -> None:
         start_ms = reading.at_ms // level.every_ms * level.every_ms
         groups = {name: [each.settled, each.backlog, each.retried] for name, each in reading.groups.items()}
-        item = {
+        item: dict[str, Any] = {
             "r": text(_home(topic_uid, level)),
             "k": text(f"{start_ms:015d}"),
             "a": number(reading.at_ms),
@@ -34,6 +35,8 @@ class DynamoReadings:
             "x": number((reading.at_ms + level.keep_ms) // 1000),
             "v": {"N": FORMAT},
         }
+        if not reading.is_whole:
+            item["p"] = {"BOOL": True}
         if by_shard := _by_shard(reading.groups, _MOST_BYTES - _bytes(item)):
             item["b"] = text(by_shard)
         self._dynamo.put(self._table, [item])
@@ -65,6 +68,7 @@ def _reading(item: Item) -> Reading:
             name: GroupReading(*numbers, by_shard)
             for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
         },
+        is_whole="p" not in item,
     )
 
 

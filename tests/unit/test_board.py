@@ -52,3 +52,31 @@ def test_a_topic_that_is_gone_is_forgotten() -> None:
     board.renewed([desk.topic], lambda: True)
     board.forget(desk.topic.uid)
     assert (board.known(), board.points(desk.topic)) == ([], ())
+
+
+def test_a_look_that_ended_early_does_not_change_a_topics_rates() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    groups = [desk.group(name) for name in ("billing", "mailer", "search")]
+    desk.produce(*make.drafts(9))
+    for group in groups:
+        desk.drain(group)
+    board = desk.deps.board
+    for may_go_on in (True, False, True):
+        stage.clock.advance(2_000)
+        looks = iter([True, may_go_on, may_go_on])
+        board.renewed([desk.topic], lambda looks=looks: next(looks))  # type: ignore[misc]
+    assert {(point.accepted, point.settled) for point in board.points(desk.topic)} == {(9, 27)}
+
+
+def test_the_rates_of_a_topic_of_many_shards_are_those_of_all_its_shards() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage, shards=16)
+    board, deps = desk.deps.board, desk.deps
+    for _ in range(5):
+        stage.clock.advance(60_000)
+        desk.produce(*(make.draft(shard=shard) for shard in range(16)))
+        deps.meter_reader.run_once({desk.topic.name})
+        board.renewed([desk.topic], lambda: True)
+    counts = [point.accepted for point in board.points(desk.topic)]
+    assert counts == [48, 64, 80], "the first two readings are those of the hour and of ten minutes"

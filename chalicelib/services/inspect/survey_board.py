@@ -41,6 +41,7 @@ class Board:
         self._clock = clock
         self._surveys: dict[str, TopicSurvey] = {}
         self._points: dict[str, deque[Point]] = {}
+        self._remembered_ms: dict[str, int] = {}
         self._walked_to: str | None = None
         self._walked_ms = 0
         self._lock = Lock()
@@ -55,17 +56,16 @@ class Board:
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
 
     def _remember(self, topic: Topic) -> None:
-        """What the meter reader read in the last hour, for a process that has not looked at the topic before."""
-        if topic.uid in self._points:
-            return
-        since_ms = self._clock.now_ms() - HOUR_MS
+        """What the meter reader read in the last hour."""
+        now_ms = self._clock.now_ms()
         readings = self._readings.latest(topic.uid, MINUTES, _MOST_SEED)
         points = [
             Point(reading.at_ms, reading.accepted, sum(each.settled for each in reading.groups.values()))
             for reading in readings
-            if reading.at_ms >= since_ms
+            if reading.is_whole and reading.at_ms >= now_ms - HOUR_MS
         ]
         self._points[topic.uid] = deque(points, maxlen=_MOST_POINTS)
+        self._remembered_ms[topic.uid] = now_ms
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
@@ -94,26 +94,36 @@ class Board:
         """Drop what is known of a topic: it is gone."""
         with self._lock:
             self._surveys.pop(uid, None)
-            self._points.pop(uid, None)
+            self._drop_points(uid)
 
     def points(self, topic: Topic) -> Sequence[Point]:
         """What was counted of the topic lately, the oldest first."""
         return tuple(self._points.get(topic.uid, ()))
 
     def keep(self, survey: TopicSurvey) -> None:
-        """Remember a survey."""
-        self._remember(survey.topic)
+        """Remember a survey. One that is not whole counts less than the one before it, so it is no point: the points
+        are then those of the meter reader, read again once a minute."""
         uid = survey.topic.uid
+        remembered_ms = self._remembered_ms.get(uid)
+        if remembered_ms is None or (
+            not survey.is_whole and survey.at_ms - remembered_ms >= MINUTES.every_ms
+        ):
+            self._remember(survey.topic)
         settled_count = sum(group.settled for group in survey.groups)
         with self._lock:
             self._surveys.pop(uid, None)
             self._surveys[uid] = survey
-            points = self._points.setdefault(uid, deque(maxlen=_MOST_POINTS))
-            points.append(Point(survey.at_ms, survey.accepted, settled_count))
+            if survey.is_whole:
+                points = self._points.setdefault(uid, deque(maxlen=_MOST_POINTS))
+                points.append(Point(survey.at_ms, survey.accepted, settled_count))
             while len(self._surveys) > _MOST_TOPICS:
                 oldest = next(iter(self._surveys))
                 del self._surveys[oldest]
-                self._points.pop(oldest, None)
+                self._drop_points(oldest)
+
+    def _drop_points(self, uid: str) -> None:
+        self._points.pop(uid, None)
+        self._remembered_ms.pop(uid, None)
 
     def _seen_ms(self, uid: str) -> int:
         survey = self._surveys.get(uid)

@@ -185,6 +185,21 @@ def test_a_list_can_be_narrowed_to_a_groups_status(api: Client) -> None:
     assert listed(topic, "?group=g") == [4, 3, 2, 1, 0]
 
 
+def test_of_a_group_only_messages_of_its_log_are_listed(api: Client) -> None:
+    topic = api.topic(shards=1)
+    topic.group("g")
+    there = topic.produce(1, keys=["k"])["id"]
+    waiting = [topic.produce(n, keys=["k"], delay_seconds=3600)["id"] for n in (2, 3)]
+    for id in (there, waiting[0]):
+        api.delete(f"{topic.path}/messages/{id}").expect(204)
+    assert listed(topic, "?key=k&status=CANCELLED") == [2, 1]
+    assert listed(topic, "?key=k&status=CANCELLED&group=g") == [1]
+    assert listed(topic, "?status=CANCELLED&group=g") == [1]
+    assert listed(topic, "?key=k&group=g") == [1]
+    for status in ("DELAYED", "PREPARED"):
+        api.get(f"{topic.path}/messages?status={status}&group=g").expect(400)
+
+
 def test_without_a_group_the_status_is_the_messages_own(api: Client) -> None:
     topic = api.topic(shards=1)
     sent = [topic.produce(n, keys=["k"])["id"] for n in range(4)]
