@@ -38,11 +38,15 @@ _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "dedup_id", 
 def get_message(context: Context) -> Response[MessageView]:
     """Everything known about a message, with its status per group."""
     topic = context.topic()
-    return Response(_view(context, topic, _find(context, topic)))
+    return Response(_view(context, topic, _find_kept(context, topic)))
 
 
 def _find(context: Context, topic: Topic) -> LookupResult:
     return context.deps.lookup.find(topic, context.params["id"])
+
+
+def _find_kept(context: Context, topic: Topic) -> LookupResult:
+    return context.deps.lookup.find_kept(topic, context.params["id"])
 
 
 def _view(context: Context, topic: Topic, message: LookupResult, look: Look | None = None) -> MessageView:
@@ -123,7 +127,7 @@ def _in_transaction(transaction: Transaction) -> Conflict:
 def get_trace(context: Context) -> Response[TraceView]:
     """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
-    message, tracer = _find(context, topic), context.deps.tracer
+    message, tracer = _find_kept(context, topic), context.deps.tracer
     path = tracer.path(topic, message) if isinstance(message, Message) else tracer.before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
     mine = [event for event in path if event.group is None or context.may_use_group(event.group)]
@@ -136,7 +140,7 @@ def get_fate(context: Context) -> Response[FateView]:
     from ...services.inspect.fate import Fates
 
     topic = context.topic()
-    message = _find(context, topic)
+    message = _find_kept(context, topic)
     view = _view(context, topic, message)
     fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
     summary = {name: value for name, value in view.items() if name != "deliveries"}

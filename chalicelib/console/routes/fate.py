@@ -19,7 +19,7 @@ def message_fate(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    entry = deps.lookup.find(topic, id)
+    entry = deps.lookup.find_kept(topic, id)
     fate_by_group, group_names_not_owed, rest = {}, [], 0
     if isinstance(entry, Message):
         for group in (

@@ -164,7 +164,7 @@ def message(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    result = deps.lookup.find(topic, id)
+    result = deps.lookup.find_kept(topic, id)
     stored_message = result if isinstance(result, Message) else result.message
     whole = with_body(deps.adapters.blobs, stored_message)
     form = visit.query.get("as", "pretty")

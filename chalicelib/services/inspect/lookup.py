@@ -74,6 +74,34 @@ class Lookup:
             return self._there(topic, entry)
         return entry or self.message(topic, message_id)
 
+    def find_kept(self, topic: Topic, message_id: str) -> LookupResult:
+        """As `find`; it also finds a message of which only a dead letter is left. Where nothing is found, this costs a
+        read for each group (in a broadcast, for each consumer)."""
+        try:
+            return self.find(topic, message_id)
+        except NotFound:
+            if message := self._in_a_letter(topic, message_id):
+                return message
+            raise
+
+    def _in_a_letter(self, topic: Topic, message_id: str) -> Message | None:
+        """The message as some group's dead letter has it; best as it was produced. None for one that was delayed: its
+        id does not say where it was."""
+        location = ids.parse_message_id(message_id)
+        if location is None or location[1] >= topic.shards:
+            return None
+        _, shard, offset = location
+        edited: Message | None = None
+        for group in self._catalog.groups(topic):
+            for key in self.statuses.keys(topic, group, shard):
+                letter = self._records.dead_letter(key, offset)
+                if letter is None or letter.message.id != message_id:
+                    continue
+                if not letter.edited:
+                    return letter.message
+                edited = edited or letter.message
+        return edited
+
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> LookupResult | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
         entry = self._log.dedup_entry(topic.uid, dedup_id)

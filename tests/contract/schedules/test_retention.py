@@ -12,6 +12,8 @@ import pytest
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Message
+from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.scheduler.keeper import PROOF
@@ -230,3 +232,38 @@ def test_the_retention_of_a_delayed_message_begins_when_it_is_due(empty_stage: S
     desk.deps.mover.tick(range(FRAGMENTS))
     ttl(DAY_MS - 1)
     assert offsets(desk.receive(group)) == [0]
+
+
+def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
+    empty_stage: Stage, ttl: Pass
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    first, second = desk.group("first"), desk.group("second")
+    dead, done = desk.produce(make.draft("dead"), make.draft("done"))
+    for group in (first, second):
+        held = desk.receive(group)
+        assert desk.ack(group, held[1:]) == [None]
+        assert desk.nack(group, held[:1], Nack(dead_letter=True)) == [None]
+    ttl(9 * DAY_MS)
+
+    def body(message_id: str) -> bytes | None:
+        deps = desk.stage.process()
+        with pytest.raises(NotFound):
+            deps.lookup.find(desk.topic, message_id)
+        try:
+            message = deps.lookup.find_kept(desk.topic, message_id)
+        except NotFound:
+            return None
+        assert isinstance(message, Message)
+        assert deps.statuses.look(desk.topic).overall(message) == Status.DEAD
+        return message.draft.body
+
+    redriver = desk.stage.process().redriver
+    (letter,) = redriver.find(desk.topic, first, dead.id)
+    redriver.edit(desk.topic, first, letter, b'"edited"')
+    another = dead.id.replace(dead.id[:12], "x" * 12)
+    assert [body(id) for id in (dead.id, done.id, another)] == [b'"dead"', None, None]
+    redriver.discard(desk.topic, second, letter=redriver.find(desk.topic, second, dead.id)[0])
+    assert body(dead.id) == b'"edited"', "nothing else is left of it"
+    redriver.discard(desk.topic, first, letter=redriver.find(desk.topic, first, dead.id)[0])
+    assert body(dead.id) is None

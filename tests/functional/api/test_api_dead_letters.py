@@ -234,6 +234,33 @@ def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_t
     assert bodies(group) == ["mended"]
 
 
+def test_a_dead_letter_shows_its_message_when_the_log_has_it_no_more(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic(retention_days=1)
+    group, other = topic.group(), topic.group("other")
+    sent, path = topic.produce("late", keys=["k"]), f"{topic.path}/messages"
+    other.ack(*other.receive())
+    background.clock.advance(DAY_SECONDS + 60)
+    assert group.receive() == []  # which buries it
+    background.clock.advance(9 * DAY_SECONDS)
+    seen = api.get(f"{path}/{sent['id']}").expect(200)
+    assert (seen["body"], seen["status"]) == ("late", "DEAD")
+    assert {name: each["status"] for name, each in seen["deliveries"].items()} == {
+        group.name: "DEAD",
+        other.name: "SUCCESS",
+    }
+    events = api.get(f"{path}/{sent['id']}/trace").expect(200)["events"]
+    assert [each["event"] for each in events if each["group"] in (None, group.name)] == ["accepted", "buried"]
+    fate = api.get(f"{path}/{sent['id']}/fate").expect(200)
+    assert (fate["groups"][group.name]["places"], fate["complete"]) == (["dead letter"], True)
+    assert fate["adds_up"]
+    assert api.post(f"{path}/{sent['id']}/retry", {"group": group.name}).expect(200)["status"] == "RETRYING"
+    assert bodies(group) == ["late"]
+    for call in ("", "/trace", "/fate"):
+        api.get(f"{path}/{sent['id']}{call}").refused(404, "MESSAGE_NOT_FOUND")
+
+
 def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -> None:
     topic = api.topic(mode="broadcast")
     group = topic.group()
