@@ -19,7 +19,8 @@ def found() -> str | None:
 
 
 def signed_in(browser: Any, service: LocalService, **options: Any) -> Any:
-    """A page in a window of its own, on the overview. What its console complains of is in `page.complaints`."""
+    """A page in a window of its own, on the overview. What its console complains of is in `page.complaints`. Wait for
+    locators: `wait_for_function` looks again by `eval`, which the pages' policy forbids."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -27,9 +28,15 @@ def signed_in(browser: Any, service: LocalService, **options: Any) -> Any:
     page.on("console", lambda message: _note(page, message))
     page.goto(f"{service.url}/console")
     page.fill("input[name=token]", service.token)
-    page.click("button.primary")
+    click(page, "button.primary")
     page.wait_for_selector("table, .headline")
     return page
+
+
+def click(page: Any, selector: str) -> None:
+    """Click on what leads to a page, and wait until all of that is there."""
+    with page.expect_navigation():
+        page.click(selector)
 
 
 def _note(page: Any, message: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.chromium import signed_in
+from tests.browser.chromium import click, signed_in
 from tests.support.local_service import LocalService
 
 pytestmark = pytest.mark.browser
@@ -33,20 +33,20 @@ def test_a_link_of_a_terminal_signs_in_and_leaves_no_ticket(
 
 def test_a_subscriber_is_tested_and_given_a_secret(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/{SUBSCRIBER}")
-    plain.click("text=Send a test")
+    click(plain, "text=Send a test")
     assert "It would not have taken a message. no connection" in plain.inner_text("main")
-    plain.click("text=Back")
+    click(plain, "text=Back")
     plain.select_option("select[name=overlap_seconds]", "3600")
-    plain.click("text=New secret")
+    click(plain, "text=New secret")
     assert plain.inner_text("pre").startswith("whsec_")
-    plain.click("text=Back")
+    click(plain, "text=Back")
     assert "The old secret signs, too, until" in plain.inner_text("main")
 
 
 def test_what_failed_since_a_moment_is_previewed(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/{SUBSCRIBER}")
     plain.fill("input[name=since]", "2026-01-01T00:00")
-    plain.click("#since button")
+    click(plain, "#since button")
     assert "0 dead letters" in plain.inner_text("#since")
 
 
@@ -54,10 +54,10 @@ def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, st
     plain.goto(f"{service[0].url}/console/tokens")
     plain.click("summary:has-text('New token')")
     plain.fill("details input[name=name]", "billing")
-    plain.click("text=Make")
+    click(plain, "text=Make")
     first = plain.inner_text("pre")
-    plain.click("text=Back")
-    plain.click("tr:has-text('billing') button:has-text('Rotate')")
+    click(plain, "text=Back")
+    click(plain, "tr:has-text('billing') button:has-text('Rotate')")
     second = plain.inner_text("pre")
     assert first != second
     assert first.split("_")[1] == second.split("_")[1], "it is the same token, with another text"
@@ -69,9 +69,9 @@ def test_a_replay_is_previewed_and_made(plain: Any, service: tuple[LocalService,
     plain.goto(f"{service[0].url}/console/topics/clicks/replays")
     plain.fill("input[name=from]", "2026-01-01T00:00")
     plain.fill("input[name=to]", "2026-01-02T00:00")
-    plain.click("text=Preview")
+    click(plain, "text=Preview")
     assert "0 messages at most" in plain.inner_text("main")
-    plain.click("text=Only count")
+    click(plain, "text=Only count")
     assert "PENDING" in plain.inner_text("table")
 
 
@@ -82,26 +82,26 @@ def test_ticked_messages_are_postponed_and_put_back(plain: Any, service: tuple[L
     before = service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"]
     ticks.nth(0).check()
     ticks.nth(1).check()
-    plain.click("text=Many at once")
+    click(plain, "text=Many at once")
     assert "2 messages" in plain.inner_text("main")
-    plain.click("text=+ an hour")
+    click(plain, "text=+ an hour")
     assert "2 messages changed." in plain.inner_text("main")
     assert service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"] > before
-    plain.click("text=Undo")
+    click(plain, "text=Undo")
     assert service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"] == before
 
 
 def test_settings_are_saved_and_put_back(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/console/topics/clicks/settings")
     plain.fill("input[name=retention_days]", "3")
-    plain.click("text=Save")
+    click(plain, "text=Save")
     assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 3
-    plain.click("text=Undo")
+    click(plain, "text=Undo")
     assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 7
 
 
 def test_one_letter_is_sent_again_before_the_others(plain: Any, service: tuple[LocalService, str]) -> None:
     letters = f"{service[0].url}/console/topics/orders/groups/mailer/dead-letters"
     plain.goto(f"{letters}/canary")
-    plain.click("main form button")
+    click(plain, "main form button")
     assert "on its way" in plain.inner_text("main")

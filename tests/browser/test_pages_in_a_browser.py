@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.browser import pages
-from tests.browser.chromium import signed_in
+from tests.browser.chromium import click, signed_in
 from tests.browser.scene import play_long_names
 from tests.support.local_service import LocalService
 
@@ -77,9 +77,9 @@ def test_everybody_can_use_it(checked: Any, service: tuple[LocalService, str], n
 def test_it_works_without_script(chromium: Any, service: tuple[LocalService, str]) -> None:
     plain = signed_in(chromium, service[0], java_script_enabled=False)
     opened(plain, service, "topic")
-    plain.click("tr:has-text('warehouse') button")
+    click(plain, "tr:has-text('warehouse') button")
     assert "Paused: no more messages are handed out" in plain.inner_text("main")
-    plain.click("tr:has-text('warehouse') button")
+    click(plain, "tr:has-text('warehouse') button")
     assert "Resumed." in plain.inner_text("main")
 
 
@@ -120,8 +120,8 @@ def test_the_line_and_what_has_the_focus_stay_when_the_moving_part_comes_anew(
     old = button.element_handle()
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    page.wait_for_function("old => !old.isConnected", arg=old)
-    page.wait_for_function("document.activeElement.matches('button')")
+    old.wait_for_element_state("hidden")
+    page.locator("button:focus").wait_for()
     assert button.evaluate("each => each === document.activeElement")
     assert page.locator("tr.at").count() == 1
 
@@ -130,9 +130,9 @@ def test_the_panel_beside_a_list_gives_the_focus_back(page: Any, service: tuple[
     opened(page, service, "messages")
     link = page.locator("a[data-side]").nth(2)
     link.click()
-    page.wait_for_function("document.activeElement.id === 'side'")
+    page.locator("#side:focus").wait_for()
     page.keyboard.press("Escape")
-    assert page.locator("#side").is_hidden()
+    page.locator("#side").wait_for(state="hidden")
     assert link.evaluate("each => each === document.activeElement")
 
 
