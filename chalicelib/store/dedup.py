@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..ports.log import DedupEntry
@@ -39,4 +40,14 @@ def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
         text_of(item, "i") or "",
         int_of(item, "a"),
         int_of(item, "x"),
+    )
+
+
+def used_entries(entries: Sequence[DedupEntry], items: Sequence[Item | None]) -> tuple[DedupEntry, ...]:
+    """The stored entries of those ids whose actions a cancelled transaction refused. `items` are the rows that stood in
+    the way, in the order of `entries`; None where none did."""
+    return tuple(
+        dedup_entry(entry.topic_uid, entry.dedup_id, item)
+        for entry, item in zip(entries, items, strict=False)
+        if item
     )

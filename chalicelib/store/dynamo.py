@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from ..domain.errors import unavailable
 from ..ports.transactions import Counted
 from .attributes import Item
-from .failures import is_conflict, translate, was_resent
+from .failures import ConditionFailed, is_conflict, translate, was_resent
 from .layout import Tables
 
 _TRIES = 8
@@ -54,6 +54,20 @@ class Dynamo:
                 raise translate(error, resent) from error
             except BotoCoreError as error:
                 raise translate(error) from error
+
+    def replace(self, table: str, item: Item, condition: dict[str, Any]) -> bool:
+        """Put a row in the place of the one that meets the condition. False: none does."""
+        try:
+            self.call(
+                "put_item",
+                TableName=table,
+                Item=item,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **condition,
+            )
+        except ConditionFailed as failed:
+            return failed.retried and failed.item == item  # our own success, whose answer was lost
+        return True
 
     def query(self, **request: Any) -> Iterator[Item]:
         """The rows of a query, reading page after page as they are needed."""

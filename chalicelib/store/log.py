@@ -18,7 +18,7 @@ from ..ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, P
 from . import codec
 from .attributes import Item, int_of, known_int, number, packed, payload_of, started_kib, text, text_of
 from .cursors import cursor_amend
-from .dedup import dedup_entry, dedup_put
+from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
 from .layout import FORMAT, META_OFFSET, dedup_key, is_newer, segment_key
@@ -363,11 +363,7 @@ def _refused(
     """The outcome of a cancelled transaction, by the items that failed its conditions."""
     first, used_items, lacking = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
-        if duplicates := tuple(
-            dedup_entry(e.topic_uid, e.dedup_id, item)
-            for e, item in zip(dedup, used_items, strict=True)
-            if item
-        ):
+        if duplicates := used_entries(dedup, used_items):
             return DedupHit(duplicates)
         if missing_places := {
             index for index, item in zip(indexes, lacking, strict=True) if item is not None

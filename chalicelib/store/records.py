@@ -136,17 +136,7 @@ class DynamoRecords:
 
     def edit(self, letter: DeadLetter) -> bool:
         item = _letter_item(replace(letter, version=letter.version + 1))
-        try:
-            self._dynamo.call(
-                "put_item",
-                TableName=self._table,
-                Item=item,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **_unchanged(letter),
-            )
-        except ConditionFailed as failed:
-            return failed.retried and failed.item == item  # our own success, whose answer was lost
-        return True
+        return self._dynamo.replace(self._table, item, _unchanged(letter))
 
     def discard(self, letter: DeadLetter) -> bool:
         try:

@@ -17,7 +17,7 @@ from ..ports.log import DedupEntry, Moved
 from ..ports.timers import Look
 from . import codec
 from .attributes import Item, int_of, known_int, number, packed, payload_of, text
-from .dedup import dedup_entry, dedup_put
+from .dedup import dedup_put, used_entries
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
 from .layout import FORMAT, forward_key, is_newer, lease_key, shard_of, timer_key
@@ -48,17 +48,13 @@ class DynamoTimers:
         try:
             self._dynamo.call("transact_write_items", TransactItems=[*ids, *puts])
         except Cancelled as cancelled:
-            return tuple(
-                dedup_entry(e.topic_uid, e.dedup_id, item)
-                for e, item in zip(dedup, cancelled.items, strict=False)
-                if item
-            )
+            return used_entries(dedup, cancelled.items)
         return ()
 
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
         item = _item(replace(new, edits=old.edits + 1))
         if new.due_ms == old.due_ms:
-            return self._put_if_unchanged(old, item)
+            return self._dynamo.replace(self._table, item, _unchanged(old))
         return self._all(
             timer_delete(self._table, old),
             {"Put": {"TableName": self._table, "Item": item}},
@@ -86,19 +82,6 @@ class DynamoTimers:
             self._dynamo.call("transact_write_items", TransactItems=list(actions))
         except Cancelled:
             return False
-        return True
-
-    def _put_if_unchanged(self, old: Timer, item: Item) -> bool:
-        try:
-            self._dynamo.call(
-                "put_item",
-                TableName=self._table,
-                Item=item,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **_unchanged(old),
-            )
-        except ConditionFailed as failed:
-            return failed.retried and failed.item == item
         return True
 
     def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:

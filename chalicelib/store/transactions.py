@@ -18,7 +18,7 @@ from ..ports.log import DedupEntry
 from ..ports.transactions import Counted
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, text, text_of
-from .dedup import dedup_entry, dedup_put
+from .dedup import dedup_put, used_entries
 from .dynamo import Dynamo
 from .failures import Cancelled
 from .layout import BY_STATE, FORMAT, Tables, is_newer, state_home, timer_key
@@ -40,11 +40,7 @@ class DynamoTransactions:
             actions = [*ids, transaction_put, timer_put(tables.timers, check_timer(transaction))]
             self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as cancelled:
-            return tuple(
-                dedup_entry(e.topic_uid, e.dedup_id, item)
-                for e, item in zip(dedup, cancelled.items, strict=False)
-                if item
-            )
+            return used_entries(dedup, cancelled.items)
         return ()
 
     def get(self, transaction_id: str) -> Transaction | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common.bucket import Bucket
+from tests.glue.journals import Place
 
 
 @pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
@@ -63,3 +65,9 @@ class Stopping:
     def delete(self, name: str) -> None:
         self._step()
         self._bucket.delete(name)
+
+
+def archive_command(place: Place) -> list[str]:
+    """The job as a process of its own, which reads the journal only, and writes by Spark."""
+    folder = ["--bucket", place.name, "--folder", str(place.folder)]
+    return [sys.executable, "-m", "glue_jobs.archive", *folder, "--backfill", "no", "--engine", "spark"]

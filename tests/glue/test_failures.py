@@ -23,6 +23,7 @@ from glue_jobs.common import job
 from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.service import Refused
+from tests.glue.jobs import archive_command
 from tests.glue.journals import NOON_MS, Place, message
 
 ROOT = Path(__file__).parents[2]
@@ -129,20 +130,9 @@ def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
     place: Place, tmp_path: Path
 ) -> None:
     place.journal("a", [message(n) for n in range(200_000)])
-    command = [
-        sys.executable,
-        "-m",
-        "glue_jobs.archive",
-        "--bucket",
-        place.name,
-        "--folder",
-        str(place.folder),
-    ]
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen(
-            [*command, "--backfill", "no", "--engine", "spark"], cwd=ROOT, stdout=stdout, stderr=stderr
-        )
+        process = subprocess.Popen(archive_command(place), cwd=ROOT, stdout=stdout, stderr=stderr)
         while not (place.folder / "archive/_aside").exists():
             assert process.poll() is None
         jvm = _java_below(process.pid)

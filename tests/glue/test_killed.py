@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from glue_jobs.common.arguments import DONE
+from tests.glue.jobs import archive_command
 from tests.glue.journals import LATER, Place, message, orders
 
 ROOT = Path(__file__).parents[2]
@@ -21,17 +21,8 @@ _BOUND_SECONDS = 300.0
 @pytest.mark.soak
 def test_sigkill_while_partitions_are_written(place: Place) -> None:
     place.journal("a", [message(n) for n in range(20_000)])
-    command = [
-        sys.executable,
-        "-m",
-        "glue_jobs.archive",
-        "--bucket",
-        place.name,
-        "--folder",
-        str(place.folder),
-    ]
     job = subprocess.Popen(
-        [*command, "--now", LATER, "--backfill", "no", "--engine", "spark"],
+        [*archive_command(place), "--now", LATER],
         cwd=ROOT,
         start_new_session=True,
         stdout=subprocess.DEVNULL,

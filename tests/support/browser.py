@@ -193,6 +193,14 @@ class _Reader(HTMLParser):
             self._form.buttons.append(data.strip())
 
 
+def page(browser: Browser, path: str) -> Screen:
+    """A page of the console, which costs at most 20 read units."""
+    screen = browser.get(f"/console/{path}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
 def _read(status: int, path: str, headers: Mapping[str, str], html: str) -> Screen:
     reader = _Reader()
     reader.feed(html)

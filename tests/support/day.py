@@ -36,6 +36,7 @@ from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event
 from tests.functional.delivery.receivers import Receiver
+from tests.support.aws_answers import bytes_answer, json_answer
 from tests.support.browser import Browser
 from tests.support.http import Client, Group, ShiftingClock, Topic
 from tests.support.kms import KEY, Kms
@@ -153,24 +154,8 @@ class Bucket:
         elif request.method == "GET":
             name = urlsplit(request.url).path.removeprefix("/")
             if (body := next((body for key, body in self.objects.items() if name.endswith(key)), b"")) == b"":
-                return AWSResponse(request.url, 404, {}, _Raw(b"<Error><Code>NoSuchKey</Code></Error>"))
-        return AWSResponse(request.url, 200, {}, _Raw(body))
-
-
-def _json(request: Any, answer: Any) -> AWSResponse:
-    return AWSResponse(request.url, 200, {}, _Raw(json.dumps(answer).encode()))
-
-
-class _Raw:
-    def __init__(self, body: bytes) -> None:
-        self._left = body
-
-    def read(self, amount: int | None = None) -> bytes:
-        read, self._left = self._left, b""
-        return read
-
-    def stream(self) -> Iterator[bytes]:
-        yield self.read()
+                return bytes_answer(request, b"<Error><Code>NoSuchKey</Code></Error>", 404)
+        return bytes_answer(request, body)
 
 
 @contextmanager
@@ -197,7 +182,9 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
         s3 = Clients("us-east-1").get("s3")
         bucket = Bucket(s3)
         glue = Clients("us-east-1").get("glue")
-        glue.meta.events.register("before-send.glue", lambda request, **_: _json(request, {"JobRunId": "j"}))
+        glue.meta.events.register(
+            "before-send.glue", lambda request, **_: json_answer(request, {"JobRunId": "j"})
+        )
         whole = replace(
             made,
             sender=lambda: sender,

@@ -9,6 +9,8 @@ from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
+from .aws_answers import json_answer
+
 KEY = "arn:aws:kms:us-east-1:000000000000:key/k"
 
 
@@ -28,24 +30,8 @@ class Kms:
         self.asked.append((operation, told["EncryptionContext"]["secret"]))
         if operation == "Encrypt":
             blob = json.dumps([told["Plaintext"], told["EncryptionContext"]]).encode()
-            return _json(request, 200, {"CiphertextBlob": base64.b64encode(blob).decode(), "KeyId": KEY})
+            return json_answer(request, {"CiphertextBlob": base64.b64encode(blob).decode(), "KeyId": KEY})
         plain, context = json.loads(base64.b64decode(told["CiphertextBlob"]))
         if context != told["EncryptionContext"]:
-            return _json(request, 400, {"__type": "InvalidCiphertextException"})
-        return _json(request, 200, {"Plaintext": plain, "KeyId": KEY})
-
-
-class _Raw:
-    def __init__(self, body: bytes) -> None:
-        self._left = body
-
-    def read(self, amount: int | None = None) -> bytes:
-        read, self._left = self._left, b""
-        return read
-
-    def stream(self) -> Any:
-        yield self.read()
-
-
-def _json(request: Any, status: int, answer: Any) -> AWSResponse:
-    return AWSResponse(request.url, status, {}, _Raw(json.dumps(answer).encode()))
+            return json_answer(request, {"__type": "InvalidCiphertextException"}, 400)
+        return json_answer(request, {"Plaintext": plain, "KeyId": KEY})

@@ -13,12 +13,11 @@ import pytest
 import trustme
 
 from chalicelib.delivery.addresses import Rules
-from chalicelib.delivery.connections import dial
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.sender import Sender
 from tests.functional.conftest import ORIGIN
-from tests.functional.delivery.receivers import Receiver
+from tests.functional.delivery.receivers import Receiver, public_egress_to
 from tests.support.background import Background
 from tests.support.http import Client, Group
 from tests.support.webhooks import signed
@@ -59,15 +58,7 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     authority, tls = trustme.CA(), ssl.create_default_context()
     authority.configure_trust(tls)
     receiver.secure(authority.issue_cert("hooks.example.com"))
-    go_out_by(
-        Egress(
-            rules=Rules(),
-            monotonic=time.monotonic,
-            resolve=lambda host: ("93.184.216.34",),
-            tls=tls,
-            dial=lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
-        )
-    )
+    go_out_by(public_egress_to(receiver, tls))
     topic = api.topic()
     group = topic.group()
     made = subscribe(group, url="https://hooks.example.com/in")

@@ -6,15 +6,8 @@ import json
 from typing import Any
 
 from chalicelib import wiring
-from tests.support.browser import Browser, Screen
+from tests.support.browser import Browser, page
 from tests.support.http import Client
-
-
-def page(browser: Browser, path: str) -> Screen:
-    screen = browser.get(f"/console/{path}")
-    assert screen.status == 200, screen.text
-    assert screen.units <= 20
-    return screen
 
 
 def put(day: str, topic: str, **fields: Any) -> None:

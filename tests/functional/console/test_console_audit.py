@@ -6,15 +6,8 @@ from typing import Any
 
 from chalicelib import wiring
 from chalicelib.domain.audit import AuditEntry
-from tests.support.browser import Browser, Screen
+from tests.support.browser import Browser, page
 from tests.support.http import Client, ShiftingClock
-
-
-def page(browser: Browser, path: str) -> Screen:
-    screen = browser.get(f"/console/{path}")
-    assert screen.status == 200, screen.text
-    assert screen.units <= 20
-    return screen
 
 
 def token(api: Client, **fields: Any) -> Any:

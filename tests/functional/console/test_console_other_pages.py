@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.support.browser import Browser, Screen
+from tests.support.browser import Browser, page
 from tests.support.http import Client
-
-
-def page(browser: Browser, path: str) -> Screen:
-    screen = browser.get(f"/console/{path}")
-    assert screen.status == 200, screen.text
-    assert screen.units <= 20
-    return screen
 
 
 def token(api: Client, **fields: Any) -> Any:

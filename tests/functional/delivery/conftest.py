@@ -10,9 +10,8 @@ import pytest
 import trustme
 
 from chalicelib.delivery.addresses import Rules
-from chalicelib.delivery.connections import dial
 from chalicelib.delivery.egress import Egress
-from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.functional.delivery.receivers import Receiver, http_receiver, public_egress_to
 
 
 @pytest.fixture
@@ -39,15 +38,7 @@ def public_egress() -> Iterator[Callable[[Receiver], Egress]]:
 
     def make(receiver: Receiver) -> Egress:
         receiver.secure(authority.issue_cert("hooks.example.com"))
-        made.append(
-            Egress(
-                rules=Rules(),
-                monotonic=time.monotonic,
-                resolve=lambda host: ("93.184.216.34",),
-                tls=tls,
-                dial=lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
-            )
-        )
+        made.append(public_egress_to(receiver, tls))
         return made[-1]
 
     yield make
