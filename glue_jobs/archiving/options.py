@@ -50,6 +50,8 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
     choices = _parsed(parser, argv)
     if choices.backfill is None:
         choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
+    if choices.window and choices.window.begin > choices.now:
+        parser.error(f"the window {choices.window.name} is later than now ({choices.now:%Y-%m-%dT%H:%M:%SZ})")
     if (
         choices.window
         and not choices.open

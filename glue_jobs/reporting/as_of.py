@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all
+from glue_jobs.common.manifest import Manifest, days, has_topic, is_small, load_all
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
@@ -106,7 +106,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     began, at = time.monotonic(), options.at
     first = (at - timedelta(days=options.look_back_days)).date()
     manifests = load_all(bucket, first)
-    reaches = max((each.known_until for each in manifests), default=None)
+    latest = manifests or load_all(bucket, *map(date.fromisoformat, days(bucket)[-1:]))
+    reaches = max((each.known_until for each in latest), default=None)
     if not reaches or reaches < at:
         ends = f" (it ends at {reaches:%Y-%m-%dT%H:%M:%SZ})" if reaches else ""
         raise NotArchived(

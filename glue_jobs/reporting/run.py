@@ -51,7 +51,7 @@ def span_of(arguments: argparse.Namespace, days: Sequence[str]) -> Span | None:
     if not days:
         return None
     oldest, newest = (date.fromisoformat(day) for day in (min(days), max(days)))
-    last = arguments.last or newest
+    last = arguments.last or max(newest, arguments.first or newest)
     first = arguments.first or min(last, max(last - timedelta(days=_DAYS - 1), oldest))
     return Span(first, last)
 

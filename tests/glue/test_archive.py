@@ -163,6 +163,7 @@ def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> Non
         ["--window", "yesterday"],
         ["--window", "2026-11-21T24"],
         ["--window", "2026-11-23"],
+        ["--window", "2026-12-23", "--open", "yes"],
         ["--bucket", "s3://x"],
         ["--rows-per-file", "0"],
         ["--wind", "2026-11-21"],

@@ -161,6 +161,10 @@ def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
             "The archive does not reach to 2030-01-02T00:00:01Z (it ends at 2030-01-02T00:00:00Z)",
         ),
         (
+            ["--at", "2040-01-01T00:00:00Z"],
+            "The archive does not reach to 2040-01-01T00:00:00Z (it ends at 2030-01-02T00:00:00Z)",
+        ),
+        (
             ["--at", "2030-01-01T00:10:00Z", "--group", "nobody"],
             "Nobody has tried anything of orders for nobody",
         ),

@@ -222,6 +222,8 @@ def test_the_days_are_the_last_seven_of_the_archive_unless_others_are_asked_for(
     assert span("--to", str(NEXT)) == Span(DAY, NEXT)
     assert span("--from", "2030-01-05") == Span(date(2030, 1, 5), last)
     assert span("--from", "2029-01-01", "--to", "2029-01-02") == Span(date(2029, 1, 1), date(2029, 1, 2))
+    beyond = date(2031, 1, 1)
+    assert span("--from", str(beyond)) == Span(beyond, beyond)
     assert span(archived=0) is None
 
 
