@@ -53,7 +53,6 @@ class Policy(Protocol):
         returned: Sequence[Candidate],
         unclaimed: Sequence[Candidate],
         most: int,
-        now_ms: int,
     ) -> Selection:
         """Choose at most `most` offsets to grant from a cursor whose ended leases were taken out.
 

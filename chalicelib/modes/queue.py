@@ -24,7 +24,6 @@ class Queue:
         returned: Sequence[Candidate],
         unclaimed: Sequence[Candidate],
         most: int,
-        now_ms: int,
     ) -> Selection:
         """Returned messages first, then those never claimed, in order."""
         grants: list[Span] = []

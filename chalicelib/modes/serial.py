@@ -29,7 +29,6 @@ class Serial:
         returned: Sequence[Candidate],
         unclaimed: Sequence[Candidate],
         most: int,
-        now_ms: int,
     ) -> Selection:
         """Grant the first unsettled message of each free unit, lowest offset first."""
         busy = _leased_units(cursor)

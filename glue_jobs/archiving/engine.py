@@ -146,12 +146,6 @@ class Engine(Protocol):
         """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
 
 
-class Engines(Protocol):
-    """Makes the engine of a window."""
-
-    def __call__(self, window: Window) -> Engine: ...
-
-
 def shard_key(topic: str, topic_uid: str, shard: int) -> str:
     """The partition key of the shard in the log."""
     return f"{topic}:{topic_uid}/{shard}"

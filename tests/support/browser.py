@@ -11,7 +11,6 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from tests.support.http import Gateway
 
 HOST = "headrace.test"
-_VOID = {"input", "meta", "link", "br", "img", "hr"}
 
 
 @dataclass

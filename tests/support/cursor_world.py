@@ -65,7 +65,7 @@ class World:
         due = sorted((offset, span.attempt) for span in spans for offset in span.offsets())
         back = [self._candidate(offset, attempt) for offset, attempt in due]
         fresh = list(self._fresh(current.next))
-        return current, self.policy.select(current, back, fresh, most, self.now_ms)
+        return current, self.policy.select(current, back, fresh, most)
 
     def _candidate(self, offset: int, attempt: int, count: int = 1) -> Candidate:
         unit = self.units[offset]

@@ -107,7 +107,7 @@ class BoundMachine(RuleBasedStateMachine):
         fresh = [Candidate(o, 1, 1, self._unit(o)) for o in range(current.next, current.next + most + 50)]
         if not self.policy.reads_units:
             back = back[:most]
-        return self.policy.select(current, back, fresh, most, self.now_ms)
+        return self.policy.select(current, back, fresh, most)
 
     def _unit(self, offset: int) -> str:
         return f"{offset % self.units:06x}" if self.policy.reads_units else ""

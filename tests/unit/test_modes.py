@@ -16,7 +16,7 @@ from chalicelib.modes import POLICIES, Candidate, ClaimVerdict
 def serial(cursor: Cursor, *shown: Candidate, most: int = 9) -> Selection:
     """What is below the cursor's frontier came back; the rest is fresh."""
     back = [candidate for candidate in shown if candidate.offset < cursor.next]
-    return POLICIES[Mode.SERIAL].select(cursor, back, shown[len(back) :], most, 0)
+    return POLICIES[Mode.SERIAL].select(cursor, back, shown[len(back) :], most)
 
 
 def granted(selection: Selection) -> list[int]:
@@ -101,8 +101,8 @@ def test_a_queue_takes_what_came_back_first() -> None:
         [of("", 0), of("", 1, ClaimVerdict.SETTLE)],
         [of("", 4), Candidate(5, 2, verdict=ClaimVerdict.SETTLE), of("", 7)],
     )
-    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 2, 0)
+    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 2)
     assert selection == Selection((Span(0, 1, 2), Span(4, 1, 2)), settled=((1, 2),), next=5)
-    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 3, 0)
+    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 3)
     assert (granted(selection), selection.settled, selection.next) == ([0, 4, 7], ((1, 2), (5, 7)), 8)
-    assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [of("", 0)], [], 1, 0).next == 4
+    assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [of("", 0)], [], 1).next == 4

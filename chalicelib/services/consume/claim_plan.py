@@ -99,14 +99,14 @@ class ClaimPlanner:
             ahead = self._ahead(current, want, trust) if want else []
             new_candidates = [self._candidate(slot, None) for slot in ahead]
             waiting_candidates, new_candidates, dead = _within_bounds(back, new_candidates, most_bytes)
-            selection = self._policy.select(current, waiting_candidates, new_candidates, most, self._now_ms)
+            selection = self._policy.select(current, waiting_candidates, new_candidates, most)
             granted_count = sum(s.count for s in selection.granted)
             if granted_count >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
         if granted_count and self._claimant.claimants > 1:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
-            selection = self._policy.select(current, waiting_candidates, new_candidates, part, self._now_ms)
+            selection = self._policy.select(current, waiting_candidates, new_candidates, part)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead, granted_count)
 
@@ -128,7 +128,7 @@ class ClaimPlanner:
             [c for c in new_candidates if _is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
-        selection = self._policy.select(current, waiting_dead, new_dead, 1, self._now_ms)
+        selection = self._policy.select(current, waiting_dead, new_dead, 1)
         passed_over = [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
         selection = replace(selection, passed_over=tuple(passed_over))
         messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
