@@ -52,8 +52,9 @@ def clock() -> ShiftingClock:
 
 
 @pytest.fixture(autouse=True)
-def _the_clock_is_not_behind(clock: ShiftingClock) -> None:
-    clock.catch_up()
+def _the_clock_is_not_behind(request: pytest.FixtureRequest) -> None:
+    if "running" in request.fixturenames:
+        request.getfixturevalue("running").clock.catch_up()
 
 
 @pytest.fixture(scope="session")
