@@ -18,7 +18,7 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
-    due_spans = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
+    due_spans = [replace(s, attempt=s.attempt + 1) for lease in overdue for s in lease.spans]
     live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
     return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *due_spans]))
 

@@ -80,9 +80,9 @@ def replacement(old: Cursor, new: Cursor) -> Change:
         expected_leases={},
         scalars=new,
         whole=True,
-        set_leases=new.leases,
+        set_leases={},
         removed_leases=(),
-        set_waiting={s.start: s for s in new.waiting},
+        set_waiting={},
         removed_waiting=(),
     )
 

@@ -22,8 +22,26 @@ CURSOR = Cursor(4, 9, {"t": LEASE}, (Span(7, 1, attempt=2, due_ms=50), Span(8, 1
 def test_a_lease_is_over_at_its_deadline(now_ms: int, is_over: bool) -> None:
     after = transitions.expire(CURSOR, now_ms)
     assert after.leases == ({} if is_over else CURSOR.leases)
-    assert (Span(4, 2, attempt=4) in after.waiting) is is_over
+    assert after.waiting == ((Span(4, 2, attempt=4), *CURSOR.waiting) if is_over else CURSOR.waiting)
     assert is_over or after is CURSOR
+
+
+def test_what_several_leases_held_comes_back_in_the_order_of_the_log() -> None:
+    later = Lease("u", (Span(2, 1, attempt=3), Span(6, 1, attempt=3)), 100)
+    after = transitions.expire(replace(CURSOR, leases={"t": LEASE, "u": later}), 100)
+    assert after.waiting == (Span(2, 1, attempt=4), Span(4, 3, attempt=4), *CURSOR.waiting)
+
+
+def test_the_messages_of_leases_are_counted_one_by_one() -> None:
+    scattered = Lease("u", (Span(2, 2, mask=0b1001), Span(6)), 100)
+    cursor = replace(CURSOR, leases={"t": LEASE, "u": scattered})
+    assert cursor.in_flight == 5
+    assert scattered.attempts() == {2: 1, 5: 1, 6: 1}
+
+
+def test_settled_is_what_is_neither_leased_nor_waits_above_the_floor() -> None:
+    assert CURSOR.settled == ((6, 7),)
+    assert replace(CURSOR, leases={"t": LEASE, "u": Lease("u", (Span(6),), 100)}).settled == ()
 
 
 def test_what_waits_for_a_time_comes_back_then() -> None:
@@ -57,6 +75,8 @@ def test_who_does_not_hold_it_settles_and_extends_nothing() -> None:
     assert transitions.extend(CURSOR, "other", 300) is None
     extended = transitions.extend(CURSOR, "t", 300)
     assert extended == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=300)})
+    shortened = transitions.extend(CURSOR, "t", 60)
+    assert shortened == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=60)})
 
 
 @pytest.mark.parametrize(
@@ -113,6 +133,24 @@ def test_a_seek_begins_anew() -> None:
     assert transitions.seek(noted, 7) == Cursor(7, 7, epoch=6, begin=7, segment_at=7, amended=((3, 4),))
 
 
+def test_of_a_damaged_cursor_nothing_is_believed() -> None:
+    now_ms = 10**12
+    new = transitions.rebuilt(7, 9, now_ms)
+    assert new == Cursor(7, 7, epoch=now_ms, begin=7, segment_at=7, amended=((0, 9),))
+    assert transitions.rebuilt(0, 0, now_ms).amended == ()
+
+
+def test_of_a_damaged_lane_what_is_not_settled_waits() -> None:
+    entries, now_ms = (Span(3, 1, attempt=2), Span(5, 2)), 10**12
+    lane = transitions.rebuilt_lane(entries, 9, now_ms)
+    assert lane == Cursor(3, 9, waiting=entries, epoch=now_ms, segment_at=9)
+    many = [Span(10**9 * n, due_ms=10**12) for n in range(1, 400)]
+    cut = transitions.rebuilt_lane(many, 10**12, now_ms)
+    assert cut.waiting == tuple(many[: len(cut.waiting)])
+    assert 0 < len(cut.waiting) < len(many)
+    assert (cut.next, cut.begin) == (many[len(cut.waiting)].start, 0), "what did not fit is delivered again"
+
+
 def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
     settled, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.SUCCESS)])
     settling = cursor_write.change(CURSOR, settled)
@@ -124,6 +162,7 @@ def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
     )
     assert claiming.scalars is not None
     assert not cursor_write.holds(claiming, replace(CURSOR, epoch=6))
+    assert not cursor_write.holds(claiming, replace(CURSOR, epoch=4))
     assert cursor_write.holds(claiming, replace(CURSOR, leases={}))
 
 
@@ -138,6 +177,14 @@ def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
     for after in (settled, claimed, transitions.seek(CURSOR, 3)):
         assert cursor_write.apply(CURSOR, cursor_write.change(CURSOR, after)) == after
         assert cursor_write.apply(CURSOR, cursor_write.replacement(CURSOR, after)) == after
+
+
+def test_a_write_names_each_entry_that_it_sets_removes_or_expects() -> None:
+    back = [Result(4, Disposition.RETRY), Result(5, Disposition.SUCCESS)]
+    settled, _ = transitions.settle(CURSOR, "t", back)
+    assert cursor_write.change(CURSOR, settled).entries == 3, "the lease twice, and what waits again"
+    claimed = transitions.claim(CURSOR, Selection((Span(8),), next=9), "new", "", 200)
+    assert cursor_write.change(CURSOR, claimed).entries == 2, "a lease, and what waits no longer"
 
 
 def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:

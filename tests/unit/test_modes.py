@@ -62,6 +62,23 @@ def test_of_what_came_back_each_unit_gets_its_first(
     assert {(span.attempt, span.unit) for span in selection.granted} <= {(2, "a"), (2, "b")}
 
 
+@pytest.mark.parametrize(
+    "span",
+    [
+        pytest.param(Span(0, 3, unit="a"), id="a run"),
+        pytest.param(Span(0, 3, unit="a", mask=0b1101), id="a mask"),
+    ],
+)
+def test_behind_dead_ones_the_next_of_the_same_span_holds_back_its_unit(span: Span) -> None:
+    first, second, third = span.offsets()
+    cursor = Cursor(next=4, waiting=(span,))
+    dead = of("a", first, ClaimVerdict.SETTLE)
+    selection = serial(cursor, dead, of("a", second), of("a", third), of("a", 4), of("b", 5))
+    assert (granted(selection), selection.settled) == ([second, 5], ((first, first + 1),))
+    not_due = serial(cursor, dead, of("a", 4), of("b", 5))
+    assert granted(not_due) == [5]
+
+
 def test_a_unit_that_is_under_way_gets_nothing() -> None:
     lease = Lease("t", (Span(0, unit="a"),), 9)
     cursor = Cursor(next=2, leases={"t": lease}, waiting=(Span(1, unit="a"),))
@@ -106,3 +123,5 @@ def test_a_queue_takes_what_came_back_first() -> None:
     selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 3)
     assert (granted(selection), selection.settled, selection.next) == ([0, 4, 7], ((1, 2), (5, 7)), 8)
     assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [of("", 0)], [], 1).next == 4
+    gap = Candidate(4, 3, verdict=ClaimVerdict.SETTLE)
+    assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [], [gap], 1).next == 7
