@@ -1,0 +1,156 @@
+"""What claims and settlements write down about attempts and deliveries: whose, which, when and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.record import Record
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.trace import TraceEntry, TraceRow
+from chalicelib.services.consume.settle import Nack
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.stages import Stage, memory_stage
+
+STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+def rows(desk: Desk, group: Group, offset: int = 0, consumer_uid: str = "") -> list[TraceRow]:
+    key = cursor_key(desk.topic, group, 0, consumer_uid)
+    return desk.stage.adapters.traces.covering(key, offset, consistent=True)
+
+
+def record(desk: Desk, group: Group, offset: int = 0) -> Record:
+    record = desk.stage.adapters.records.get(cursor_key(desk.topic, group, 0), offset)
+    assert record
+    return record
+
+
+def test_attempts_that_nobody_settled_are_noted_by_the_next_claim_as_their_consumers(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    one, two = (desk.consumer(group, name) for name in ("one", "two"))
+    desk.produce(*make.drafts(4))
+    began_ms = stage.clock.now_ms()
+    (first,) = desk.receive(group, 1, one, lease=10)
+    (second,) = desk.receive(group, 1, one, lease=20)
+    desk.receive(group, 1, two, lease=600)
+    stage.clock.advance(20 * SECOND_MS)
+    desk.deps.receiver.receive(desk.topic, group, None, 10, 0, 30)
+    noted = [rows(desk, group, offset) for offset in range(3)]
+    assert [
+        (row.consumer, row.started_ms - began_ms, row.id, row.entries) for found in noted for row in found
+    ] == [
+        ("one", 10 * SECOND_MS, first.receipt.token, (TraceEntry(0, 1, "LAPSED"),)),
+        ("one", 20 * SECOND_MS, second.receipt.token, (TraceEntry(1, 1, "LAPSED"),)),
+    ]
+
+
+def test_an_attempt_of_the_lane_that_nobody_settled_is_its_messages(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=STEPS)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    held = desk.receive(group)
+    desk.nack(group, held[3:], Nack(delay_ms=5 * SECOND_MS))
+    desk.ack(group, held[:3])
+    stage.clock.advance(5 * SECOND_MS)
+    (again,) = desk.receive(group, lease=10)
+    assert (again.attempt, again.receipt.entry, again.receipt.offset) == (2, 0, 3)
+    stage.clock.advance(10 * SECOND_MS)
+    (third,) = desk.receive(group)
+    assert [row.entries for row in rows(desk, group, 3)] == [
+        (TraceEntry(3, 1, "RETRY"),),
+        (TraceEntry(3, 2, "LAPSED"),),
+    ]
+    assert third.attempt == 3
+    assert desk.ack(group, [third]) == [None]
+    assert (record(desk, group, 3).status, record(desk, group, 3).attempts) == ("SUCCESS", 3)
+
+
+def test_a_broadcasts_attempts_are_noted_at_their_consumer(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="broadcast")
+    group = desk.group()
+    one = desk.consumer(group, "one")
+    desk.produce(make.draft())
+    desk.receive(group, consumer=one, lease=10)
+    stage.clock.advance(10 * SECOND_MS)
+    desk.ack(group, desk.receive(group, consumer=one))
+    assert [row.entries[0].outcome for row in rows(desk, group, consumer_uid=one.uid)] == [
+        "LAPSED",
+        "SUCCESS",
+    ]
+    assert {row.key.consumer_uid for row in rows(desk, group, consumer_uid=one.uid)} == {one.uid}
+
+
+def test_a_settlement_says_how_long_the_attempt_took_and_why_it_failed(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=STEPS)
+    group = desk.group()
+    one = desk.consumer(group, "one")
+    desk.produce(make.draft())
+    held = desk.receive(group, consumer=one)
+    claimed_ms = stage.clock.now_ms()
+    stage.clock.advance(3 * SECOND_MS)
+    desk.nack(group, held, Nack(delay_ms=None, reason="busy"))
+    (row,) = rows(desk, group)
+    assert (row.consumer, row.started_ms, row.id) == ("one", claimed_ms, held[0].receipt.token)
+    assert row.entries == (TraceEntry(0, 1, "RETRY", 3 * SECOND_MS, "busy"),)
+    now_ms = stage.clock.now_ms()
+    kept = record(desk, group)
+    assert (kept.at_ms, kept.next_ms) == (now_ms, now_ms + 10 * SECOND_MS), "from now, not from the claim"
+    assert kept.expires_s == desk.topic.expires_s(now_ms + 10 * SECOND_MS)
+
+
+def test_a_failed_message_of_the_lane_that_comes_back_at_once_is_recorded_at_its_own_offset(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    held = desk.receive(group)
+    desk.ack(group, held[:2])
+    desk.nack(group, held[2:], Nack(delay_ms=SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    desk.nack(group, desk.receive(group))
+    kept = record(desk, group, 2)
+    assert (kept.status, kept.attempts, kept.next_ms) == ("RETRYING", 2, stage.clock.now_ms())
+    stage.clock.advance(SECOND_MS)
+    (again,) = desk.receive(group)
+    desk.nack(group, [again], Nack(dead_letter=True, reason="no"))
+    buried = record(desk, group, 2)
+    assert (buried.status, buried.attempts, buried.expires_s) == ("DEAD", 3, None)
+    assert again.receipt.attempts_before_entry == 1
+    outcomes = [
+        (each.offset, each.attempt, each.outcome) for row in rows(desk, group, 2) for each in row.entries
+    ]
+    assert [outcome for outcome in outcomes if outcome[0] == 2] == [
+        (2, 1, "RETRY"),
+        (2, 2, "RETRY"),
+        (2, 3, "DEAD"),
+    ]
+
+
+def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    held = desk.receive(group)
+    desk.ack(group, held[:1])
+    desk.nack(group, held[1:2])
+    stage.clock.advance(30 * SECOND_MS)
+    again = desk.receive(group)
+    assert {each.receipt.offset: each.attempt for each in again} == {1: 2, 2: 2}
+    desk.ack(group, again)
+    stored = [stage.adapters.records.get(cursor_key(desk.topic, group, 0), offset) for offset in range(3)]
+    assert [each and (each.status, each.attempts) for each in stored] == [
+        None,
+        ("SUCCESS", 2),
+        ("SUCCESS", 2),
+    ]

@@ -1,0 +1,151 @@
+"""Extending leases, and answers to many receipts in one call: whatever other processes do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Group
+from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.desk import ALREADY, Desk, attempts
+from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
+
+STALE = "RECEIPT_STALE"
+DEAD = Nack(dead_letter=True)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+def another(desk: Desk, **ports: Any) -> Desk:
+    """The same topic at another process, perhaps with ports of the test's own."""
+    return Desk(desk.stage, Deps(replace(desk.stage.another(), **ports)), desk.topic)
+
+
+def watched(desk: Desk, before: Callable[[], object]) -> Any:
+    """The cursors, with something that happens before each write."""
+    return Troubled(
+        desk.stage.adapters.cursors, lambda name, *_: name == "write" and bool(before() and False)
+    )
+
+
+def deadlines(desk: Desk, group: Group) -> list[int]:
+    """When the leases end, in seconds from now."""
+    now_ms = desk.stage.clock.now_ms()
+    return [(lease.deadline_ms - now_ms) // SECOND_MS for lease in desk.cursor(group).leases.values()]
+
+
+def test_a_lease_that_another_process_granted_is_extended_by_one_that_saw_the_cursor_before(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group, other = desk.group(), another(desk)
+    desk.produce(*make.drafts(2))
+    other.receive(group, 1)
+    held = desk.receive(group, 1)
+    assert other.extend(group, held, 70) == [None]
+    assert deadlines(desk, group) == [30, 70]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_an_extension_that_loses_races_against_settlements_is_tried_again(stage: Stage, times: int) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(5))
+    held = desk.receive(group)
+    others = held[1 : 1 + times]
+    busy = another(desk, cursors=watched(desk, lambda: others and desk.ack(group, [others.pop()])))
+    assert busy.extend(group, held[:1], 70) == [None]
+    assert deadlines(desk, group) == [70]
+
+
+def test_of_a_message_that_is_settled_the_lease_is_not_extended(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    held = desk.receive(group)
+    desk.ack(group, held[:1])
+    assert desk.extend(group, held[:1], 70) == [STALE]
+    assert deadlines(desk, group) == [30]
+
+
+def test_a_lease_may_be_shortened(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    assert desk.extend(group, desk.receive(group), 10) == [None]
+    stage.clock.advance(10 * SECOND_MS)
+    assert attempts(desk.receive(group)) == {0: 2}
+
+
+def test_an_extension_that_the_store_refused_says_so_and_the_messages_of_a_lease_take_one_write(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    held = desk.receive(group)
+    away = Troubled(stage.adapters.cursors, lambda name, *_: name == "write")
+    assert another(desk, cursors=away).extend(group, held, 70) == ["UNAVAILABLE"] * 3
+    assert deadlines(desk, group) == [30]
+    writes: list[None] = []
+    counting = another(desk, cursors=watched(desk, lambda: writes.append(None)))
+    assert counting.extend(group, held, 70) == [None] * 3
+    assert (len(writes), deadlines(desk, group)) == (1, [70])
+
+
+def test_each_answer_stands_where_its_receipt_does(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    ours, theirs = desk.group("ours"), desk.group("theirs")
+    desk.produce(*make.drafts(3))
+    first, second = desk.receive(ours, 1), desk.receive(ours, 2)
+    (stranger, *_) = desk.receive(theirs)
+    mixed = [stranger, *first, stranger, *second]
+    invalid = "RECEIPT_INVALID"
+    assert desk.extend(ours, mixed, 40) == [invalid, None, invalid, None, None]
+    assert desk.ack(ours, mixed) == [invalid, None, invalid, None, None]
+    assert desk.ack(ours, mixed) == [invalid, ALREADY, invalid, ALREADY, ALREADY]
+    assert desk.nack(ours, mixed) == [invalid, STALE, invalid, STALE, STALE]
+
+
+@pytest.mark.parametrize("sign", ["ack", "extend"])
+def test_all_whose_leases_a_call_concerns_have_shown_a_sign_of_life(stage: Stage, sign: str) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    consumers = [desk.consumer(group, name) for name in "ab"]
+    desk.produce(*make.drafts(3))
+    held = [each for consumer in (*consumers, None) for each in desk.receive(group, 1, consumer)]
+    assert len(held) == 3
+    stage.clock.advance(11 * SECOND_MS)
+    assert (desk.ack(group, held) if sign == "ack" else desk.extend(group, held, 60)) == [None] * 3
+    stored = stage.adapters.control.consumers(desk.topic, group)
+    assert [each.seen_ms for each in stored] == [stage.clock.now_ms()] * 2
+
+
+def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(stage: Stage) -> None:
+    """Each dead letter takes two actions of a transaction: many take several writes."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(60))
+    held = desk.receive(group, 60)
+    writes: list[None] = []
+
+    def is_second(name: str, *_: Any) -> bool:
+        writes.extend([None] * (name == "write"))
+        return name == "write" and len(writes) == 2
+
+    other = another(desk, cursors=Troubled(stage.adapters.cursors, is_second))
+    answers = other.nack(group, held, DEAD)
+    assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
+    assert other.nack(group, held, DEAD) == [ALREADY] * 45 + [None] * 15
+    assert desk.deps.counts.group_status(desk.topic, group).dead == 60
