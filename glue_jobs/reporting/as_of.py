@@ -21,7 +21,7 @@ from glue_jobs.common.session import Start
 from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import attempts, ended
-from glue_jobs.reporting.run import Span, gaps
+from glue_jobs.reporting.run import Span, gaps, quiet_days
 from glue_jobs.reporting.tables import as_text
 
 STATES = ("waiting", "in_flight", "retrying", "dead", "done", "passed_over")
@@ -141,7 +141,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
                 ("group", "state", "id", "accepted_at", "attempts", "consumer"),
             )
         )
-    lacking = gaps(manifests, Span(max(first, _first(manifests)), (at - _INSTANT).date()))
+    span = Span(max(first, _first(manifests)), (at - _INSTANT).date())
+    lacking = gaps(manifests, span, quiet_days(bucket))
     seconds = round(time.monotonic() - began, 1)
     moment = at.isoformat().replace("+00:00", "Z")
     summary("asof", topic=options.topic, at=moment, groups=groups, lacking=lacking, seconds=seconds)

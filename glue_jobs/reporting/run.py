@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,9 +15,9 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, is_small, load_all
+from glue_jobs.common.manifest import Manifest, days, is_small, load_all
 from glue_jobs.common.output import progress, summary
-from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES
 from glue_jobs.common.session import Start
 from glue_jobs.common.sound import refuse_damaged, sound_table
 from glue_jobs.reporting import aggregates, hours
@@ -77,15 +78,29 @@ def known_until(manifests: Sequence[Manifest], span: Span) -> datetime:
     return next((m.known_until for m in manifests if m.day == span.last.isoformat()), span.end)
 
 
-def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
-    """What the archive lacks of the days, in sentences."""
+def quiet_days(bucket: Bucket) -> set[str]:
+    """Days between archived ones of which neither the journal nor the archive has a file: nothing was sent or tried. If
+    one was lost, its messages would be missing offsets of the next."""
+    archived = [date.fromisoformat(day) for day in days(bucket)]
+    folders = (f"{place}/{table}" for place in ("journal", "archive") for table in TABLES)
+    busy = {name.removeprefix("day=") for folder in folders for name in bucket.folders(folder)}
+    between = (
+        str(before + timedelta(days=n))
+        for before, after in pairwise(archived)
+        for n in range(1, (after - before).days)
+    )
+    return {*between} - busy
+
+
+def gaps(manifests: Sequence[Manifest], span: Span, quiet: Set[str] = frozenset()) -> list[str]:
+    """What the archive lacks of the days, but for quiet ones, in sentences."""
     complete = {manifest.day: manifest.complete for manifest in manifests}
     sentences = []
     for n in range((span.last - span.first).days + 1):
         day = (span.first + timedelta(days=n)).isoformat()
-        if day not in complete:
+        if day not in complete and day not in quiet:
             sentences.append(f"{day} is not archived.")
-        elif not complete[day]:
+        elif not complete.get(day, True):
             sentences.append(f"The archive of {day} is not complete: see its manifest.")
     if len(sentences) > _MOST_GAPS:
         sentences[_MOST_GAPS:] = [
@@ -134,8 +149,9 @@ class ReportJob:
         for name, found in tables(messages, deliveries, self._span, _hour_behind(end)).items():
             rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
             progress(f"report: {name}, {len(rows[name])} rows")
-        self._hours(manifests, messages, deliveries, end)
-        lacking = gaps(manifests, self._span)
+        quiet = quiet_days(self._bucket)
+        self._hours(manifests, messages, deliveries, end, quiet)
+        lacking = gaps(manifests, self._span, quiet)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
         sentences = [*lacking, *notes(manifests), *asked]
         told = Report(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
@@ -153,7 +169,12 @@ class ReportJob:
             )
 
     def _hours(
-        self, manifests: Sequence[Manifest], messages: DataFrame, deliveries: DataFrame, end: datetime
+        self,
+        manifests: Sequence[Manifest],
+        messages: DataFrame,
+        deliveries: DataFrame,
+        end: datetime,
+        quiet: Set[str],
     ) -> None:
         """The topics as they were at each full hour until then, for the service."""
         begin, end = self._span.begin, end.replace(minute=0, second=0, microsecond=0)
@@ -162,7 +183,7 @@ class ReportJob:
         rows = rows_of(hours.steps(messages, deliveries, begin, end))
         first = max(self._span.first - _LOOK_BACK, date.fromisoformat(manifests[0].day))
         last = self._span.last.isoformat()
-        whole = {m.day for m in manifests if m.complete and (m.is_closed or m.day == last)}
+        whole = quiet | {m.day for m in manifests if m.complete and (m.is_closed or m.day == last)}
         count = hours.write(
             self._bucket, hours.counts(rows, (end - begin) // timedelta(hours=1)), begin, end, first, whole
         )

@@ -16,7 +16,7 @@ from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import Manifest, Part, load, save
 from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
-from glue_jobs.reporting.run import Span, gaps, known_until, notes, span_of
+from glue_jobs.reporting.run import Span, gaps, known_until, notes, quiet_days, span_of
 
 from .archives import BEGIN, delivery, fill, message
 from .journals import Place
@@ -195,7 +195,7 @@ def test_an_empty_archive_has_nothing_to_report(place: Place) -> None:
     ("arguments", "of"),
     [
         (["--from", "2020-01-01", "--to", "2020-01-02"], " is archived of 2020-01-01 to 2020-01-02"),
-        (["--from", "2031-01-01"], " is archived of 2031-01-01 to 2030-01-02"),
+        (["--from", "2031-01-01"], " is archived of 2031-01-01 to 2031-01-01"),
         (["--topic", "order"], " of order is archived"),
     ],
 )
@@ -234,6 +234,18 @@ def test_gaps_are_few_and_a_day_that_is_not_over_is_none() -> None:
     assert known_until([part], Span(DAY, NEXT)) == Span(DAY, NEXT).end
     assert notes([part]) == [f"{DAY} is archived until 14:00."]
     assert len(gaps([], Span(DAY, DAY + timedelta(days=100)))) == 11
+
+
+def test_a_day_on_which_nothing_came_is_no_gap(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path, "headrace")
+    manifests = [Manifest(str(DAY + timedelta(days=n)), 24, "", {}, ()) for n in (0, 4)]
+    for each in manifests:
+        save(bucket, each)
+    (tmp_path / f"journal/messages/day={NEXT}").mkdir(parents=True)
+    (tmp_path / f"archive/deliveries/day={NEXT + timedelta(days=1)}").mkdir(parents=True)
+    assert quiet_days(bucket) == {str(DAY + timedelta(days=3))}
+    found = gaps(manifests, Span(DAY, DAY + timedelta(days=5)), quiet_days(bucket))
+    assert [sentence[:10] for sentence in found] == [str(DAY + timedelta(days=n)) for n in (1, 2, 5)]
 
 
 @pytest.mark.parametrize(
