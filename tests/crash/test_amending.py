@@ -24,8 +24,8 @@ def process(tables: SharedTables, plan: FaultPlan | None = None) -> Deps:
 
 
 def received(deps: Deps, topic: Topic, group: str) -> list[bytes]:
-    found = deps.catalog.group(topic, group)
-    return [d.message.draft.body for d in deps.receiver.receive(topic, found, None, 10, 0, 30)]
+    consumer_group = deps.catalog.group(topic, group)
+    return [d.message.draft.body for d in deps.receiver.receive(topic, consumer_group, None, 10, 0, 30)]
 
 
 def tried(
@@ -41,8 +41,8 @@ def tried(
     _, placed, _ = healthy.producer.produce(topic, drafts)
     assert isinstance(placed, ProduceResult)
     reader = process(tables)
-    found = reader.catalog.group(topic, "begun")
-    assert len(reader.receiver.receive(topic, found, None, 1, 0, 30)) == 1
+    consumer_group = reader.catalog.group(topic, "begun")
+    assert len(reader.receiver.receive(topic, consumer_group, None, 1, 0, 30)) == 1
     plan, error = FaultPlan(fault, at), None
     deps = process(tables, plan)
     try:

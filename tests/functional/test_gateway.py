@@ -134,9 +134,9 @@ def test_a_failing_app_is_503_and_says_why_only_on_standard_error(
     assert refused(answer) == (503, "UNAVAILABLE")
     assert answer[1]["Retry-After"] == "1"
     assert b"ZeroDivision" not in answer[2]
-    told = capsys.readouterr()
-    assert "ZeroDivisionError" in told.err
-    assert told.out == ""
+    output = capsys.readouterr()
+    assert "ZeroDivisionError" in output.err
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(

@@ -61,21 +61,21 @@ def _use(form: str) -> None:
 
 def test_people_read_a_line_for_each_request_and_each_failed_push(capsys: pytest.CaptureFixture[str]) -> None:
     _use(HUMAN)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert [line.split("  ", 1)[1] for line in told.err.splitlines()] == [
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert [line.split("  ", 1)[1] for line in output.err.splitlines()] == [
         "POST   /v1/topics/x?[31m?a=1  418  14 ms",
         "push failed: orders/shop to hook, attempt 2 of message m-1: HTTP 500 (RETRY)",
         "backlog over alarm  topic=orders  messages=12",
     ]
-    assert all(len(line.split("  ")[0]) == len("12:00:00") for line in told.err.splitlines())
+    assert all(len(line.split("  ")[0]) == len("12:00:00") for line in output.err.splitlines())
 
 
 def test_programs_read_an_object_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     _use(JSON)
-    told = capsys.readouterr()
-    assert told.out == ""
-    request, push, report, alarm = (json.loads(line) for line in told.err.splitlines())
+    output = capsys.readouterr()
+    assert output.out == ""
+    request, push, report, alarm = (json.loads(line) for line in output.err.splitlines())
     assert (request["message"], request["method"], request["status"], request["ms"]) == (
         "request",
         "POST",
@@ -85,7 +85,7 @@ def test_programs_read_an_object_for_each(capsys: pytest.CaptureFixture[str]) ->
     assert (push["message"], push["detail"]) == ("attempt failed", "HTTP 500")
     assert (report["message"], report["SUCCESS"]) == ("deliver", 3)
     assert alarm["messages"] == 12
-    assert "secret" not in told.err
+    assert "secret" not in output.err
 
 
 def test_the_form_follows_the_terminal(

@@ -62,8 +62,8 @@ def test_every_message_is_in_the_state_that_it_was_in(filled: Place) -> None:
     messages, deliveries = (
         table(filled.spark, filled.bucket, name, manifests) for name in ("messages", "deliveries")
     )
-    found = as_of.states(messages, deliveries, AT).where("group = 'g'").collect()
-    assert {row.id: (row.state, row.attempts) for row in found} == {
+    rows = as_of.states(messages, deliveries, AT).where("group = 'g'").collect()
+    assert {row.id: (row.state, row.attempts) for row in rows} == {
         "done": ("done", 2),
         "flying": ("in_flight", 1),
         "retrying": ("retrying", 1),
@@ -73,8 +73,8 @@ def test_every_message_is_in_the_state_that_it_was_in(filled: Place) -> None:
         "slow": ("waiting", 0),
         "ahead": ("waiting", 0),
     }
-    found = as_of.states(messages, deliveries, BEGIN + timedelta(minutes=15)).where("group = 'g'").collect()
-    assert {row.state for row in found if row.id == "unwanted"} == {"passed_over"}
+    rows = as_of.states(messages, deliveries, BEGIN + timedelta(minutes=15)).where("group = 'g'").collect()
+    assert {row.state for row in rows if row.id == "unwanted"} == {"passed_over"}
 
 
 def test_groups_are_counted_and_the_oldest_listed(filled: Place, capsys: pytest.CaptureFixture[str]) -> None:

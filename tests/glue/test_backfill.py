@@ -258,8 +258,8 @@ def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     queue.put(2 * BATCH, accepted_ms=NOON_MS + day_ms, line=False)
     queue.put(3 * BATCH, accepted_ms=NOON_MS + day_ms)
     assert queue.archive() == DONE
-    found = queue.place.query("day::text, count(*) from % group by day order by day")
-    assert [count for _, count in found] == [2 * BATCH, 2 * BATCH]
+    rows = queue.place.query("day::text, count(*) from % group by day order by day")
+    assert [count for _, count in rows] == [2 * BATCH, 2 * BATCH]
 
 
 @pytest.mark.soak
@@ -286,8 +286,8 @@ def test_attempts_that_the_journal_lost_come_from_dynamodb(
     assert queue.archive() == DONE
     summary = read_summary(capsys)
     assert (summary["backfilled_traces"], summary["deliveries"], summary["without_id"]) == (2, 11, 0)
-    found = queue.place.query('"offset" from % order by 1', "deliveries")
-    assert [offset for (offset,) in found] == [*range(8), 9, 10, 11]
+    rows = queue.place.query('"offset" from % order by 1', "deliveries")
+    assert [offset for (offset,) in rows] == [*range(8), 9, 10, 11]
     assert queue.archive("--window", DAY) == DONE
     assert read_summary(capsys)["backfilled_traces"] == 0
     assert queue.archive() == DONE

@@ -99,5 +99,5 @@ def test_spark_archives_every_sound_line_beside_damaged_ones(place: Place) -> No
     for table in ("messages", "deliveries"):
         of = "topic_uid = 'u1' and shard = 0 and \"offset\" in (0, 1, 3)"
         which = "" if table == "messages" else " and started_at is not null"
-        found = place.query(f'"offset" from % where {of}{which} order by 1', table)
-        assert [offset for (offset,) in found] == list(SOUND)
+        rows = place.query(f'"offset" from % where {of}{which} order by 1', table)
+        assert [offset for (offset,) in rows] == list(SOUND)

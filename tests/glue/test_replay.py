@@ -137,9 +137,9 @@ def test_what_is_chosen_is_sent_and_the_service_is_told(
 ) -> None:
     api, service = served
     topic = api.topic(shards=2)
-    made = make(topic, where="n < 50", tag="t1")
-    assert job(filled, service, made).run() == 0
-    shown = api.get(f"/v1/replays/{made}").expect(200)
+    replay_id = make(topic, where="n < 50", tag="t1")
+    assert job(filled, service, replay_id).run() == 0
+    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
     assert shown.items() >= {"state": "DONE", "matched": 25, "sent": 25, "error": None}.items()
     assert received(topic) == list(range(1, 50, 2))
 
@@ -179,9 +179,9 @@ def test_a_topic_that_was_made_again_is_sent_after_the_one_before(
 def test_a_dry_run_only_counts(filled: Place, served: tuple[Client, Service]) -> None:
     api, service = served
     topic = api.topic()
-    made = make(topic, dry_run=True, key="k7")
-    assert job(filled, service, made).run() == 0
-    shown = api.get(f"/v1/replays/{made}").expect(200)
+    replay_id = make(topic, dry_run=True, key="k7")
+    assert job(filled, service, replay_id).run() == 0
+    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
     assert shown.items() >= {"state": "DONE", "matched": 1, "sent": 0}.items()
     assert topic.accepted == 0
 
@@ -191,16 +191,16 @@ def test_a_job_that_fails_tells_why_and_can_be_run_again(
 ) -> None:
     api, service = served
     topic = api.topic()
-    made = make(topic, rate=40)  # small batches
+    replay_id = make(topic, rate=40)  # small batches
     with monkeypatch.context() as patch:
-        patch.setattr(Gateway, "handle", refusing(f"{made}/messages", after=1))
-        first = job(filled, service, made)
+        patch.setattr(Gateway, "handle", refusing(f"{replay_id}/messages", after=1))
+        first = job(filled, service, replay_id)
         with pytest.raises(Py4JError) as caught:
             first.run()
         first.fail(sentence(caught.value))
-    shown = api.get(f"/v1/replays/{made}").expect(200)
+    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
     assert shown.items() >= {"state": "FAILED", "error": "HTTP_503: {}"}.items()
-    assert job(filled, service, made).run() == 0
+    assert job(filled, service, replay_id).run() == 0
     assert received(topic) == list(range(100))
 
 
@@ -239,14 +239,14 @@ def test_refused_messages_leave_a_replay_that_can_be_run_again(
 ) -> None:
     api, service = served
     topic = api.topic(max_body_bytes=7)
-    made = make(topic)
-    assert job(filled, service, made).run() == 3
-    shown = api.get(f"/v1/replays/{made}").expect(200)
+    replay_id = make(topic)
+    assert job(filled, service, replay_id).run() == 3
+    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
     assert shown.items() >= {"state": "FAILED", "matched": 100, "sent": 10}.items()
     assert shown["error"] == "Some messages were refused: 90 BODY_TOO_LARGE."
     api.put(topic.path, {"max_body_bytes": 1000}).expect(200)
     wiring.deps().catalog.forget(wiring.deps().catalog.topic(topic.name))
-    assert job(filled, service, made).run() == 0
+    assert job(filled, service, replay_id).run() == 0
     assert received(topic) == list(range(100))
 
 

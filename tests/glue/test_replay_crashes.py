@@ -156,15 +156,15 @@ def test_a_job_that_dies_after_any_call_is_run_again_and_every_message_comes_onc
     died, code = 0, FAILED
     while code != DONE:
         mine, other = world.target()
-        asked = world.asked(mine.topic)
+        replay_id = world.asked(mine.topic)
         world.road.calls.clear()
         world.road.dead_after = died
-        code = run(world.service(), "--replay", asked)
+        code = run(world.service(), "--replay", replay_id)
         assert code in (DONE, FAILED)
         calls, world.road.dead_after = list(world.road.calls), NEVER
-        assert run(world.service(), "--replay", asked) == DONE, f"after {calls[:died]}"
-        check_history(mine, other, asked, ARCHIVED)
-        shown = world.api.get(f"/v1/replays/{asked}").expect(200)
+        assert run(world.service(), "--replay", replay_id) == DONE, f"after {calls[:died]}"
+        check_history(mine, other, replay_id, ARCHIVED)
+        shown = world.api.get(f"/v1/replays/{replay_id}").expect(200)
         assert shown.items() >= {"state": "DONE", "matched": 6, "error": None}.items()
         died += 1
     made = [call.partition(" ")[0] for call in calls]
@@ -176,10 +176,10 @@ def test_every_answer_may_be_lost_once_and_a_single_run_sends_every_message_once
     world: World, run: Callable[..., int]
 ) -> None:
     mine, other = world.target()
-    asked = world.asked(mine.topic)
+    replay_id = world.asked(mine.topic)
     world.road.lossy = True
-    assert run(world.service(0.0), "--replay", asked) == DONE
-    check_history(mine, other, asked, ARCHIVED)
+    assert run(world.service(0.0), "--replay", replay_id) == DONE
+    check_history(mine, other, replay_id, ARCHIVED)
     assert len(world.road.calls) == 2 * 8
 
 
@@ -200,7 +200,7 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
     world: World, run: Callable[..., int], archive: Place
 ) -> None:
     mine, other = world.target()
-    asked = world.asked(mine.topic)
+    replay_id = world.asked(mine.topic)
     reached, killed = threading.Event(), threading.Event()
 
     def meet(number: int) -> None:
@@ -210,7 +210,16 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
 
     world.road.calls.clear()
     world.road.meeting = meet
-    given = ["--bucket", archive.name, "--folder", str(archive.folder), "--replay", asked, "--url", world.url]
+    given = [
+        "--bucket",
+        archive.name,
+        "--folder",
+        str(archive.folder),
+        "--replay",
+        replay_id,
+        "--url",
+        world.url,
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "glue_jobs.replay", *given],
         cwd=ROOT,
@@ -225,8 +234,8 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         killed.set()
-    assert run(world.service(), "--replay", asked) == DONE
-    check_history(mine, other, asked, ARCHIVED)
+    assert run(world.service(), "--replay", replay_id) == DONE
+    check_history(mine, other, replay_id, ARCHIVED)
 
 
 @pytest.mark.soak
@@ -234,7 +243,7 @@ def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
     world: World, run: Callable[..., int], archive: Place
 ) -> None:
     mine, other = world.target()
-    asked = world.asked(mine.topic)
+    replay_id = world.asked(mine.topic)
     reached, ended = threading.Event(), threading.Event()
 
     def meet(number: int) -> None:
@@ -244,7 +253,16 @@ def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
 
     world.road.calls.clear()
     world.road.meeting = meet
-    given = ["--bucket", archive.name, "--folder", str(archive.folder), "--replay", asked, "--url", world.url]
+    given = [
+        "--bucket",
+        archive.name,
+        "--folder",
+        str(archive.folder),
+        "--replay",
+        replay_id,
+        "--url",
+        world.url,
+    ]
     with subprocess.Popen(
         [sys.executable, "-m", "glue_jobs.replay", *given],
         cwd=ROOT,
@@ -262,10 +280,10 @@ def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
             process.kill()
     assert process.returncode == FAILED
     assert '"error":"The job was ended from outside.' in out
-    shown = world.api.get(f"/v1/replays/{asked}").expect(200)
+    shown = world.api.get(f"/v1/replays/{replay_id}").expect(200)
     assert (shown["state"], shown["error"][:31]) == ("FAILED", "The job was ended from outside.")
-    assert run(world.service(), "--replay", asked) == DONE
-    check_history(mine, other, asked, ARCHIVED)
+    assert run(world.service(), "--replay", replay_id) == DONE
+    check_history(mine, other, replay_id, ARCHIVED)
 
 
 @dataclass

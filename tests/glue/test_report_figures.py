@@ -32,8 +32,8 @@ def told(found: DataFrame) -> list[dict[str, Any]]:
 def test_what_was_redriven_is_no_attempt(spark: SparkSession) -> None:
     of = message(1)
     ends = ("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN")
-    found = figures.attempts(deliveries(spark, *(delivery(of, outcome=end) for end in ends)))
-    assert {row["outcome"] for row in told(found)} == {"SUCCESS", "RETRY", "LAPSED", "DEAD"}
+    frame = figures.attempts(deliveries(spark, *(delivery(of, outcome=end) for end in ends)))
+    assert {row["outcome"] for row in told(frame)} == {"SUCCESS", "RETRY", "LAPSED", "DEAD"}
 
 
 def test_a_reports_tables_tell_of_its_days_and_know_what_came_before(spark: SparkSession) -> None:
@@ -52,7 +52,7 @@ def test_a_reports_tables_tell_of_its_days_and_know_what_came_before(spark: Spar
 
 
 def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:
-    found = figures.volumes(
+    frame = figures.volumes(
         messages(
             spark,
             message(1, body=b"12345"),
@@ -61,7 +61,7 @@ def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:
             message(4, topic="others", body=b"1"),
         )
     )
-    assert [tuple(row.values()) for row in told(found)] == [
+    assert [tuple(row.values()) for row in told(frame)] == [
         ("orders", DAY, 2, 5, 1),
         ("orders", DAY + timedelta(days=1), 1, 1, 0),
         ("others", DAY, 1, 1, 0),
@@ -70,7 +70,7 @@ def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:
 
 def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> None:
     one, two, three = (message(n) for n in (1, 2, 3))
-    found = figures.by_day(
+    frame = figures.by_day(
         messages(spark, one, two, three),
         deliveries(
             spark,
@@ -83,7 +83,7 @@ def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> Non
             delivery(one, group="other", seconds=2),
         ),
     )
-    first, other = told(found)
+    first, other = told(frame)
     assert first == {
         **{"topic": "orders", "group": "g", "day": DAY, "attempts": 5, "messages": 3, "consumers": 2},
         **{"delivered": 2, "retried": 1, "lapsed": 1, "dead_letters": 1, "most_attempts": 3},
@@ -120,8 +120,8 @@ def test_failures_are_counted_by_reason(spark: SparkSession) -> None:
         ("SUCCESS", "fine"),
     ]
     tries = [delivery(of, outcome=outcome, detail=detail) for outcome, detail in ends]
-    found = figures.failures(deliveries(spark, *tries, delivery(of, outcome="LAPSED", detail=None)))
-    assert [(row["outcome"], row["reason"], row["attempts"]) for row in told(found)] == [
+    frame = figures.failures(deliveries(spark, *tries, delivery(of, outcome="LAPSED", detail=None)))
+    assert [(row["outcome"], row["reason"], row["attempts"]) for row in told(frame)] == [
         ("RETRY", "HTTP 500", 2),
         ("DEAD", "HTTP 489", 1),
         ("LAPSED", "no reason given", 1),
@@ -138,7 +138,7 @@ def owed(found: DataFrame) -> set[tuple[float, float | None]]:
 def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSession) -> None:
     done, passed, tried, ahead = (message(4 * n, minutes=n) for n in range(4))  # all in shard 0
     elsewhere = message(1, minutes=9)  # in a shard that the group never touched
-    found = figures.fates(
+    frame = figures.fates(
         messages(spark, done, passed, tried, ahead, elsewhere, message(1, topic="others")),
         deliveries(
             spark,
@@ -148,7 +148,7 @@ def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSess
             delivery(tried, outcome="RETRY"),
         ),
     )
-    assert owed(figures.owed(found)) == {(0, 30.25), (120, None), (180, None), (540, None)}
+    assert owed(figures.owed(frame)) == {(0, 30.25), (120, None), (180, None), (540, None)}
 
 
 def test_what_was_left_of_a_topic_ends_with_it_and_a_group_made_again_begins_anew(
@@ -160,9 +160,9 @@ def test_what_was_left_of_a_topic_ends_with_it_and_a_group_made_again_begins_ane
     tries += [delivery(first[2], seconds=1, outcome="RETRY", group_uid="g-uid")]
     tries += [delivery(second[n], seconds=60, group_uid="old") for n in (0, 1)]
     tries += [delivery(second[0], seconds=120, group_uid="new", outcome="RETRY")]
-    found = figures.fates(messages(spark, *first, *second), deliveries(spark, *tries))
-    assert owed(figures.owed(found)) == {(0, 30), (0, 540), (540, None), (600, None)}
-    [row] = told(figures.explained(found))
+    frame = figures.fates(messages(spark, *first, *second), deliveries(spark, *tries))
+    assert owed(figures.owed(frame)) == {(0, 30), (0, 540), (540, None), (600, None)}
+    [row] = told(figures.explained(frame))
     counts = {"delivered": 1, "dead": 0, "under_way": 1, "waiting": 1, "passed_over": 1, "deleted": 2}
     assert row.items() >= {"accepted": 6, **counts}.items()
 

@@ -78,8 +78,8 @@ def is_pushed_retried_buried_and_redriven(api: Client, subscriber: Subscriber) -
     topic = api.topic(shards=1, retry={"max_attempts": 3, "ladder": [1]})
     groups = {name: topic.group(name) for name in ("good", "falters", "broken")}
     for name, group in groups.items():
-        made = api.put(f"{group.path}/consumers/c", {"url": f"https://{HOST}/{name}"}).expect(201)
-        assert made["state"] == "ACTIVE", made
+        consumer = api.put(f"{group.path}/consumers/c", {"url": f"https://{HOST}/{name}"}).expect(201)
+        assert consumer["state"] == "ACTIVE", consumer
     sent = topic.produce({"order": 188}, keys=["order-188"])
 
     wait_until(lambda: subscriber.bodies("/good") == [{"order": 188}], PATIENCE_SECONDS)

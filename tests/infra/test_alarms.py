@@ -24,19 +24,19 @@ def lambda_alarms(function: str, metric: str) -> list[Alarm]:
 
 def deployed(name: str) -> Alarm:
     """An alarm as CloudFormation gets it."""
-    told = alarms("p")[f"{name}Alarm"]["Properties"]
-    assert told["AlarmActions"] == told["OKActions"] == [{"Ref": "AlarmTopic"}]
-    dimensions = {each["Name"]: each["Value"] for each in told["Dimensions"]}
+    properties = alarms("p")[f"{name}Alarm"]["Properties"]
+    assert properties["AlarmActions"] == properties["OKActions"] == [{"Ref": "AlarmTopic"}]
+    dimensions = {each["Name"]: each["Value"] for each in properties["Dimensions"]}
     return Alarm(
         name,
-        told["AlarmDescription"],
-        (told["Namespace"], told["MetricName"], dimensions),
-        told["Threshold"],
-        told["Statistic"],
-        told["Period"],
-        told["EvaluationPeriods"],
-        told["TreatMissingData"],
-        {"LessThanThreshold": True, "GreaterThanThreshold": False}[told["ComparisonOperator"]],
+        properties["AlarmDescription"],
+        (properties["Namespace"], properties["MetricName"], dimensions),
+        properties["Threshold"],
+        properties["Statistic"],
+        properties["Period"],
+        properties["EvaluationPeriods"],
+        properties["TreatMissingData"],
+        {"LessThanThreshold": True, "GreaterThanThreshold": False}[properties["ComparisonOperator"]],
     )
 
 

@@ -27,11 +27,13 @@ def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(packaged: Path) -
 
 def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(packaged: Path) -> None:
     for table in resources(packaged, "AWS::Glue::Table").values():
-        told = table["Properties"]["TableInput"]
-        assert [key["Name"] for key in told["PartitionKeys"]] == ["day"]
-        assert not any("topic" in name for name in told["Parameters"])
-        assert told["StorageDescriptor"]["InputFormat"].endswith(".SymlinkTextInputFormat")
-        assert told["StorageDescriptor"]["Location"]["Fn::Sub"].endswith(f"/archive/catalog/{told['Name']}/")
+        properties = table["Properties"]["TableInput"]
+        assert [key["Name"] for key in properties["PartitionKeys"]] == ["day"]
+        assert not any("topic" in name for name in properties["Parameters"])
+        assert properties["StorageDescriptor"]["InputFormat"].endswith(".SymlinkTextInputFormat")
+        assert properties["StorageDescriptor"]["Location"]["Fn::Sub"].endswith(
+            f"/archive/catalog/{properties['Name']}/"
+        )
 
 
 def test_a_job_that_fails_is_told(packaged: Path) -> None:

@@ -54,8 +54,8 @@ def test_what_is_no_pair_is_refused_before_anything_is_started(
 @pytest.mark.parametrize("job", ["archive", "report", "asof", "compare", "replay"])
 def test_make_starts_it_there_where_a_stage_is_named(job: str) -> None:
     command = ["make", "--dry-run", job, "STAGE=dev", "ARGS=--topic orders"]
-    told = subprocess.run(
+    run = subprocess.run(
         command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=True
     ).stdout
-    (line,) = (line for line in told.splitlines() if "infra.jobs" in line)
+    (line,) = (line for line in run.splitlines() if "infra.jobs" in line)
     assert f"infra.jobs {job} --stage dev  -- --topic orders;" in line

@@ -175,17 +175,17 @@ def is_journaled(cloud: MiniStack, api: Client) -> None:
 
 def roles_are_enforced(cloud: MiniStack, api: Client) -> None:
     """What has been seen above was seen under the roles: with one action less, a function fails."""
-    made = api.post("/v1/tokens", {"name": "another", "scopes": ["admin"]}).expect(201)
+    token = api.post("/v1/tokens", {"name": "another", "scopes": ["admin"]}).expect(201)
     with contextlib.closing(cloud.client("lambda")) as functions:
         role = functions.get_function(FunctionName="rehearsal-authorize")["Configuration"]["Role"]
     with contextlib.closing(cloud.client("iam")) as iam:
         named = {"RoleName": role.split("/")[-1], "PolicyName": "own"}
         policy = json.dumps(iam.get_role_policy(**named)["PolicyDocument"])
         iam.put_role_policy(**named, PolicyDocument=policy.replace("dynamodb:GetItem", "dynamodb:DeleteItem"))
-        refused = api.with_token(made["token"]).get("/v1/topics")
+        refused = api.with_token(token["token"]).get("/v1/topics")
         iam.put_role_policy(**named, PolicyDocument=policy)
     assert refused.status >= 500, refused
-    api.with_token(made["token"]).get("/v1/topics").expect(200)
+    api.with_token(token["token"]).get("/v1/topics").expect(200)
 
 
 def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(

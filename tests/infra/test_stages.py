@@ -20,8 +20,8 @@ _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 
 def test_a_domain_is_the_apis_and_the_origin() -> None:
     made = template(stage("prod", {"domain": "q.example.com", "certificate": _CERTIFICATE, "zone": "Z1"}))
-    told = made["Resources"]["RestAPI"]["Properties"]["Domain"]
-    assert (told["DomainName"], told["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
+    properties = made["Resources"]["RestAPI"]["Properties"]["Domain"]
+    assert (properties["DomainName"], properties["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
     variables = made["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
     assert variables["HEADRACE_ORIGIN"] == "q.example.com"
 
@@ -37,12 +37,12 @@ def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> No
     packaged = describe(stage("dev", options), tmp_path / "build")
     assert lint(packaged) == (0, "")
     made = resources(packaged)
-    told = made["RestAPI"]["Properties"]
-    assert told["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
-    allowed, denied = told["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
+    properties = made["RestAPI"]["Properties"]
+    assert properties["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
+    allowed, denied = properties["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
     assert (allowed["Effect"], denied["Effect"]) == ("Allow", "Deny")
     assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
-    assert not re.search("header|query|body", told["AccessLogSetting"]["Format"].lower())
+    assert not re.search("header|query|body", properties["AccessLogSetting"]["Format"].lower())
     assert made["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
     assert made["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
     assert_the_second_api_is_guarded_as_the_first(made, denied)

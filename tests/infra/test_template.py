@@ -44,10 +44,10 @@ def test_cfn_lint_finds_nothing(packaged: Path) -> None:
 
 
 def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -> None:
-    found = resources(packaged)
+    by_name = resources(packaged)
     alarms = resources(packaged, "AWS::CloudWatch::Alarm").values()
     asked = {(d["Name"], d["Value"]) for alarm in alarms for d in alarm["Properties"]["Dimensions"]}
-    for widget in json.loads(found["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])["widgets"]:
+    for widget in json.loads(by_name["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])["widgets"]:
         for line in widget["properties"].get("metrics", []):
             asked |= set(zip(line[2:-1:2], line[3:-1:2], strict=True))
     kinds = {
@@ -60,7 +60,7 @@ def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -
     }
     for dimension, (kind, key) in kinds.items():
         wanted = {value for name, value in asked if name == dimension}
-        deployed = {each["Properties"][key] for each in found.values() if each["Type"] == kind}
+        deployed = {each["Properties"][key] for each in by_name.values() if each["Type"] == kind}
         assert wanted
         assert wanted <= deployed
 
@@ -103,10 +103,10 @@ def test_the_tables_are_those_of_the_layout() -> None:
 
 def test_every_table_is_safe_from_slips() -> None:
     for table in tables("p").values():
-        told = table["Properties"]
-        assert told["DeletionProtectionEnabled"]
-        assert told["SSESpecification"]["SSEEnabled"]
-        assert told["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+        properties = table["Properties"]
+        assert properties["DeletionProtectionEnabled"]
+        assert properties["SSESpecification"]["SSEEnabled"]
+        assert properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
 
 
 def test_what_users_sent_outlives_the_stack_and_nothing_else_does(packaged: Path) -> None:
@@ -173,9 +173,9 @@ def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(p
 
 def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:
     made = bucket("p")
-    told = made["Bucket"]["Properties"]
-    assert all(told["PublicAccessBlockConfiguration"].values())
-    assert told["BucketEncryption"]
+    properties = made["Bucket"]["Properties"]
+    assert all(properties["PublicAccessBlockConfiguration"].values())
+    assert properties["BucketEncryption"]
     statement = made["BucketPolicy"]["Properties"]["PolicyDocument"]["Statement"][0]
     assert statement["Effect"] == "Deny"
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}

@@ -35,8 +35,8 @@ def world(stage: World) -> Iterator[World]:
 
 def holder(world: World, **fields: Any) -> Client:
     scopes = ["produce", "consume", "admin"]
-    made = world.api.post("/v1/tokens", {"name": "holder", "scopes": scopes, **fields}).expect(201)
-    return world.api.with_token(made["token"])
+    token = world.api.post("/v1/tokens", {"name": "holder", "scopes": scopes, **fields}).expect(201)
+    return world.api.with_token(token["token"])
 
 
 def count(world: World, table: str) -> int:
@@ -110,10 +110,10 @@ def test_the_console_is_no_way_around_a_limit(world: World, monkeypatch: pytest.
 def test_what_was_refused_at_the_door_is_audited_once_an_hour(world: World, monkeypatch: Any) -> None:
     process = world.deps  # one process: its memory is what bounds the entries
     monkeypatch.setattr("chalicelib.wiring.deps", lambda: process)
-    made = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["produce"], "topics": ["a*"]}).expect(
+    token = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["produce"], "topics": ["a*"]}).expect(
         201
     )
-    prober = world.api.with_token(made["token"])
+    prober = world.api.with_token(token["token"])
     before = count(world, world.tables.audit)
     tries = 0
     for n in range(30):
@@ -121,7 +121,7 @@ def test_what_was_refused_at_the_door_is_audited_once_an_hour(world: World, monk
         prober.post(f"/v1/topics/b{n}/messages", {"body": 1}).refused(403, "TOPIC_FORBIDDEN")
         tries += 2
     assert count(world, world.tables.audit) == before + 2
-    entries = world.api.get(f"/v1/audit?token={made['id']}").expect(200)["items"]
+    entries = world.api.get(f"/v1/audit?token={token['id']}").expect(200)["items"]
     assert {entry["result"] for entry in entries} == {"SCOPE_MISSING", "TOPIC_FORBIDDEN"}
     assert {entry["object"] for entry in entries} >= {"topic b0"}
     world.clock.advance(3601)
@@ -157,9 +157,9 @@ def test_calls_whose_token_is_none_are_counted_and_few_of_them_written(
 
 @pytest.mark.parametrize("name", ["x" * 3000, "%00", "<b>", "a b"])
 def test_a_refused_name_that_is_none_leaves_a_small_entry(world: World, name: str) -> None:
-    made = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["consume"]}).expect(201)
-    world.api.with_token(made["token"]).call("PUT", f"/v1/topics/{name.replace(' ', '%20')}", {})
-    [entry] = world.api.get(f"/v1/audit?token={made['id']}").expect(200)["items"]
+    token = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["consume"]}).expect(201)
+    world.api.with_token(token["token"]).call("PUT", f"/v1/topics/{name.replace(' ', '%20')}", {})
+    [entry] = world.api.get(f"/v1/audit?token={token['id']}").expect(200)["items"]
     assert entry["result"] == "SCOPE_MISSING"
     assert len(entry["object"]) <= 300
 

@@ -58,8 +58,8 @@ def subscribed(world: World, url: str = "http://127.0.0.1:9/", **fields: Any) ->
 def stored(world: World, group: GroupCalls) -> tuple[Topic, Group, Consumer]:
     deps = world.deps
     topic = deps.catalog.topic(group.topic.name)
-    held = deps.catalog.group(topic, group.name)
-    return topic, held, deps.catalog.consumer(topic, held, "c")
+    consumer_group = deps.catalog.group(topic, group.name)
+    return topic, consumer_group, deps.catalog.consumer(topic, consumer_group, "c")
 
 
 def signing(world: World, group: GroupCalls) -> list[bytes]:
@@ -294,7 +294,7 @@ def test_receipts_page_tokens_and_sessions_survive_a_rotation_until_it_ends(worl
         group.topic.produce(n)
         api.post("/v1/tokens", {"name": f"t{n}", "scopes": ["produce"]}).expect(201)
     before = group.receive(1, lease_seconds=6 * 3600)
-    kept = group.receive(1, lease_seconds=6 * 3600)
+    messages = group.receive(1, lease_seconds=6 * 3600)
     page = api.get("/v1/tokens?limit=1").expect(200)["next_page_token"]
     browser = Browser(api.gateway)
     browser.sign_in(str(api.token))
@@ -305,7 +305,7 @@ def test_receipts_page_tokens_and_sessions_survive_a_rotation_until_it_ends(worl
     assert api.get(f"/v1/tokens?limit=1&page_token={page}").status == 200
     assert browser.get("/console/tokens").status == 200
     world.clock.advance(3601)
-    assert group.ack(*kept) == ["RECEIPT_INVALID"]
+    assert group.ack(*messages) == ["RECEIPT_INVALID"]
     api.get(f"/v1/tokens?limit=1&page_token={page}").refused(400, "PAGE_TOKEN_INVALID")
     assert group.ack(*after) == ["already"]
 
@@ -352,8 +352,8 @@ def test_two_rotations_at_once_are_one(world: World) -> None:
 
 def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
     for limits in ({"topics": ["a*"]}, {"groups": ["a*"]}):
-        made = world.api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **limits}).expect(201)
-        assert world.api.with_token(made["token"]).post(ROTATE).status == 403
+        token = world.api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **limits}).expect(201)
+        assert world.api.with_token(token["token"]).post(ROTATE).status == 403
     assert any(entry["path"] == ROTATE for entry in world.api.get("/v1/audit?limit=200").expect(200)["items"])
 
 

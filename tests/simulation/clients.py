@@ -65,14 +65,16 @@ class SimClient(Client):
             super().register(group, consumer, contact)
         else:
             self.deps.registry.register(self.topic, self.group(group), consumer, contact)
-        found = self.group(group)
-        self.deps.waker.wake_for(self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer))
+        consumer_group = self.group(group)
+        self.deps.waker.wake_for(
+            self.topic, consumer_group, self.deps.catalog.consumer(self.topic, consumer_group, consumer)
+        )
 
     def unregister(self, group: str, consumer: str) -> None:
         if self.world.groups[group].mode == "broadcast":
             return super().unregister(group, consumer)
-        found = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
-        self.deps.registry.unregister(self.topic, self.group(group), found)
+        consumer_group = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
+        self.deps.registry.unregister(self.topic, self.group(group), consumer_group)
 
     def seek(self, group: str, where: str) -> None:
         super().seek(group, where)
@@ -89,9 +91,9 @@ class SimClient(Client):
             self.deps.waker.wake_group(self.topic, found)
 
     def rotate(self, group: str, consumer: str) -> None:
-        found = self.group(group)
+        consumer_group = self.group(group)
         self.deps.registry.rotate_secret(
-            self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer)
+            self.topic, consumer_group, self.deps.catalog.consumer(self.topic, consumer_group, consumer)
         )
 
     def letters(self, group: str) -> list[DeadLetter]:
@@ -107,21 +109,21 @@ class SimClient(Client):
 
     def try_now(self, group: str, message_id: str) -> None:
         """Make the next attempt of a message now, be it dead or waiting."""
-        found = self.group(group)
-        letters = self.deps.redriver.letters(self.topic, found, message_id)
-        uids = self.deps.catalog.cursor_owners(self.topic, found)
-        readers = [self.world.reader_by(found.uid, uid) for uid in uids]
+        consumer_group = self.group(group)
+        letters = self.deps.redriver.letters(self.topic, consumer_group, message_id)
+        uids = self.deps.catalog.cursor_owners(self.topic, consumer_group)
+        readers = [self.world.reader_by(consumer_group.uid, uid) for uid in uids]
         waiting = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
         seen = [self._about_letter(Op.REDRIVE, x) for x in letters]
         # What waits now may be a letter when it is looked at, after all the attempts it has.
-        most = (found.retry or self.topic.retry).max_attempts
+        most = (consumer_group.retry or self.topic.retry).max_attempts
         letters_by_then = [
             replace(hurry, op=Op.REDRIVE, attempt=most)
             for hurry in waiting
             if hurry.reader not in {event.reader for event in seen}
         ]
         with self._asking(*waiting, *seen, *letters_by_then) as asking:
-            self.deps.redriver.try_now(self.topic, found, message_id)
+            self.deps.redriver.try_now(self.topic, consumer_group, message_id)
             asking.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
 
     def _about_letter(self, op: Op, letter: DeadLetter) -> Event:
@@ -154,17 +156,17 @@ class SimClient(Client):
     def _change_mind(self, message_id: str, change: Callable[[Topic, Waiting], object]) -> Told:
         """REFUSED: it was too late, for the message has come."""
         try:
-            found = self.deps.lookup.find(self.topic, message_id)
-            if not isinstance(found, Waiting):
+            message = self.deps.lookup.find(self.topic, message_id)
+            if not isinstance(message, Waiting):
                 return Told.REFUSED
-            change(self.topic, found)
+            change(self.topic, message)
             return Told.OK
         except HeadraceError as error:
             return told(error)
 
     def prepare(self, draft: Draft, checks: Checks, *, delay_from_commit: bool) -> Transaction:
         """What comes of it is not known before it is decided."""
-        asked = self._event(
+        event = self._event(
             Op.PRODUCE,
             label=label_of(draft.body),
             unit=draft.ordering_key or "-",
@@ -172,11 +174,11 @@ class SimClient(Client):
             dedup_id=draft.dedup_id or "",
             later=True,
         )
-        with self._asking(asked) as asking:
+        with self._asking(event) as asking:
             made, _ = self.deps.transactor.prepare(
                 self.topic, draft, checks, delay_from_commit=delay_from_commit
             )
-            asking.note([replace(asked, message_id=made.message_id)])
+            asking.note([replace(event, message_id=made.message_id)])
         return made
 
     def decide(self, transaction_id: str, wanted: TransactionState) -> Told:

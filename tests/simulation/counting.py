@@ -42,11 +42,11 @@ def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
     """What is wrong with the numbers at rest."""
     deps, topic = client.deps, client.topic
     yield from _waiting(world, deps, topic)
-    (seen,) = deps.counts.stats([topic])
-    if seen.delayed.number:
-        yield f"{seen.delayed.number} are delayed, and all is over"
+    (stats,) = deps.counts.stats([topic])
+    if stats.delayed.number:
+        yield f"{stats.delayed.number} are delayed, and all is over"
     for group in deps.catalog.groups(topic):
-        yield from _at_rest(world, deps, topic, group, seen, end)
+        yield from _at_rest(world, deps, topic, group, stats, end)
     if world.plan.looks:
         yield from _uneven(world, deps, topic)
         yield from _untrue(world, deps, topic)
@@ -80,27 +80,27 @@ def _at_rest(
 
 def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """What waits before the log."""
-    (seen,) = deps.counts.stats([topic])
+    (stats,) = deps.counts.stats([topic])
     promises = world.promises
     waiting = [d for d in promises.delays.values() if d.message_id and not d.cancels]
     least = sum(delay.message_id not in promises.entered for delay in waiting)
-    if not least <= seen.delayed.number <= len(promises.delays) + len(promises.deals):
-        yield f"{seen.delayed.number} are delayed, {least} surely"
+    if not least <= stats.delayed.number <= len(promises.delays) + len(promises.deals):
+        yield f"{stats.delayed.number} are delayed, {least} surely"
     held = [world.adapters.transactions.get(each) for each in promises.deal_labels]
     prepared = sum(each is not None and each.state in UNDECIDED for each in held)
-    if seen.prepared.number != prepared:
-        yield f"{seen.prepared.number} are prepared, and in the store {prepared}"
+    if stats.prepared.number != prepared:
+        yield f"{stats.prepared.number} are prepared, and in the store {prepared}"
     done = {e.message_id for e in world.events if e.op is Op.PRODUCE and e.message_id}
-    if seen.accepted < len(done & promises.entered.keys()):
-        yield f"{seen.accepted} were accepted, and known of {len(done)}"
+    if stats.accepted < len(done & promises.entered.keys()):
+        yield f"{stats.accepted} were accepted, and known of {len(done)}"
 
 
 def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """Counts, lists and fates that are not of one mind."""
-    (seen,) = deps.counts.stats([topic])
+    (stats,) = deps.counts.stats([topic])
     messages = list(_messages(deps, topic))
     for group in deps.catalog.groups(topic):
-        told, words = seen.groups[group.name], Counter[str]()
+        told, words = stats.groups[group.name], Counter[str]()
         listed: dict[str, set[str]] = {word: set() for word in _WORDS}
         for message in messages:
             if status := deps.statuses.delivery(topic, group, message):
@@ -108,13 +108,13 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
                 listed[status.status].add(message.id)
         a = told.account
         owners = len(deps.catalog.cursor_owners(topic, group))
-        if a.total != seen.accepted * owners:
-            yield f"of {seen.accepted} for {owners} of {group.name} there are {a}"
+        if a.total != stats.accepted * owners:
+            yield f"of {stats.accepted} for {owners} of {group.name} there are {a}"
         counts = a.running, a.retrying, a.dead
         by_one = words["RUNNING"], words["RETRYING"], words["DEAD"]
         if counts != by_one and not (_sought(world) and _is_older_tried(counts, by_one)):
             yield f"running, retrying, dead of {group.name} are {counts}, and one by one {by_one}"
-        if len(messages) == seen.accepted and a.new != words["NEW"]:
+        if len(messages) == stats.accepted and a.new != words["NEW"]:
             yield f"new to {group.name} are {a.new}, and one by one {words['NEW']}"
         for word, ids in listed.items():
             page, _ = deps.lookup.newest_first(topic, Filters(group, word), _MOST, None)

@@ -154,7 +154,7 @@ class NotingSettler:
             decisions[receipt] = rule(receipt, attempt), attempt
             return decisions[receipt][0]
 
-        asked = notes.asked(op=Op.SETTLE)
+        event = notes.asked(op=Op.SETTLE)
         answers: Sequence[SettleAnswer | None] | None = None
         try:
             answers = self._settler.settle(topic, group, receipts, noting)
@@ -165,7 +165,7 @@ class NotingSettler:
                     rule(receipt, 0),
                     receipt.attempts_before_entry + 1,
                 )
-                self._note(asked, receipt, decision, attempt, answer)
+                self._note(event, receipt, decision, attempt, answer)
         return list(answers)
 
     def _note(

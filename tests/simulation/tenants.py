@@ -162,10 +162,10 @@ def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
 
 
 def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
-    found = client.deps.catalog.topic(topic)
-    placed = client.deps.producer.produce(found, drafts)
+    stored_topic = client.deps.catalog.topic(topic)
+    placed = client.deps.producer.produce(stored_topic, drafts)
     client.deps.waker.appended(
-        found, {p.shard for p in placed if isinstance(p, ProduceResult) and p.shard is not None}
+        stored_topic, {p.shard for p in placed if isinstance(p, ProduceResult) and p.shard is not None}
     )
     return placed
 

@@ -53,10 +53,10 @@ class Background:
 
     def push(self, topic: Topic) -> dict[str, Any]:
         """The stream wakes a topic's deliveries; they run."""
-        found = self.deps.catalog.topic(topic.name)
-        for group in self.deps.catalog.groups(found):
+        stored_topic = self.deps.catalog.topic(topic.name)
+        for group in self.deps.catalog.groups(stored_topic):
             with at_work("route"):
-                for job in self.deps.waker.tasks_of(found, group):
+                for job in self.deps.waker.tasks_of(stored_topic, group):
                     self.deps.waker.start(job)
         return self.run(topic)
 

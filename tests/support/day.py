@@ -91,9 +91,11 @@ class World:
 
     def wake(self, topic: Topic) -> None:
         """The stream tells of new rows in all of a topic's shards and lanes."""
-        found = self.deps.catalog.topic(topic.name)
-        shards = [found.shard_key(n) for n in range(found.shards)]
-        shards += [lane_of(found, group).shard_key(0) for group in self.deps.catalog.groups(found)]
+        stored_topic = self.deps.catalog.topic(topic.name)
+        shards = [stored_topic.shard_key(n) for n in range(stored_topic.shards)]
+        shards += [
+            lane_of(stored_topic, group).shard_key(0) for group in self.deps.catalog.groups(stored_topic)
+        ]
         keys = [{"s": {"S": str(shard)}, "o": {"N": "0"}} for shard in shards]
         self.call("route", {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": k}} for k in keys]})
         self.run()
@@ -247,14 +249,14 @@ def fail(world: World, topic: Topic, group: Group, receiver: Receiver) -> None:
     for _ in range(2):
         world.later(topic, 10)
     letters = f"{group.path}/dead-letters"
-    found = [letter["id"] for letter in world.api.get(letters).expect(200)["items"]]
-    assert set(found) <= set(sent)
-    assert len(found) == 4
+    item = [letter["id"] for letter in world.api.get(letters).expect(200)["items"]]
+    assert set(item) <= set(sent)
+    assert len(item) == 4
     receiver.status = 200
-    world.api.call("PATCH", f"{letters}/{found[0]}", {"body": "good"}).expect(200)
-    world.api.post(f"{letters}/redrive", {"ids": [found[0], *found[2:]]}).expect(200)
-    world.api.delete(f"{letters}/{found[1]}").expect(204)
-    world.api.get(f"{topic.path}/messages/{found[0]}/trace").expect(200)
+    world.api.call("PATCH", f"{letters}/{item[0]}", {"body": "good"}).expect(200)
+    world.api.post(f"{letters}/redrive", {"ids": [item[0], *item[2:]]}).expect(200)
+    world.api.delete(f"{letters}/{item[1]}").expect(204)
+    world.api.get(f"{topic.path}/messages/{item[0]}/trace").expect(200)
     browser = Browser(world.api.gateway)
     assert browser.sign_in(str(world.api.token)).status == 200
     world.later(topic, 300)
@@ -312,12 +314,12 @@ def pending(world: World, receiver: Receiver) -> None:
     """A subscriber that agrees only when it is asked again."""
     topic = world.api.topic()
     group = topic.group(max_in_flight=1)
-    found = world.deps.catalog.topic(topic.name)
-    held = world.deps.catalog.group(found, group.name)
+    stored_topic = world.deps.catalog.topic(topic.name)
+    consumer_group = world.deps.catalog.group(stored_topic, group.name)
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
-    consumer = world.deps.catalog.consumer(found, held, "c")
+    consumer = world.deps.catalog.consumer(stored_topic, consumer_group, "c")
     pending = replace(consumer, state=ConsumerState.PENDING)
-    assert world.deps.adapters.control.put_consumer(found, held, pending, consumer)
+    assert world.deps.adapters.control.put_consumer(stored_topic, consumer_group, pending, consumer)
     topic.produce("x")
     for _ in range(4):
         world.call("assign")

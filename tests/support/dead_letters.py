@@ -45,6 +45,6 @@ def bodies(group: Group, **fields: Any) -> list[Any]:
 
 def buried(topic: Topic, group: Group, *bodies: Any, **fields: Any) -> list[Any]:
     """The messages that were sent and then buried."""
-    made = [topic.produce(body, **fields) for body in bodies]
-    assert len(bury(group)) == len(made)
-    return made
+    messages = [topic.produce(body, **fields) for body in bodies]
+    assert len(bury(group)) == len(messages)
+    return messages

@@ -136,7 +136,7 @@ class Client:
     def put_group(self, name: str, **settings: Any) -> Group:
         """Create or change a group."""
         serial = settings.get("mode", "") == "serial"
-        asked = self._event(
+        event = self._event(
             Op.JOIN,
             reader=name,
             serial=serial,
@@ -145,7 +145,7 @@ class Client:
             max_attempts=settings["retry"].max_attempts if "retry" in settings else 16,
         )
         broadcast = settings.get("mode") == "broadcast"
-        with self._asking(*([] if broadcast else [asked])) as asking:
+        with self._asking(*([] if broadcast else [event])) as asking:
             group, _ = self.deps.admin.put_group(self.topic, name, settings)
             asking.note_all(Told.OK)
         return group
@@ -157,24 +157,24 @@ class Client:
             asking.note_all(Told.OK)
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
-        topic, found = self.topic, self.group(group)
-        asked = self._event(
+        topic, consumer_group = self.topic, self.group(group)
+        event = self._event(
             Op.JOIN,
             reader=f"{group}/{consumer}",
             begin="latest",
-            tags=found.tags,
-            max_attempts=(found.retry or topic.retry).max_attempts,
+            tags=consumer_group.tags,
+            max_attempts=(consumer_group.retry or topic.retry).max_attempts,
         )
-        with self._asking(asked) as asking:
-            self.deps.registry.register(topic, found, consumer, contact)
+        with self._asking(event) as asking:
+            self.deps.registry.register(topic, consumer_group, consumer, contact)
             asking.note_all(Told.OK)
 
     def unregister(self, group: str, consumer: str) -> None:
         with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as asking:
             topic = self.topic
-            found = self.deps.catalog.group(topic, group)
-            gone = self.deps.registry.consumer_to_remove(topic, found, consumer)
-            self.deps.registry.unregister(topic, found, gone)
+            consumer_group = self.deps.catalog.group(topic, group)
+            gone = self.deps.registry.consumer_to_remove(topic, consumer_group, consumer)
+            self.deps.registry.unregister(topic, consumer_group, gone)
             asking.note_all(Told.OK)
 
     def produce(self, *drafts: Draft, named: Request | None = None) -> list[ProduceResult | HeadraceError]:
@@ -235,8 +235,12 @@ class Client:
 
     def _find(self, group: str, consumer: str | None) -> tuple[Topic, Group, Consumer | None]:
         topic = self.topic
-        found = self.deps.catalog.group(topic, group)
-        return topic, found, self.deps.catalog.consumer(topic, found, consumer) if consumer else None
+        consumer_group = self.deps.catalog.group(topic, group)
+        return (
+            topic,
+            consumer_group,
+            self.deps.catalog.consumer(topic, consumer_group, consumer) if consumer else None,
+        )
 
     def _label(self, delivery: ClaimedMessage) -> str:
         blob = delivery.message.draft.blob
@@ -256,35 +260,35 @@ class Client:
         self, group: str, got: Sequence[ClaimedMessage], consumer: str | None, fate: str, how: Nack | None
     ) -> list[Any]:
         blank = self._event(Op.SETTLE, fate=fate, delay_ms=how.delay_ms if how else 0)
-        asked = [self._about(blank, group, consumer, d) for d in got]
-        with self._asking(*asked) as asking:
+        events = [self._about(blank, group, consumer, d) for d in got]
+        with self._asking(*events) as asking:
             topic, found, _ = self._find(group, None)
             receipts = self.receipts(found, got)
             settler = self.deps.settler
             answers = (
                 settler.nack(topic, found, receipts, how) if how else settler.ack(topic, found, receipts)
             )
-            asking.note(replace(e, told=told(a)) for e, a in zip(asked, answers, strict=True))
+            asking.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
         return answers
 
     def extend(
         self, group: str, got: Sequence[ClaimedMessage], lease_seconds: int, consumer: str | None = None
     ) -> list[Any]:
         blank = self._event(Op.EXTEND, lease_ms=lease_seconds * 1000)
-        asked = [self._about(blank, group, consumer, d) for d in got]
-        with self._asking(*asked) as asking:
+        events = [self._about(blank, group, consumer, d) for d in got]
+        with self._asking(*events) as asking:
             topic, found, _ = self._find(group, None)
             answers = self.deps.settler.extend(topic, found, self.receipts(found, got), lease_seconds)
-            asking.note(replace(e, told=told(a)) for e, a in zip(asked, answers, strict=True))
+            asking.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
         return answers
 
     def seek(self, group: str, where: str) -> None:
         """Send a group to `earliest` or `latest` on every shard."""
         with self._asking(self._event(Op.SEEK, reader=group, begin=where)) as asking:
             topic = self.topic
-            found = self.deps.catalog.group(topic, group)
+            consumer_group = self.deps.catalog.group(topic, group)
             for shard in range(topic.shards):
-                self.deps.positions.seek(topic, cursor_key(topic, found, shard), where)
+                self.deps.positions.seek(topic, cursor_key(topic, consumer_group, shard), where)
             asking.note_all(Told.OK)
 
     def receipts(self, group: Group, got: Sequence[ClaimedMessage]) -> list[str]:

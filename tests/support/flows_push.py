@@ -118,8 +118,8 @@ class Runner(Client):
     def subscribe(self, group: str, consumer: str, kind: str = "url", target: str = "") -> Consumer:
         """Register a consumer that is called at a target of its name."""
         broadcast = group in self.broadcasts
-        asked = self._event(Op.JOIN, reader=reader_name(group, consumer), begin="latest", max_attempts=3)
-        with self._asking(*([asked] if broadcast else [])) as asking:
+        event = self._event(Op.JOIN, reader=reader_name(group, consumer), begin="latest", max_attempts=3)
+        with self._asking(*([event] if broadcast else [])) as asking:
             topic, found, _ = self._find(group, None)
             contact = Contact(ConsumerKind(kind), target or consumer)
             made = self.deps.registry.register(topic, found, consumer, contact).member.consumer

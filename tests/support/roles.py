@@ -150,10 +150,10 @@ def _deployed() -> Mapping[str, list[dict[str, Any]]]:
     found = {}
     for resource in resources.values():
         if resource["Type"] == "AWS::Serverless::Function":
-            told = resource["Properties"]
-            role = resources[told["Role"]["Fn::GetAtt"][0]]["Properties"]
+            properties = resource["Properties"]
+            role = resources[properties["Role"]["Fn::GetAtt"][0]]["Properties"]
             statements = [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
-            found[told["FunctionName"].removeprefix(f"{PREFIX}-")] = statements
+            found[properties["FunctionName"].removeprefix(f"{PREFIX}-")] = statements
     return found
 
 

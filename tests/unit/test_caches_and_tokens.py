@@ -24,36 +24,36 @@ from tests.support.clock import ManualClock, SeededRandom
 
 def test_a_value_is_kept_until_it_is_too_old() -> None:
     clock = ManualClock()
-    held: TtlCache[str, int] = TtlCache(clock, 100)
-    assert held.get("a") is None
-    assert held.put("a", 1) == 1
+    cache: TtlCache[str, int] = TtlCache(clock, 100)
+    assert cache.get("a") is None
+    assert cache.put("a", 1) == 1
     clock.advance(100)
-    assert held.get("a") == 1
+    assert cache.get("a") == 1
     clock.advance(1)
-    assert held.get("a") is None
+    assert cache.get("a") is None
 
 
 def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
     clock = ManualClock()
-    held: TtlCache[str, int] = TtlCache(clock, 100)
-    held.put("a", 1)
+    cache: TtlCache[str, int] = TtlCache(clock, 100)
+    cache.put("a", 1)
     clock.advance(60)
-    held.get("a")
+    cache.get("a")
     clock.advance(60)
-    assert held.get("a") is None
-    held.put("a", 2)
+    assert cache.get("a") is None
+    cache.put("a", 2)
     clock.advance(60)
-    assert held.get("a") == 2
+    assert cache.get("a") == 2
 
 
 def test_the_oldest_make_room_and_dropping_forgets() -> None:
-    held: TtlCache[str, int] = TtlCache(ManualClock(), 100, most=2)
+    cache: TtlCache[str, int] = TtlCache(ManualClock(), 100, most=2)
     for n, key in enumerate("abac"):
-        held.put(key, n)
-    assert [held.get(key) for key in "abc"] == [2, None, 3]
-    held.drop("a")
-    held.drop("never there")
-    assert held.get("a") is None
+        cache.put(key, n)
+    assert [cache.get(key) for key in "abc"] == [2, None, 3]
+    cache.drop("a")
+    cache.drop("never there")
+    assert cache.get("a") is None
 
 
 class SetClock(ManualClock):
@@ -71,30 +71,30 @@ class SetClock(ManualClock):
 @pytest.mark.parametrize(("set_ms", "frozen_ms"), [(-60, 0), (-1, 0), (0, 101), (0, 60), (1, 1)])
 def test_a_value_is_as_old_as_either_clock_says(set_ms: int, frozen_ms: int) -> None:
     clock = SetClock()
-    held: TtlCache[str, int] = TtlCache(clock, 100)
-    held.put("a", 1)
+    cache: TtlCache[str, int] = TtlCache(clock, 100)
+    cache.put("a", 1)
     clock.advance(101)
     clock.set_ms, clock.frozen_ms = set_ms, frozen_ms
-    assert held.get("a") is None
+    assert cache.get("a") is None
 
 
 def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
     clock = ManualClock()
-    held: TtlCache[str, int] = TtlCache(clock, 100)
-    held.put("a", 1)
+    cache: TtlCache[str, int] = TtlCache(clock, 100)
+    cache.put("a", 1)
     clock.advance(-10_000)
-    assert held.get("a") is None, "else it would be kept for ten seconds more"
-    held.put("a", 2)
-    assert held.get("a") == 2
+    assert cache.get("a") is None, "else it would be kept for ten seconds more"
+    cache.put("a", 2)
+    assert cache.get("a") == 2
 
 
 def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
     clock = ManualClock()
-    held: TtlCache[int, int] = TtlCache(clock, None, most=3)
+    cache: TtlCache[int, int] = TtlCache(clock, None, most=3)
     for n in range(5):
-        held.put(n, n)
+        cache.put(n, n)
         clock.advance(DAY_MS if n % 2 else -DAY_MS)
-    assert [held.get(n) for n in range(5)] == [None, None, 2, 3, 4]
+    assert [cache.get(n) for n in range(5)] == [None, None, 2, 3, 4]
 
 
 def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much() -> None:

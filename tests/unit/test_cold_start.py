@@ -17,7 +17,7 @@ _OF_PAGES = (
 
 
 def test_nothing_that_only_pages_need_is_imported_with_the_app() -> None:
-    told = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", _SCRIPT],
         cwd=Path(__file__).parents[2],
         env={"AWS_DEFAULT_REGION": "us-east-1"},
@@ -25,6 +25,6 @@ def test_nothing_that_only_pages_need_is_imported_with_the_app() -> None:
         capture_output=True,
         text=True,
     )
-    modules = told.stdout.split()
+    modules = run.stdout.split()
     assert "chalicelib.console.routes.overview" in modules
     assert [module for module in modules if module.startswith(_OF_PAGES)] == []

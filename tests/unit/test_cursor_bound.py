@@ -81,8 +81,8 @@ class BoundMachine(RuleBasedStateMachine):
     )
     def claims(self, actor: int, most: int, times: int) -> None:
         for _ in range(times):
-            known = self.known[actor]
-            current = transitions.expire(known, self.now_ms)
+            cursor = self.known[actor]
+            current = transitions.expire(cursor, self.now_ms)
             wanted = 0 if cursor_size.is_full(current) else most
             while wanted:
                 selection = self._select(current, wanted)
@@ -95,7 +95,7 @@ class BoundMachine(RuleBasedStateMachine):
                 wanted = granted // 2
             if not wanted or not selection.granted:
                 return
-            if self._write(actor, cursor_write.change(known, after)):
+            if self._write(actor, cursor_write.change(cursor, after)):
                 self.open |= {
                     o for span in (*selection.granted, *selection.passed_over) for o in span.offsets()
                 }
@@ -144,24 +144,24 @@ class BoundMachine(RuleBasedStateMachine):
                     self._settle(actor, token, some)
 
     def _settle(self, actor: int, token: str, results: list[Result]) -> bool:
-        known = self.known[actor]
-        after, held = transitions.settle(known, token, results)
+        cursor = self.known[actor]
+        after, held = transitions.settle(cursor, token, results)
         returns = any(result.disposition in RETURNING for result in held)
         if returns and not self.policy.holds_back and not cursor_size.has_room_to_wait(after):
             results = [Result(result.offset, Disposition.RETRY_LATER) for result in held]
-            after, held = transitions.settle(known, token, results)
+            after, held = transitions.settle(cursor, token, results)
         if not held:
             self.known[actor] = self.stored
             return False
-        if written := self._write(actor, cursor_write.change(known, after)):
+        if written := self._write(actor, cursor_write.change(cursor, after)):
             self.open -= {result.offset for result in held if result.disposition not in RETURNING}
         return written
 
     @rule(actor=st.sampled_from(ACTORS), back=st.integers(0, 3_000))
     def seeks(self, actor: int, back: int) -> None:
-        known = self.known[actor]
+        cursor = self.known[actor]
         if self._write(
-            actor, cursor_write.replacement(known, transitions.seek(known, max(0, known.next - back)))
+            actor, cursor_write.replacement(cursor, transitions.seek(cursor, max(0, cursor.next - back)))
         ):
             self.open.clear()
 

@@ -60,22 +60,22 @@ class CursorMachine(RuleBasedStateMachine):
     def claims(self, actor: str, most: int, whole: bool) -> None:
         world = self.world
         for _ in range(2):
-            known = self.known[actor]
-            expired, selection = world.plan(known, most)
+            cursor = self.known[actor]
+            expired, selection = world.plan(cursor, most)
             if not selection.granted and not selection.settled:
-                assert known != world.stored or world.stuck(known), (
+                assert cursor != world.stored or world.stuck(cursor), (
                     "nothing granted though something could be"
                 )
                 return
             assert sum(s.count for s in selection.granted) <= most
-            token = f"{known.epoch + 1}.{actor}{len(world.writes)}"  # new for each try
+            token = f"{cursor.epoch + 1}.{actor}{len(world.writes)}"  # new for each try
             after = transitions.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
-            read = world.read(selection, known, self.copies[actor])
+            read = world.read(selection, cursor, self.copies[actor])
             # A store may write a change as a replacement where the whole cursor stands.
-            make = cursor_write.replacement if whole and known == world.stored else cursor_write.change
+            make = cursor_write.replacement if whole and cursor == world.stored else cursor_write.change
             current = self.known[actor] = world.stored
-            if world.write(make(known, after)):
-                assert known.epoch == current.epoch, "I4: claims are serialised by the epoch"
+            if world.write(make(cursor, after)):
+                assert cursor.epoch == current.epoch, "I4: claims are serialised by the epoch"
                 world.claimed(selection, read)
                 world.tokens.append(token)
                 self.known[actor] = world.stored

@@ -77,8 +77,8 @@ def topic(api: Client) -> Topic:
 
 
 def token(api: Client, name: str, *scopes: str, **limits: Any) -> Client:
-    made = api.post("/v1/tokens", {"name": name, "scopes": list(scopes), **limits}).expect(201)
-    return api.with_token(made["token"])
+    token = api.post("/v1/tokens", {"name": name, "scopes": list(scopes), **limits}).expect(201)
+    return api.with_token(token["token"])
 
 
 def change(topic: Topic, query: str = "", **body: Any) -> Reply:

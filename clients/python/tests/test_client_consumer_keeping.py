@@ -77,36 +77,36 @@ def test_what_was_extended_is_kept_from_before_the_call_and_what_was_lost_is_let
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch, rounds=6)
-    service, held = Keeping(clock, "b"), Holdings(10, None)
+    service, holdings = Keeping(clock, "b"), Holdings(10, None)
     one = message("a")
-    held.take(one)
-    held.take(message("b"))
-    keep(clock, service, held, 10)
+    holdings.take(one)
+    holdings.take(message("b"))
+    keep(clock, service, holdings, 10)
     assert service.extended == [(6.0, ["a", "b"], {"lease": 10})], "half of it is over"
     ages = []
     for clock.now in (11.0, 11.1):
-        ages.append(held.ageing())
+        ages.append(holdings.ageing())
     assert ages == [[], [one]]
-    assert not held.begin(message("b"))
+    assert not holdings.begin(message("b"))
 
 
 def test_whom_nobody_answered_is_asked_again_in_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, rounds=8)
-    service, held = Keeping(clock, away=2), Holdings(10, None)
-    held.take(message("a"))
-    keep(clock, service, held, 10)
+    service, holdings = Keeping(clock, away=2), Holdings(10, None)
+    holdings.take(message("a"))
+    keep(clock, service, holdings, 10)
     assert [at for at, *_ in service.extended] == [6, 7, 8]
     clock.now = 17.9
-    assert held.begin(message("a"))
+    assert holdings.begin(message("a"))
 
 
 def test_many_leases_are_extended_in_calls_that_the_service_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, rounds=6)
-    service, held = Keeping(clock), Holdings(10, None)
+    service, holdings = Keeping(clock), Holdings(10, None)
     names = [f"{n}" for n in range(2001)]
     for name in names:
-        held.take(message(name))
-    keep(clock, service, held, 10)
+        holdings.take(message(name))
+    keep(clock, service, holdings, 10)
     assert [len(part) for _, part, _ in service.extended] == [1000, 1000, 1]
     assert [name for _, part, _ in service.extended for name in part] == names
 

@@ -221,47 +221,47 @@ class Moment:
 def test_a_lease_is_renewed_when_it_is_half_over_and_counts_from_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    moment, held = Moment(monkeypatch), Holdings(10, None)
-    held.take(one := message("a"))
+    moment, holdings = Moment(monkeypatch), Holdings(10, None)
+    holdings.take(one := message("a"))
     ages: list[bool] = []
     for at in (5.0, 5.1, 10.0, 10.2):
         moment.now = at
-        ages.append(held.ageing() == [one])
+        ages.append(holdings.ageing() == [one])
         if at == 5.1:
             moment.now = 5.3
-            held.renew(one, since=5.1)
+            holdings.renew(one, since=5.1)
     assert ages == [False, True, False, True]
     moment.now = 15.1
-    assert held.begin(one)
+    assert holdings.begin(one)
     moment.now = 15.2
-    assert not held.begin(one), "it may be somebody else's"
+    assert not holdings.begin(one), "it may be somebody else's"
 
 
 def test_a_handler_that_runs_for_too_long_keeps_its_message_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    moment, held = Moment(monkeypatch), Holdings(10, 20)
+    moment, holdings = Moment(monkeypatch), Holdings(10, 20)
     waiting, running = message("a"), message("b")
-    held.take(waiting)
-    held.take(running)
+    holdings.take(waiting)
+    holdings.take(running)
     moment.now = 8
-    assert held.begin(running)
+    assert holdings.begin(running)
     for at, kept in ((28, ["a", "b"]), (28.1, ["a"])):
         moment.now = at
-        assert [each.id for each in held.ageing()] == kept
+        assert [each.id for each in holdings.ageing()] == kept
 
 
 def test_there_is_room_for_what_is_through() -> None:
-    held = Holdings(10, None)
+    holdings = Holdings(10, None)
     one, two = message("a"), message("b")
-    held.take(one)
-    assert held.wait_for_room(3, 0) == 2
-    held.take(two)
-    assert held.wait_for_room(2, 0) == 0
-    assert held.wait_for_room(1, 0) == 0
-    held.drop(one)
-    assert held.wait_for_room(2, 0) == 0, "settled, but its handler is at work"
-    held.done(one)
-    assert held.wait_for_room(2, 0) == 1
-    assert not held.begin(one)
+    holdings.take(one)
+    assert holdings.wait_for_room(3, 0) == 2
+    holdings.take(two)
+    assert holdings.wait_for_room(2, 0) == 0
+    assert holdings.wait_for_room(1, 0) == 0
+    holdings.drop(one)
+    assert holdings.wait_for_room(2, 0) == 0, "settled, but its handler is at work"
+    holdings.done(one)
+    assert holdings.wait_for_room(2, 0) == 1
+    assert not holdings.begin(one)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -342,16 +342,18 @@ def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Top
 
 
 def test_a_replay_is_read_as_it_was_written_and_changed_only_from_what_it_is(control: Control) -> None:
-    made = Replay(make.uid("r"), "flights", "flights", 1, 2, 3, 100, where="a = 1", group="g", group_uid="u")
-    assert control.replay(made.id) is None
-    assert control.put_replay(made, None) is True
-    assert control.put_replay(made, None) is False
-    first = replace(made, version=1)
-    assert control.replay(made.id) == first
+    replay = Replay(
+        make.uid("r"), "flights", "flights", 1, 2, 3, 100, where="a = 1", group="g", group_uid="u"
+    )
+    assert control.replay(replay.id) is None
+    assert control.put_replay(replay, None) is True
+    assert control.put_replay(replay, None) is False
+    first = replace(replay, version=1)
+    assert control.replay(replay.id) == first
     done = replace(first, state=ReplayState.DONE, matched=5, sent=5)
     assert control.put_replay(done, first) is True
     assert control.put_replay(replace(first, state=ReplayState.FAILED), first) is False
-    assert control.replay(made.id) == replace(done, version=2)
+    assert control.replay(replay.id) == replace(done, version=2)
 
 
 def test_a_topics_replays_are_listed_the_newest_first_page_after_page(control: Control) -> None:

@@ -162,7 +162,7 @@ class CursorCalls:
 
     def play(self, call: tuple[str, int, int, Disposition, bool]) -> None:
         what, actor, n, fate, recorded = call
-        known = self.known[actor]
+        cursor = self.known[actor]
         if what == "look":
             self.known[actor] = self.pair.ask(lambda s: s.adapters.cursors.get(self.key, consistent=True))
         elif what == "create":
@@ -172,7 +172,9 @@ class CursorCalls:
         elif what == "expire":
             self.now_ms += 10_000
         else:
-            self._write(actor, getattr(self, f"_{what}")(known or Cursor(), n, fate), n if recorded else None)
+            self._write(
+                actor, getattr(self, f"_{what}")(cursor or Cursor(), n, fate), n if recorded else None
+            )
         self.pair.ask(lambda s: s.adapters.records.count_dead(self.key.shard.topic_uid, self.key.group_uid))
 
     def _claim(self, known: Cursor, n: int, _: Disposition) -> Cursor:
@@ -200,15 +202,15 @@ class CursorCalls:
         return transitions.seek(known, n)
 
     def _write(self, actor: int, after: Cursor, recorded: int | None) -> None:
-        known = self.known[actor]
-        if after == (known or Cursor()):
+        cursor = self.known[actor]
+        if after == (cursor or Cursor()):
             return
-        whole = known is None or not after.leases
-        change = (cursor_write.replacement if whole else cursor_write.change)(known or Cursor(), after)
+        whole = cursor is None or not after.leases
+        change = (cursor_write.replacement if whole else cursor_write.change)(cursor or Cursor(), after)
         status = "DEAD" if (recorded or 0) % 2 else "SUCCESS"
         records = [make.record(recorded, status)] if recorded is not None else []
         answer = self.pair.ask(
-            lambda s: s.adapters.cursors.write(self.key, change, records, exists=known is not None)
+            lambda s: s.adapters.cursors.write(self.key, change, records, exists=cursor is not None)
         )
         self.known[actor] = answer.current if isinstance(answer, WriteRefused) else answer
         if recorded is not None:

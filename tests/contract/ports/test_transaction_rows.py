@@ -79,12 +79,12 @@ def kinds(desk: Desk, ids: Iterable[str]) -> set[TimerKind]:
 def test_many_are_committed_each_where_it_says(stage: Stage) -> None:
     """Places are the draft's own, also where several of a segment are transactions."""
     desk = Desk.at(stage)
-    made = [prepare(desk, make.draft(n)) for n in range(5)]
-    moves = [(t, t.draft) for t in made if t.draft]
+    transactions = [prepare(desk, make.draft(n)) for n in range(5)]
+    moves = [(t, t.draft) for t in transactions if t.draft]
     places = desk.deps.producer.move(desk.topic, moves)
     assert [p.offset for p in places if p] == [0, 1, 2, 3, 4]
-    assert [held(desk, t).offset for t in made] == [0, 1, 2, 3, 4]
+    assert [held(desk, t).offset for t in transactions] == [0, 1, 2, 3, 4]
     assert desk.deps.producer.move(desk.topic, moves) == [None] * 5
-    assert kinds(desk, [t.id for t in made]) == set()
+    assert kinds(desk, [t.id for t in transactions]) == set()
     group = desk.group()
     assert offsets(desk.receive(group)) == [0, 1, 2, 3, 4]

@@ -57,10 +57,10 @@ def test_what_is_under_way_is_left_to_its_holder(empty_stage: Stage) -> None:
     group = desk.group()
     desk.produce(make.draft())
     empty_stage.clock.advance(DAY_MS - SECOND_MS)
-    held = desk.receive(group, lease=3600)
+    messages = desk.receive(group, lease=3600)
     empty_stage.clock.advance(2 * SECOND_MS)
     assert desk.deps.expirer.run_once().buried == 0
-    assert desk.ack(group, held) == [None]
+    assert desk.ack(group, messages) == [None]
 
 
 def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stage) -> None:

@@ -100,10 +100,10 @@ def test_what_is_owed_or_dead_shows_by_its_id_for_a_day_more(empty_stage: Stage,
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()
     owed, done = desk.produce(*make.drafts(2))
-    held = desk.receive(group, lease=2 * 3600)
+    messages = desk.receive(group, lease=2 * 3600)
     ttl(HOUR_MS)
-    assert desk.ack(group, held[1:]) == [None]
-    assert desk.nack(group, held[:1]) == [None]
+    assert desk.ack(group, messages[1:]) == [None]
+    assert desk.nack(group, messages[:1]) == [None]
     ttl(23 * HOUR_MS)
     assert listed(desk) == []
     for buried in ([], [(0, "EXPIRED")]):
@@ -196,8 +196,8 @@ def test_i1_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(
     group = desk.group()
     consumer = desk.consumer(group, "one")
     desk.produce(*make.drafts(2))
-    held = desk.receive(group, consumer=consumer)
-    assert desk.nack(group, held, Nack(delay_ms=SECOND_MS)) == [None, None]
+    messages = desk.receive(group, consumer=consumer)
+    assert desk.nack(group, messages, Nack(delay_ms=SECOND_MS)) == [None, None]
     ttl(SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
     for _ in range(8):
@@ -241,9 +241,9 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
     first, second = desk.group("first"), desk.group("second")
     dead, done = desk.produce(make.draft("dead"), make.draft("done"))
     for group in (first, second):
-        held = desk.receive(group)
-        assert desk.ack(group, held[1:]) == [None]
-        assert desk.nack(group, held[:1], Nack(dead_letter=True)) == [None]
+        messages = desk.receive(group)
+        assert desk.ack(group, messages[1:]) == [None]
+        assert desk.nack(group, messages[:1], Nack(dead_letter=True)) == [None]
     ttl(9 * DAY_MS)
 
     def body(message_id: str) -> bytes | None:

@@ -81,9 +81,9 @@ def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
         back = patch(desk, placed, 600)  # to the time at which it was first, which its id tells
         others = [lambda act=act: act(other) for act in (first, second, back)]
         what(desk, placed)(interrupted(empty_stage, before, others))
-        found = desk.deps.lookup.find(desk.topic, placed.id)
-        assert isinstance(found, Waiting)
-        assert found.cancelled or what is look, before
+        message = desk.deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(message, Waiting)
+        assert message.cancelled or what is look, before
 
 
 def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(empty_stage: Stage) -> None:
@@ -139,6 +139,6 @@ def test_who_always_loses_is_told_to_try_again_and_nothing_happened(empty_stage:
     with pytest.raises(ChangedMeanwhile) as refused:
         cancel(desk, placed)(deps)
     assert refused.value.retryable
-    found = desk.deps.lookup.find(desk.topic, placed.id)
-    assert isinstance(found, Waiting)
-    assert not found.cancelled
+    message = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(message, Waiting)
+    assert not message.cancelled

@@ -191,18 +191,18 @@ def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: St
 def test_i12_a_decider_and_a_checker_race_to_one_end(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     desk.subscribers.producer = lambda _: CheckAnswer(COMMIT, "commit")
-    made = [prepare(desk) for _ in range(12)]
-    next_ms = made[0].prepared_ms + 120_000
+    transactions = [prepare(desk) for _ in range(12)]
+    next_ms = transactions[0].prepared_ms + 120_000
 
     def work(n: int) -> object:
         if n % 2:
-            return decide(stage.process(), made[n // 2], ROLLBACK)
-        return desk.deps.checker.check([Check(made[n // 2].id, next_ms)], lambda: 60.0)
+            return decide(stage.process(), transactions[n // 2], ROLLBACK)
+        return desk.deps.checker.check([Check(transactions[n // 2].id, next_ms)], lambda: 60.0)
 
     with ThreadPoolExecutor(8) as pool:
         ends = list(pool.map(work, range(24)))
     committed = 0
-    for n, transaction in enumerate(made):
+    for n, transaction in enumerate(transactions):
         after = held(desk, transaction)
         committed += after.state is COMMIT
         told = ends[2 * n + 1]

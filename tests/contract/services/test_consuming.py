@@ -174,10 +174,10 @@ def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
     group = desk.group()
     desk.produce(*make.drafts(2))
     desk.nack(group, desk.receive(group))
-    held = desk.receive(group)
-    assert attempts(held) == {0: 2, 1: 2}
+    messages = desk.receive(group)
+    assert attempts(messages) == {0: 2, 1: 2}
     desk.seek(group, 1)
-    assert desk.ack(group, held) == [STALE, STALE]
+    assert desk.ack(group, messages) == [STALE, STALE]
     assert attempts(desk.receive(group)) == {1: 1}
 
 
@@ -297,8 +297,8 @@ def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> N
     group = desk.group()
     for _ in range(6):
         desk.produce(*make.drafts(1000))
-    held = [desk.receive(group, 1000, lease=3600) for _ in range(6)]
-    for n, lease in enumerate(held):
+    leases = [desk.receive(group, 1000, lease=3600) for _ in range(6)]
+    for n, lease in enumerate(leases):
         assert set(desk.ack(group, lease[n % 2 :: 2])) == {None}
         assert set(desk.nack(group, lease[1 - n % 2 :: 8])) == {None}
         assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES

@@ -77,17 +77,17 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     other.produce(make.draft("x", due_ms=due_ms))
     prepare = desk.deps.transactor.prepare
     halves = [prepare(desk.topic, make.draft(n), Checks(), delay_from_commit=False)[0] for n in range(3)]
-    seen = stats(desk)
-    assert (seen.accepted, seen.delayed.number, seen.prepared.number) == (0, 3, 3)
-    assert seen.delayed.whole
-    assert seen.prepared.whole
+    counts = stats(desk)
+    assert (counts.accepted, counts.delayed.number, counts.prepared.number) == (0, 3, 3)
+    assert counts.delayed.whole
+    assert counts.prepared.whole
     waiting = desk.deps.lookup.find(desk.topic, first.id)
     assert isinstance(waiting, Waiting)
     desk.deps.delayed.cancel(desk.topic, waiting)
     desk.deps.transactor.decide(halves[0], TransactionState.COMMITTED)
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
-    seen = stats(desk)
-    assert (seen.accepted, seen.delayed.number, seen.prepared.number) == (1, 2, 1)
+    counts = stats(desk)
+    assert (counts.accepted, counts.delayed.number, counts.prepared.number) == (1, 2, 1)
     assert [s.delayed.number for s in desk.deps.counts.stats([other.topic, desk.topic])] == [1, 2]
     empty_stage.clock.advance(61 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))

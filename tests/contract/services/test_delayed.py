@@ -101,9 +101,9 @@ def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) ->
     now_ms = stage.clock.now_ms()
 
     def waiting() -> Waiting:
-        found = desk.deps.lookup.find(desk.topic, placed.id)
-        assert isinstance(found, Waiting)
-        return found
+        message = desk.deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(message, Waiting)
+        return message
 
     delayed.amend(desk.topic, waiting(), {"body": b'"second"'})
     delayed.amend(desk.topic, waiting(), {"due_ms": now_ms + DAY_MS})
@@ -124,10 +124,10 @@ def test_its_expiry_counts_from_when_it_is_due_whenever_that_is(stage: Stage, du
     draft = later(desk, 60, "soon gone")
     assert draft.due_ms
     (placed,) = desk.produce(replace(draft, expires_ms=draft.due_ms + 30 * SECOND_MS))
-    found = desk.deps.lookup.find(desk.topic, placed.id)
-    assert isinstance(found, Waiting)
+    message = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(message, Waiting)
     due_ms = stage.clock.now_ms() + due_in_seconds * SECOND_MS
-    desk.deps.delayed.amend(desk.topic, found, {"due_ms": due_ms})
+    desk.deps.delayed.amend(desk.topic, message, {"due_ms": due_ms})
     stage.clock.advance(due_in_seconds * SECOND_MS)
     assert move(desk) == 1
     (got,) = desk.receive(group)
@@ -138,9 +138,9 @@ def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> N
     desk = Desk.at(stage)
     group = desk.group()
     (placed,) = desk.produce(later(desk, 5, "x"))
-    found = desk.deps.lookup.find(desk.topic, placed.id)
-    assert isinstance(found, Waiting)
-    desk.deps.delayed.cancel(desk.topic, found)
+    message = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(message, Waiting)
+    desk.deps.delayed.cancel(desk.topic, message)
     stage.clock.advance(10 * SECOND_MS)
     assert move(desk) == 0
     assert desk.receive(group) == []
@@ -154,14 +154,14 @@ def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> N
 def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, how: str) -> None:
     desk = Desk.at(stage)
     (placed,) = desk.produce(later(desk, 5, "x"))
-    found = desk.deps.lookup.find(desk.topic, placed.id)
-    assert isinstance(found, Waiting)
+    message = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(message, Waiting)
     stage.clock.advance(5 * SECOND_MS)
     assert move(desk) == 1
     delayed = desk.deps.delayed
     late: dict[str, Callable[[], object]] = {
-        "cancel": lambda: delayed.cancel(desk.topic, found),
-        "amend": lambda: delayed.amend(desk.topic, found, {"body": b"1"}),
+        "cancel": lambda: delayed.cancel(desk.topic, message),
+        "amend": lambda: delayed.amend(desk.topic, message, {"body": b"1"}),
     }
     with pytest.raises(Conflict, match="ALREADY_DUE"):
         late[how]()
@@ -173,10 +173,10 @@ def test_an_edit_that_lands_between_a_movers_reading_and_its_writing_is_not_lost
     group = desk.group()
     (placed,) = desk.produce(later(desk, 5, "old"))
     stage.clock.advance(5 * SECOND_MS)
-    found = desk.deps.lookup.find(desk.topic, placed.id)
-    assert isinstance(found, Waiting)
-    read = [found.timer]
-    desk.deps.delayed.amend(desk.topic, found, {"body": b'"new"'})
+    message = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(message, Waiting)
+    read = [message.timer]
+    desk.deps.delayed.amend(desk.topic, message, {"body": b'"new"'})
     assert desk.deps.due.append(read[0].shard, read[0].keep_days, read) == 0
     assert move(desk) == 1
     assert [d.message.draft.body for d in desk.receive(group)] == [b'"new"']

@@ -81,15 +81,15 @@ def test_i16_who_still_works_for_a_deleted_group_gets_settles_and_seeks_nothing(
     group = desk.group()
     consumer = desk.consumer(group, "one")
     desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(5)))
-    held = desk.receive(group, most=2, consumer=consumer)
+    messages = desk.receive(group, most=2, consumer=consumer)
     worker = warm(desk)
     worker.receive(group, most=1, consumer=consumer)
     desk.deps.admin.delete_group(desk.topic, group)
     for at in (desk, worker):
         assert at.receive(group, consumer=consumer) == []
-        assert at.ack(group, held[:1]) == ["RECEIPT_STALE"]
-        assert at.nack(group, held, Nack(delay_ms=SECOND_MS)) == ["RECEIPT_STALE"] * 2
-        assert at.extend(group, held, 60) == ["RECEIPT_STALE"] * 2
+        assert at.ack(group, messages[:1]) == ["RECEIPT_STALE"]
+        assert at.nack(group, messages, Nack(delay_ms=SECOND_MS)) == ["RECEIPT_STALE"] * 2
+        assert at.extend(group, messages, 60) == ["RECEIPT_STALE"] * 2
         for key in (
             cursor_key(desk.topic, group, 0, consumer.uid if mode == "broadcast" else ""),
             cursor_key(desk.topic, group, None, consumer.uid if mode == "broadcast" else ""),
@@ -113,7 +113,7 @@ def test_a_group_made_again_begins_anew_and_its_namesakes_receipts_are_not_its(s
     desk = Desk.at(stage)
     old = desk.group()
     desk.produce(*make.drafts(3))
-    held = desk.receive(old)
+    messages = desk.receive(old)
     other = warm(desk, old)
     desk.deps.admin.delete_group(desk.topic, old)
     new = desk.group()
@@ -121,7 +121,7 @@ def test_a_group_made_again_begins_anew_and_its_namesakes_receipts_are_not_its(s
     again = other.deps.catalog.group(other.topic, old.name)
     assert again.uid == new.uid
     assert offsets(other.receive(again)) == [0, 1, 2]
-    assert other.ack(again, held) == ["RECEIPT_INVALID"] * 3
+    assert other.ack(again, messages) == ["RECEIPT_INVALID"] * 3
 
 
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
@@ -332,7 +332,7 @@ def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
     group = desk.group()
     consumer = desk.consumer(group, "one")
     desk.produce(*make.drafts(3))
-    held = desk.receive(group, most=1, consumer=consumer)
+    messages = desk.receive(group, most=1, consumer=consumer)
     worker = warm(desk)
     worker.receive(group, most=1, consumer=consumer)
     _until_death(stage, 1 + step % 2, lambda admin: admin.delete_group(desk.topic, group))
@@ -345,7 +345,7 @@ def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
         return  # died before anything was begun
     for at in (desk, worker):
         assert at.receive(group, consumer=consumer) == []
-        assert at.ack(group, held) == ["RECEIPT_STALE"]
+        assert at.ack(group, messages) == ["RECEIPT_STALE"]
     uid = consumer.uid if mode == "broadcast" else ""
     for shard in (0, None):
         assert (

@@ -190,18 +190,18 @@ class Lives(RuleBasedStateMachine):
             group = deps.catalog.group(topic, member.group.name)
         except NotFound:
             return 0
-        found = deps.receiver.receive(topic, group, None, 10, 0, 30)
-        self.deeds += bool(found)
-        for delivery in found:
+        messages = deps.receiver.receive(topic, group, None, 10, 0, 30)
+        self.deeds += bool(messages)
+        for delivery in messages:
             self._judge(member, delivery)
-        receipts = [sign_receipt(deps.signing_key, d.receipt) for d in found]
+        receipts = [sign_receipt(deps.signing_key, d.receipt) for d in messages]
         if how == "ack":
             answers = deps.settler.ack(topic, group, receipts)
-            settled = [d for d, a in zip(found, answers, strict=True) if not isinstance(a, HeadraceError)]
+            settled = [d for d, a in zip(messages, answers, strict=True) if not isinstance(a, HeadraceError)]
             member.acked.update(_label(delivery) for delivery in settled)
         elif how in ("nack", "later"):
             deps.settler.nack(topic, group, receipts, Nack(delay_ms=2 * SECOND_MS if how == "later" else 0))
-        return len(found)
+        return len(messages)
 
     def _judge(self, member: Member, delivery: ClaimedMessage) -> None:
         label = _label(delivery)

@@ -231,11 +231,11 @@ def test_what_could_not_be_given_back_is_given_back_later() -> None:
     desk = PushDesk.at(memory_stage())
     group = desk.group()
     desk.produce(*make.drafts(2))
-    held = desk.receive(group, 2)
+    messages = desk.receive(group, 2)
     is_away = [True]
     cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: name == "write" and is_away[0])
     settlements = Settlements(Deps(replace(desk.deps.adapters, cursors=cursors)).settler)
-    settlements.give_back(desk.topic, group, [delivery.receipt for delivery in held])
+    settlements.give_back(desk.topic, group, [delivery.receipt for delivery in messages])
     assert settlements.are_owed
     is_away[0] = False
     assert settlements.settle(desk.topic, group, settlements.take_owed()) == 0

@@ -138,19 +138,21 @@ def test_a_batch_is_not_cut_to_share_it_out(stage: Stage) -> None:
 def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=1)
     group = desk.group(max_in_flight=8)
-    held: Counter[str] = Counter()
+    most_in_flight: Counter[str] = Counter()
 
     def counts(parcel: Parcel) -> CallResult:
         for lease in desk.cursor(group).leases.values():
-            held[lease.owner] = max(held[lease.owner], sum(span.count for span in lease.spans))
+            most_in_flight[lease.owner] = max(
+                most_in_flight[lease.owner], sum(span.count for span in lease.spans)
+            )
         return CallResult(Verdict.DONE)
 
     for name in ("a", "b"):
         desk.subscriber(group, name, does=counts)
     desk.produce(*make.drafts(100))
     desk.push()
-    assert held.keys() == {c.uid for c in desk.deps.catalog.consumers(desk.topic, group)}
-    assert max(held.values()) == 4
+    assert most_in_flight.keys() == {c.uid for c in desk.deps.catalog.consumers(desk.topic, group)}
+    assert max(most_in_flight.values()) == 4
 
 
 def test_what_failed_at_one_subscriber_may_go_to_another(stage: Stage) -> None:

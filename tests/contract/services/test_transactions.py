@@ -29,9 +29,9 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     assert desk.rows() == []
     assert desk.receive(group, consumer=consumer) == []
     assert desk.deps.counts.stats([desk.topic])[0].accepted == 0
-    found = desk.deps.lookup.find(desk.topic, transaction.message_id)
-    assert isinstance(found, Transaction)
-    assert found == transaction
+    message = desk.deps.lookup.find(desk.topic, transaction.message_id)
+    assert isinstance(message, Transaction)
+    assert message == transaction
     with pytest.raises(NotFound):
         desk.deps.lookup.message(desk.topic, transaction.message_id)
     after = decide(desk.deps, transaction, COMMIT)
@@ -40,9 +40,9 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     assert (got.message.id, got.message.draft.keys) == (transaction.message_id, ("k",))
     assert (got.message.shard, got.message.offset) == (after.shard, after.offset)
     assert desk.ack(group, [got]) == [None]
-    found = desk.deps.lookup.find(desk.topic, transaction.message_id)
-    assert isinstance(found, Message)
-    assert found.draft.body == b'"x"'
+    message = desk.deps.lookup.find(desk.topic, transaction.message_id)
+    assert isinstance(message, Message)
+    assert message.draft.body == b'"x"'
 
 
 def test_i11_a_rolled_back_message_is_seen_by_nobody_ever(stage: Stage) -> None:
@@ -53,9 +53,9 @@ def test_i11_a_rolled_back_message_is_seen_by_nobody_ever(stage: Stage) -> None:
     stage.clock.advance(3_600 * SECOND_MS)
     assert desk.receive(group) == []
     assert desk.rows() == []
-    found = desk.deps.lookup.find(desk.topic, transaction.message_id)
-    assert isinstance(found, Transaction)
-    assert (found.state, found.message.draft.body) == (TransactionState.ROLLED_BACK, b'"x"')
+    message = desk.deps.lookup.find(desk.topic, transaction.message_id)
+    assert isinstance(message, Transaction)
+    assert (message.state, message.message.draft.body) == (TransactionState.ROLLED_BACK, b'"x"')
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:
@@ -174,10 +174,10 @@ def test_i9_a_delay_counts_from_the_commit(stage: Stage) -> None:
     done = decide(desk.deps, transaction, COMMIT)
     assert isinstance(done, Transaction)
     assert (done.due_ms, done.offset) == (now_ms + 50_000, None)
-    found = desk.deps.lookup.find(desk.topic, transaction.message_id)
-    assert isinstance(found, Waiting)
-    assert found.timer.draft is not None
-    assert found.timer.draft.expires_ms == now_ms + 60_000
+    message = desk.deps.lookup.find(desk.topic, transaction.message_id)
+    assert isinstance(message, Waiting)
+    assert message.timer.draft is not None
+    assert message.timer.draft.expires_ms == now_ms + 60_000
     stage.clock.advance(30 * SECOND_MS - 1)
     assert desk.receive(group) == []
     stage.clock.advance(1)
@@ -206,9 +206,9 @@ def test_what_is_committed_for_later_can_be_changed_and_cancelled_by_its_id(stag
     delayed = desk.deps.delayed
 
     def waiting() -> Waiting:
-        found = desk.deps.lookup.find(desk.topic, transaction.message_id)
-        assert isinstance(found, Waiting)
-        return found
+        message = desk.deps.lookup.find(desk.topic, transaction.message_id)
+        assert isinstance(message, Waiting)
+        return message
 
     delayed.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms() + DAY_MS, "body": b'"y"'})
     assert waiting().timer.due_ms == stage.clock.now_ms() + DAY_MS

@@ -312,11 +312,11 @@ def test_a_clock_that_is_fast_makes_a_second_attempt_never_a_second_success(stag
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(2))
-    held = desk.receive(group, lease=30)
+    messages = desk.receive(group, lease=30)
     stage.clock.advance(26 * SECOND_MS)
     fast = desk_with(desk, clock=ManualClock(stage.clock.now_ms() + 5 * SECOND_MS))
     again = fast.receive(group, lease=30)
     assert attempts(again) == {0: 2, 1: 2}
-    assert desk.ack(group, held) == ["RECEIPT_STALE"] * 2, "whoever was overtaken is told so"
-    assert desk.extend(group, held, 30) == ["RECEIPT_STALE"] * 2
+    assert desk.ack(group, messages) == ["RECEIPT_STALE"] * 2, "whoever was overtaken is told so"
+    assert desk.extend(group, messages, 30) == ["RECEIPT_STALE"] * 2
     assert fast.ack(group, again) == [None] * 2

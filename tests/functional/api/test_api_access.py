@@ -223,9 +223,9 @@ def test_an_admin_for_some_topics_and_groups_makes_tokens_for_fewer(api: Client)
         body = {"name": "x", "scopes": ["admin"], **mine, **wider}
         holder.post("/v1/tokens", body).refused(403, "TOO_MUCH")
     fewer = {"name": "x", "scopes": ["admin"], "topics": ["shop.a*"], "groups": ["mail.b"]}
-    made = holder.post("/v1/tokens", fewer).expect(201)
-    api.with_token(made["token"]).put("/v1/topics/shop.b").refused(403, "TOPIC_FORBIDDEN")
-    assert holder.post(f"/v1/tokens/{made['id']}/rotate").expect(200)["topics"] == ["shop.a*"]
+    token = holder.post("/v1/tokens", fewer).expect(201)
+    api.with_token(token["token"]).put("/v1/topics/shop.b").refused(403, "TOPIC_FORBIDDEN")
+    assert holder.post(f"/v1/tokens/{token['id']}/rotate").expect(200)["topics"] == ["shop.a*"]
 
 
 def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:

@@ -23,44 +23,46 @@ def cancel(topic: Topic, made: Any) -> Reply:
 
 
 def acting(api: Client, scope: str) -> Client:
-    made = api.post("/v1/tokens", {"name": "t", "scopes": [scope]}).expect(201)
-    return api.with_token(made["token"])
+    token = api.post("/v1/tokens", {"name": "t", "scopes": [scope]}).expect(201)
+    return api.with_token(token["token"])
 
 
 def test_a_message_is_edited_until_it_is_claimed_and_shown_as_edited(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    made = topic.produce({"n": 1}, headers={"h": "1"}, keys=["k"])
-    told = edit(topic, made, body={"n": 2}, headers={"h": "2"}, retry={"max_attempts": 2}).expect(200)
-    assert told.items() >= {"id": made["id"], "body": {"n": 2}, "headers": {"h": "2"}, "keys": ["k"]}.items()
+    message = topic.produce({"n": 1}, headers={"h": "1"}, keys=["k"])
+    told = edit(topic, message, body={"n": 2}, headers={"h": "2"}, retry={"max_attempts": 2}).expect(200)
+    assert (
+        told.items() >= {"id": message["id"], "body": {"n": 2}, "headers": {"h": "2"}, "keys": ["k"]}.items()
+    )
     assert (told["status"], told["deliveries"]["g"]["status"]) == ("NEW", "NEW")
     assert told["changed_at"] >= told["accepted_at"]
-    assert api.get(place(topic, made)).expect(200) == told
+    assert api.get(place(topic, message)).expect(200) == told
     (got,) = group.receive()
-    assert (got["body"], got["headers"], got["id"]) == ({"n": 2}, {"h": "2"}, made["id"])
-    events = api.get(f"{place(topic, made)}/trace").expect(200)["events"]
+    assert (got["body"], got["headers"], got["id"]) == ({"n": 2}, {"h": "2"}, message["id"])
+    events = api.get(f"{place(topic, message)}/trace").expect(200)["events"]
     assert [event["event"] for event in events] == ["accepted", "edited", "leased"]
-    problem = edit(topic, made, body=3).refused(409, "ALREADY_CLAIMED")
+    problem = edit(topic, message, body=3).refused(409, "ALREADY_CLAIMED")
     assert "'g'" in problem["detail"]
-    cancel(topic, made).refused(409, "ALREADY_CLAIMED")
-    assert api.get(place(topic, made)).expect(200)["body"] == {"n": 2}
+    cancel(topic, message).refused(409, "ALREADY_CLAIMED")
+    assert api.get(place(topic, message)).expect(200)["body"] == {"n": 2}
 
 
 def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    made = [topic.produce(n) for n in range(3)]
+    messages = [topic.produce(n) for n in range(3)]
     for _ in range(2):
-        assert cancel(topic, made[1]).status == 204
-    edit(topic, made[1], body="x").refused(409, "MESSAGE_CANCELLED")
+        assert cancel(topic, messages[1]).status == 204
+    edit(topic, messages[1], body="x").refused(409, "MESSAGE_CANCELLED")
     assert [message["body"] for message in group.receive()] == [0, 2]
-    assert cancel(topic, made[1]).status == 204
-    edit(topic, made[1], body="x").refused(409, "MESSAGE_CANCELLED")
-    shown = api.get(place(topic, made[1])).expect(200)
+    assert cancel(topic, messages[1]).status == 204
+    edit(topic, messages[1], body="x").refused(409, "MESSAGE_CANCELLED")
+    shown = api.get(place(topic, messages[1])).expect(200)
     assert (shown["status"], shown["body"]) == ("CANCELLED", 1)
     assert shown["deliveries"]["g"]["status"] == "CANCELLED"
     listed = api.get(f"{topic.path}/messages?group=g&status=CANCELLED").expect(200)["items"]
-    assert [message["id"] for message in listed] == [made[1]["id"]]
+    assert [message["id"] for message in listed] == [messages[1]["id"]]
     statuses = {m["body"]: m["status"] for m in api.get(f"{topic.path}/messages").expect(200)["items"]}
     assert statuses == {0: "RUNNING", 1: "CANCELLED", 2: "RUNNING"}
 
@@ -90,17 +92,17 @@ def test_a_large_body_can_take_the_place_of_a_small_one_and_go_again(api: Client
 
 def test_a_message_in_the_log_has_no_time_to_change(api: Client) -> None:
     topic = api.topic()
-    made = topic.produce("x")
-    edit(topic, made, deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
-    edit(topic, made, body="y", deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
-    assert api.get(place(topic, made)).expect(200)["body"] == "x"
+    message = topic.produce("x")
+    edit(topic, message, deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
+    edit(topic, message, body="y", deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
+    assert api.get(place(topic, message)).expect(200)["body"] == "x"
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
 def test_only_who_may_produce_or_administer_changes_messages(api: Client, method: str) -> None:
     topic = api.topic()
-    made = topic.produce("x")
-    path, given = place(topic, made), {"body": 1} if method == "PATCH" else None
+    message = topic.produce("x")
+    path, given = place(topic, message), {"body": 1} if method == "PATCH" else None
     acting(api, "consume").call(method, path, given).refused(403, "SCOPE_MISSING")
     assert acting(api, "produce").call(method, path, given).status in (200, 204)
 

@@ -73,7 +73,7 @@ def test_counts_that_cannot_be_read_are_none(api: Client, raw: bytes) -> None:
 def test_a_token_sees_only_the_groups_that_it_may_use(api: Client) -> None:
     topic = api.topic()
     counted(topic, "2026-11-21", {"billing": 0, "mailer": 1})
-    made = api.post("/v1/tokens", {"name": "m", "scopes": ["consume"], "groups": ["mail*"]}).expect(201)
-    limited = Client(api.gateway, made["token"])
+    token = api.post("/v1/tokens", {"name": "m", "scopes": ["consume"], "groups": ["mail*"]}).expect(201)
+    limited = Client(api.gateway, token["token"])
     answer = limited.get(f"{topic.path}/as-of?at=2026-11-21T09:00:00Z").expect(200)
     assert list(answer["groups"]) == ["mailer"]

@@ -73,27 +73,34 @@ def raw(secret: str) -> bytes:
 
 
 def test_a_url_whose_owner_agrees_is_active_and_its_secret_is_shown_once(group: Group, world: World) -> None:
-    made = put(group, url=HOOK).expect(201)
+    consumer = put(group, url=HOOK).expect(201)
     assert world.greeted == [HOOK]
-    assert len(raw(made.pop("secret"))) == 32
-    assert made == shown(group) == put(group, url=HOOK).expect(200)
-    assert made.items() >= {"kind": "url", "url": HOOK, "state": "ACTIVE", "why": None, "rank": 0}.items()
-    assert made["shards"] == [0, 1]
-    assert {name: made[name] for name in ("breaker", "failing_since_at", "disables_at", "open_until_at")} == {
+    assert len(raw(consumer.pop("secret"))) == 32
+    assert consumer == shown(group) == put(group, url=HOOK).expect(200)
+    assert consumer.items() >= {"kind": "url", "url": HOOK, "state": "ACTIVE", "why": None, "rank": 0}.items()
+    assert consumer["shards"] == [0, 1]
+    assert {
+        name: consumer[name] for name in ("breaker", "failing_since_at", "disables_at", "open_until_at")
+    } == {
         "breaker": "closed",
         "failing_since_at": None,
         "disables_at": None,
         "open_until_at": None,
     }
     [listed] = group.api.get(f"{group.path}/consumers").expect(200)["items"]
-    assert listed == made
+    assert listed == consumer
 
 
 def test_a_url_whose_owner_does_not_agree_is_pending_and_says_why(group: Group, world: World) -> None:
     world.agrees = False
-    made = put(group, url=HOOK).expect(201)
-    assert (made["state"], made["why"], made["rank"], made["shards"]) == ("PENDING", "no consent", None, [])
-    assert "secret" in made
+    consumer = put(group, url=HOOK).expect(201)
+    assert (consumer["state"], consumer["why"], consumer["rank"], consumer["shards"]) == (
+        "PENDING",
+        "no consent",
+        None,
+        [],
+    )
+    assert "secret" in consumer
     explained = group.api.get(f"{group.path}/assignment").expect(200)
     assert explained["offline"] == [
         {"consumer": "c", "kind": "url", "state": "PENDING", "why": "PENDING: no consent"}
@@ -202,10 +209,11 @@ def test_all_secrets_of_the_last_day_sign(group: Group, clock: ShiftingClock) ->
     topic = deps.catalog.topic(group.topic.name)
 
     def signing() -> list[bytes]:
-        held = deps.catalog.group(topic, group.name, consistent=True)
-        consumer = deps.catalog.consumer(topic, held, "c")
+        consumer_group = deps.catalog.group(topic, group.name, consistent=True)
+        consumer = deps.catalog.consumer(topic, consumer_group, "c")
         return live_secrets(
-            deps.secret_cipher.with_plain_secrets(topic, held, consumer, clock.now_ms()), clock.now_ms()
+            deps.secret_cipher.with_plain_secrets(topic, consumer_group, consumer, clock.now_ms()),
+            clock.now_ms(),
         )
 
     newest_first = [raw(secret) for secret in reversed(secrets)]
@@ -226,11 +234,11 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     put(group, url=HOOK).expect(201)
     deps = wiring.deps()
     topic = deps.catalog.topic(group.topic.name)
-    held = deps.catalog.group(topic, group.name)
-    consumer = deps.catalog.consumer(topic, held, "c")
+    consumer_group = deps.catalog.group(topic, group.name)
+    consumer = deps.catalog.consumer(topic, consumer_group, "c")
     now_ms = clock.now_ms()
     health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1)
-    deps.registry.set_health(topic, held, consumer, health)
+    deps.registry.set_health(topic, consumer_group, consumer, health)
     broken = shown(group)
     assert (broken["breaker"], broken["rank"]) == ("open", None)
     assert broken["failing_since_at"] < broken["open_until_at"] < broken["disables_at"]
@@ -238,6 +246,6 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     assert offline["why"] == f"circuit breaker open until {broken['open_until_at']}"
     clock.advance(6)
     assert (shown(group)["breaker"], shown(group)["rank"]) == ("half-open", 0)
-    deps.registry.disable(topic, held, consumer, "it answered 410 Gone")
+    deps.registry.disable(topic, consumer_group, consumer, "it answered 410 Gone")
     disabled = shown(group)
     assert (disabled["state"], disabled["why"]) == ("DISABLED", "it answered 410 Gone")

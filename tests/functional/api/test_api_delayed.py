@@ -23,22 +23,26 @@ def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
 ) -> None:
     topic = api.topic()
     group = topic.group()
-    made = topic.produce({"n": 1}, delay_seconds=60, keys=["k-1"])
-    assert (made["status"], made["offset"]) == ("DELAYED", None)
-    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
-    assert (shown["status"], shown["body"], shown["deliver_at"]) == ("DELAYED", {"n": 1}, made["deliver_at"])
+    message = topic.produce({"n": 1}, delay_seconds=60, keys=["k-1"])
+    assert (message["status"], message["offset"]) == ("DELAYED", None)
+    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert (shown["status"], shown["body"], shown["deliver_at"]) == (
+        "DELAYED",
+        {"n": 1},
+        message["deliver_at"],
+    )
     assert topic.accepted == 0
     background.pass_time(59)
     assert group.receive() == []
     background.pass_time(2)
     (got,) = group.receive()
-    assert (got["id"], got["keys"]) == (made["id"], ["k-1"])
-    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert (got["id"], got["keys"]) == (message["id"], ["k-1"])
+    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
     assert (shown["status"], shown["offset"]) == ("RUNNING", got["offset"])
     group.ack(got)
-    (found,) = api.get(f"{topic.path}/messages?key=k-1").expect(200)["items"]
-    assert (found["id"], found["status"]) == (made["id"], "SUCCESS")
-    trace = api.get(f"{topic.path}/messages/{made['id']}/trace").expect(200)["events"]
+    (item,) = api.get(f"{topic.path}/messages?key=k-1").expect(200)["items"]
+    assert (item["id"], item["status"]) == (message["id"], "SUCCESS")
+    trace = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"]
     assert [e["event"] for e in trace] == ["accepted", "delayed", "due", "delivered"]
 
 
@@ -138,8 +142,8 @@ def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, backgr
 @pytest.mark.parametrize("change", [{}, {"bodi": 1}, {"deliver_at": "soon"}, {"headers": {"bad name": "x"}}])
 def test_a_bad_change_changes_nothing(api: Client, change: dict[str, Any]) -> None:
     topic = api.topic()
-    made = topic.produce(1, delay_seconds=60)
-    path = f"{topic.path}/messages/{made['id']}"
+    message = topic.produce(1, delay_seconds=60)
+    path = f"{topic.path}/messages/{message['id']}"
     before = api.get(path).expect(200)
     api.call("PATCH", path, change).refused(400, "VALIDATION")
     assert api.get(path).expect(200) == before
@@ -187,10 +191,10 @@ def test_delayed_messages_of_a_topic_are_listed_soonest_first(api: Client, backg
     assert waiting(topic) == []
     topic.produce("now")
     for n in (5, 3, 9, 1, 7):
-        made = topic.produce(n, delay_seconds=n * 60, keys=[f"k{n}"])
+        message = topic.produce(n, delay_seconds=n * 60, keys=[f"k{n}"])
         other.produce("not ours", delay_seconds=n * 60 - 1)
         if n == 9:
-            api.delete(f"{topic.path}/messages/{made['id']}").expect(204)
+            api.delete(f"{topic.path}/messages/{message['id']}").expect(204)
     assert waiting(topic) == waiting(topic, limit=1) == [1, 3, 5, 7]
     [shown] = api.get(f"{topic.path}/messages?status=DELAYED&key=k3").expect(200)["items"]
     assert (shown["status"], shown["keys"], shown["offset"], shown["deliveries"]) == (

@@ -72,7 +72,7 @@ def test_a_group_is_shown_shard_by_shard(api: Client) -> None:
     group.register("c")
     topic.produce("x", shard=1)
     topic.produce("y", shard=1)
-    [held] = group.receive(1, consumer="c")
+    [message] = group.receive(1, consumer="c")
     shown = api.get(group.path).expect(200)
     assert (shown["backlog"], shown["in_flight"], shown["retrying"], shown["dead"]) == (2, 1, 0, 0)
     empty, full = shown["shards"]
@@ -87,7 +87,7 @@ def test_a_group_is_shown_shard_by_shard(api: Client) -> None:
     assert (empty["owner"], full["owner"]) == ("c", "c")
     [lease] = full["leases"]
     assert (lease["offsets"], lease["attempt"], lease["consumer"]) == ([[0, 0]], 1, "c")
-    assert lease["expires_at"] > held["accepted_at"]
+    assert lease["expires_at"] > message["accepted_at"]
 
 
 def test_groups_are_listed_page_by_page(api: Client) -> None:
@@ -102,14 +102,14 @@ def test_a_deleted_group_is_gone_and_the_messages_stay(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
     topic.produce("x")
-    [held] = group.receive()
+    [message] = group.receive()
     assert api.delete(group.path).expect(204) is None
     api.get(group.path).refused(404, "GROUP_NOT_FOUND")
     api.post(f"{group.path}/receive").refused(404, "GROUP_NOT_FOUND")
-    api.post(f"{group.path}/ack", {"receipts": [held["receipt"]]}).refused(404, "GROUP_NOT_FOUND")
+    api.post(f"{group.path}/ack", {"receipts": [message["receipt"]]}).refused(404, "GROUP_NOT_FOUND")
     api.delete(group.path).refused(404, "GROUP_NOT_FOUND")
     again = topic.group()
-    assert again.ack(held) == ["RECEIPT_INVALID"]
+    assert again.ack(message) == ["RECEIPT_INVALID"]
     assert again.bodies() == ["x"]
 
 
@@ -141,12 +141,12 @@ def test_a_group_from_a_time_gets_what_came_from_then_on(api: Client, clock: Shi
 def test_a_time_may_have_any_offset_from_utc(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     clock.advance(1)
-    made = topic.produce("x")
+    message = topic.produce("x")
     clock.advance(7300)
     topic.produce("y")
-    utc = made["accepted_at"].replace("Z", "+00:00")
+    utc = message["accepted_at"].replace("Z", "+00:00")
     assert sorted(topic.group("a", **{"from": utc}).bodies()) == ["x", "y"]
-    later_by_two_hours = made["accepted_at"].replace("Z", "-02:00")
+    later_by_two_hours = message["accepted_at"].replace("Z", "-02:00")
     assert topic.group("b", **{"from": later_by_two_hours}).bodies() == ["y"]
 
 
@@ -206,14 +206,14 @@ def test_a_paused_group_hands_out_nothing_and_settles_on(api: Client) -> None:
     group = topic.group()
     topic.produce("a")
     topic.produce("b")
-    [held] = group.receive(1)
+    [message] = group.receive(1)
     assert api.post(f"{group.path}/pause").expect(200)["paused"] is True
     assert api.post(f"{group.path}/pause").expect(200)["paused"] is True
     assert group.receive() == []
-    assert group.ack(held) == ["ok"]
+    assert group.ack(message) == ["ok"]
     assert api.post(f"{group.path}/resume").expect(200)["paused"] is False
     [other] = group.receive()
-    assert {held["body"], other["body"]} == {"a", "b"}
+    assert {message["body"], other["body"]} == {"a", "b"}
     assert other["attempt"] == 1
 
 
@@ -264,9 +264,9 @@ def test_seeking_voids_open_receipts_and_skips_to_the_end(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
     topic.produce("skipped")
-    [held] = group.receive()
+    [message] = group.receive()
     assert api.post(f"{group.path}/seek", {"to": "latest"}).expect(200)["backlog"] == 0
-    assert group.ack(held) == ["RECEIPT_STALE"]
+    assert group.ack(message) == ["RECEIPT_STALE"]
     assert group.receive() == []
     topic.produce("next")
     assert group.bodies() == ["next"]
@@ -300,6 +300,6 @@ def test_seeking_nowhere_is_refused_and_moves_nothing(api: Client, to: Any) -> N
     topic = api.topic()
     group = topic.group()
     topic.produce("x")
-    [held] = group.receive()
+    [message] = group.receive()
     api.post(f"{group.path}/seek", {"to": to}).refused(400)
-    assert group.ack(held) == ["ok"]
+    assert group.ack(message) == ["ok"]

@@ -21,10 +21,10 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
     topic.group("a")
     topic.group("b")
     given = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
-    made = topic.produce({"x": 1}, **given, expires_in_seconds=60)
-    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    message = topic.produce({"x": 1}, **given, expires_in_seconds=60)
+    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
     assert shown.items() >= {**given, "body": {"x": 1}, "topic": topic.name, "status": "NEW"}.items()
-    assert shown.items() >= {n: made[n] for n in ("id", "shard", "offset", "accepted_at")}.items()
+    assert shown.items() >= {n: message[n] for n in ("id", "shard", "offset", "accepted_at")}.items()
     fresh = {
         "status": "NEW",
         "attempts": 0,
@@ -37,7 +37,7 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
 
 def test_each_group_has_its_own_status(api: Client) -> None:
     topic = api.topic(shards=1)
-    made = topic.produce("x")
+    message = topic.produce("x")
     for name in ("new", "running", "success", "retrying", "dead"):
         group = topic.group(name)
         if name == "new":
@@ -50,7 +50,7 @@ def test_each_group_has_its_own_status(api: Client) -> None:
         if name == "dead":
             group.nack(*messages, dead_letter=True)
     topic.group("not-owed", **{"from": "latest"})
-    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
     assert {name: told["status"] for name, told in shown["deliveries"].items()} == {
         name: name.upper() for name in ("new", "running", "success", "retrying", "dead")
     }
@@ -81,8 +81,8 @@ def test_a_body_of_bytes_is_shown_in_base64(api: Client) -> None:
 )
 def test_an_id_that_is_none_is_not_found_and_not_repeated(api: Client, change: Any) -> None:
     topic = api.topic()
-    made = topic.produce("x")
-    wrong = change(made["id"])
+    message = topic.produce("x")
+    wrong = change(message["id"])
     reply = api.get(f"{topic.path}/messages/{quote(wrong, safe='%')}")
     reply.refused(404)
     assert wrong not in reply.raw.decode()

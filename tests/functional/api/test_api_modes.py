@@ -110,17 +110,17 @@ def test_a_broadcast_consumer_settles_for_itself_alone(api: Client) -> None:
     group = topic.group()
     group.register("a")
     group.register("b")
-    made = topic.produce("x")
+    message = topic.produce("x")
     [of_a] = group.receive(consumer="a")
     [of_b] = group.receive(consumer="b")
     assert group.ack(of_a) == ["ok"]
-    assert group.status_of(made["id"])["status"] == "RUNNING"
+    assert group.status_of(message["id"])["status"] == "RUNNING"
     assert group.nack(of_b) == ["ok"]
     [again] = group.receive(consumer="b")
     assert again["attempt"] == 2
     assert group.receive(consumer="a") == []
     group.ack(again)
-    assert group.status_of(made["id"])["status"] == "SUCCESS"
+    assert group.status_of(message["id"])["status"] == "SUCCESS"
 
 
 def test_a_broadcast_needs_a_registered_consumer(api: Client) -> None:

@@ -19,11 +19,16 @@ BODIES = [
 
 def test_a_message_is_accepted_and_told_where_it_stands(api: Client) -> None:
     topic = api.topic(shards=1)
-    made = topic.produce("x")
-    assert made.keys() == {"id", "topic", "status", "shard", "offset", "accepted_at", "duplicate"}
-    assert (made["topic"], made["status"], made["shard"], made["offset"]) == (topic.name, "NEW", 0, 0)
-    assert made["duplicate"] is False
-    assert len(made["id"]) <= 128
+    message = topic.produce("x")
+    assert message.keys() == {"id", "topic", "status", "shard", "offset", "accepted_at", "duplicate"}
+    assert (message["topic"], message["status"], message["shard"], message["offset"]) == (
+        topic.name,
+        "NEW",
+        0,
+        0,
+    )
+    assert message["duplicate"] is False
+    assert len(message["id"]) <= 128
     assert topic.produce("y")["offset"] == 1
 
 
@@ -36,12 +41,12 @@ def test_everything_a_producer_gives_reaches_the_consumer(api: Client) -> None:
         "ordering_key": "customer-7 ü",
         "headers": {"X-Trace": "1 ü 😀", "k": ""},
     }
-    made = topic.produce({"total": 1.5}, **given, expires_in_seconds=3600)
+    message = topic.produce({"total": 1.5}, **given, expires_in_seconds=3600)
     [got] = group.receive()
     assert {name: got[name] for name in given} == given
     assert got["body"] == {"total": 1.5}
-    assert (got["id"], got["shard"], got["offset"]) == (made["id"], made["shard"], made["offset"])
-    assert got["accepted_at"] == made["accepted_at"]
+    assert (got["id"], got["shard"], got["offset"]) == (message["id"], message["shard"], message["offset"])
+    assert got["accepted_at"] == message["accepted_at"]
     assert got["attempt"] == 1
     assert got["receipt"]
     assert got["expires_at"] > got["accepted_at"]

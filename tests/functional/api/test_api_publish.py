@@ -269,9 +269,9 @@ def test_headers_are_utf_8_whoever_reads_them_first(api: Client, text: str, read
     id = topic.publish(b"x", headrace_key=sent, headrace_ordering_key=sent, headrace_forward_x=sent).expect(
         201
     )["id"]
-    [found] = api.get(f"{topic.path}/messages?key={quote(text)}").expect(200)["items"]
-    assert (found["id"], found["keys"], found["ordering_key"]) == (id, [text], text)
-    assert found["headers"] == {"x": text}
+    [item] = api.get(f"{topic.path}/messages?key={quote(text)}").expect(200)["items"]
+    assert (item["id"], item["keys"], item["ordering_key"]) == (id, [text], text)
+    assert item["headers"] == {"x": text}
 
 
 def test_a_cloud_events_headers_can_be_changed_as_they_were_shown_but_for_new_ones(api: Client) -> None:

@@ -38,8 +38,8 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
 ) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    made = subscribe(group, url=receiver.url)
-    assert (made["state"], made["kind"], made["url"]) == ("ACTIVE", "url", receiver.url)
+    consumer = subscribe(group, url=receiver.url)
+    assert (consumer["state"], consumer["kind"], consumer["url"]) == ("ACTIVE", "url", receiver.url)
     sent = topic.produce({"x": [1, 2.50]}, keys=["order-188"], tag="paid", headers={"Trace-Id": "t-1"})
     assert background.push(topic) == {"DONE": 1}
     [request] = receiver.seen
@@ -63,7 +63,7 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
         "trace-id": "t-1",
     }
     assert {name: request.headers.get(name) for name in expected} == expected
-    assert signed(made["secret"], request.headers, request.body)
+    assert signed(consumer["secret"], request.headers, request.body)
     assert not signed(OWN_SECRET, request.headers, request.body)
     assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 1}.items()
     assert background.push(topic) == {}
@@ -152,8 +152,8 @@ def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
     receiver.status = 410
     sent = topic.produce("x")
     background.push(topic)
-    told = shown(group)
-    assert (told["state"], told["why"]) == ("DISABLED", "It answered 410 Gone.")
+    consumer = shown(group)
+    assert (consumer["state"], consumer["why"]) == ("DISABLED", "It answered 410 Gone.")
     assert group.status_of(sent["id"])["status"] == "RETRYING"
     receiver.status = 200
     assert background.later(topic, 3600) == {}
@@ -174,19 +174,23 @@ def test_a_circuit_that_opens_lets_nothing_through_and_closes_after_a_success(
     receiver.status = 500
     topic.batch([{"body": n} for n in range(10)])
     assert background.push(topic) == {"FAILED": 10}
-    told = shown(group)
-    assert (told["breaker"], told["state"], told["rank"]) == ("open", "ACTIVE", None)
-    assert told["failing_since_at"] < told["open_until_at"]
+    consumer = shown(group)
+    assert (consumer["breaker"], consumer["state"], consumer["rank"]) == ("open", "ACTIVE", None)
+    assert consumer["failing_since_at"] < consumer["open_until_at"]
     [absent] = api.get(f"{group.path}/assignment").expect(200)["offline"]
-    assert absent["why"] == f"circuit breaker open until {told['open_until_at']}"
+    assert absent["why"] == f"circuit breaker open until {consumer['open_until_at']}"
     topic.produce("while it is open")
     assert background.push(topic) == {}
     assert len(receiver.seen) == 10
     assert topic.counts().items() >= {"retrying": 10, "backlog": 1, "in_flight": 0}.items()
     receiver.status = 200
     assert background.later(topic, 6) == {"DONE": 11}
-    told = shown(group)
-    assert (told["breaker"], told["open_until_at"], told["failing_since_at"]) == ("closed", None, None)
+    consumer = shown(group)
+    assert (consumer["breaker"], consumer["open_until_at"], consumer["failing_since_at"]) == (
+        "closed",
+        None,
+        None,
+    )
     assert topic.counts().items() >= {"retrying": 0, "backlog": 0, "dead": 0}.items()
 
 

@@ -30,10 +30,10 @@ def subscribe(group: Group, name: str = "c", **fields: Any) -> Any:
 @pytest.fixture
 def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Egress], None]]:
     """Gives the service another way out."""
-    made: list[Egress] = []
+    egresses: list[Egress] = []
 
     def go(egress: Egress) -> None:
-        made.append(egress)
+        egresses.append(egress)
         sender = Sender(
             egress=egress,
             functions=LocalFunctions(None),
@@ -48,7 +48,7 @@ def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.setitem(vars(deps), "dispatcher", replace(deps.dispatcher, context=context))
 
     yield go
-    for egress in made:
+    for egress in egresses:
         egress.close()
 
 
@@ -61,8 +61,8 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     go_out_by(public_egress_to(receiver, tls))
     topic = api.topic()
     group = topic.group()
-    made = subscribe(group, url="https://hooks.example.com/in")
-    assert (made["state"], made["why"]) == (
+    consumer = subscribe(group, url="https://hooks.example.com/in")
+    assert (consumer["state"], consumer["why"]) == (
         "PENDING",
         "OPTIONS: HTTP 200 without WebHook-Allowed-Origin for us",
     )
@@ -74,7 +74,7 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     again = api.put(f"{group.path}/consumers/c", {"url": "https://hooks.example.com/in"}).expect(200)
     assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)
     assert background.run() == {"DONE": 1}
-    assert signed(made["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
+    assert signed(consumer["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
 
 
 def refuse_to_dial(address: str, port: int, seconds: float) -> socket.socket:

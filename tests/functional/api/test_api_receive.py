@@ -80,7 +80,7 @@ def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
 ) -> None:
     topic = api.topic()
     group = topic.group()
-    made = topic.produce("x")
+    message = topic.produce("x")
     [first] = group.receive(lease_seconds=5)
     clock.advance(4)
     assert group.receive() == []
@@ -91,9 +91,9 @@ def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
     assert group.ack(first) == ["RECEIPT_STALE"]
     assert group.nack(first) == ["RECEIPT_STALE"]
     assert group.settle("extend", [first], lease_seconds=60) == ["RECEIPT_STALE"]
-    assert group.status_of(made["id"])["status"] == "RUNNING"
+    assert group.status_of(message["id"])["status"] == "RUNNING"
     assert group.ack(second) == ["ok"]
-    assert group.status_of(made["id"]) == {
+    assert group.status_of(message["id"]) == {
         "status": "SUCCESS", "attempts": 2, "next_attempt_at": None, "last_error": None, "retries_left": 0,
     }  # fmt: skip
 
@@ -194,15 +194,15 @@ def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
 ) -> None:
     topic = api.topic()
     group = topic.group()
-    made = topic.produce("x")
+    message = topic.produce("x")
     group.nack(*group.receive())
     [second] = group.receive()
     assert second["attempt"] == 2
     group.nack(second, delay_seconds=60, reason="database is down")
     assert group.receive() == []
-    status = group.status_of(made["id"])
+    status = group.status_of(message["id"])
     assert (status["status"], status["attempts"], status["last_error"]) == ("RETRYING", 2, "database is down")
-    assert status["next_attempt_at"] > made["accepted_at"]
+    assert status["next_attempt_at"] > message["accepted_at"]
     clock.advance(59)
     background.move()
     assert group.receive() == []
@@ -278,9 +278,9 @@ def test_attempts_are_the_messages_the_groups_or_the_topics(api: Client, clock: 
 def test_a_message_can_be_buried_at_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    made = topic.produce("x")
+    message = topic.produce("x")
     assert group.nack(*group.receive(), dead_letter=True, reason="not ours") == ["ok"]
-    status = group.status_of(made["id"])
+    status = group.status_of(message["id"])
     assert (status["status"], status["reason"], status["last_error"]) == ("DEAD", "REJECTED", "not ours")
     assert group.receive() == []
 
@@ -288,11 +288,11 @@ def test_a_message_can_be_buried_at_once(api: Client) -> None:
 def test_a_message_nobody_wanted_in_time_is_dead_undelivered(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     group = topic.group()
-    made = topic.produce("x", expires_in_seconds=10)
+    message = topic.produce("x", expires_in_seconds=10)
     topic.produce("y")
     clock.advance(11)
     assert group.bodies() == ["y"]
-    status = group.status_of(made["id"])
+    status = group.status_of(message["id"])
     assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 0, "EXPIRED")
 
 

@@ -96,8 +96,8 @@ def test_an_unknown_group_or_replay_is_told(api: Client) -> None:
 
 def test_a_token_of_other_topics_may_neither_read_from_here_nor_send_into_there(api: Client) -> None:
     here, there = api.topic(), api.topic()
-    made = api.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "topics": [here.name]}).expect(201)
-    mine = api.with_token(made["token"])
+    token = api.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "topics": [here.name]}).expect(201)
+    mine = api.with_token(token["token"])
     mine.post(f"{here.path}/replays", {**DAY, "into": there.name}).refused(403, "TOPIC_FORBIDDEN")
     mine.get(f"/v1/replays/{replay(there)}").refused(404, "REPLAY_NOT_FOUND")
     mine.get(f"/v1/replays/{replay(here)}").expect(200)
@@ -142,12 +142,12 @@ def test_what_is_no_id_of_a_replay_is_unknown(api: Client, id: str) -> None:
 def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    asked = replay(topic)
+    replay_id = replay(topic)
     said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
     exact = b'{"n":12345678901234567890.10}'
     [sent, *_] = send(
         api,
-        asked,
+        replay_id,
         [
             archived(1, exact),
             archived(2, **said),
@@ -159,7 +159,7 @@ def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     assert sent["duplicate"] is False
     received = {m["headers"]["headrace-replay-of"]: m for m in group.receive()}
     assert received.keys() == {f"old-{n}" for n in (1, 2, 3, 4)}
-    assert all(m["headers"]["headrace-replay"] == asked for m in received.values())
+    assert all(m["headers"]["headrace-replay"] == replay_id for m in received.values())
     first, second = received["old-1"], received["old-2"]
     assert first["body"] == {"n": 12345678901234567890.10}
     assert {name: second[name] for name in ("body", "keys", "tag", "ordering_key")} == {
@@ -171,7 +171,7 @@ def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     assert received["old-4"]["body"] == {"spaced": 1}
     trace = api.get(f"{topic.path}/messages/{sent['id']}/trace").expect(200)["events"]
     assert trace[0]["event"] == "accepted"
-    assert trace[0]["detail"] == f"replay {asked} of old-1"
+    assert trace[0]["detail"] == f"replay {replay_id} of old-1"
 
 
 def test_i3_what_was_sent_under_a_replay_is_not_sent_again_not_even_after_the_topics_window(
@@ -229,17 +229,17 @@ def test_bad_messages_are_refused_one_by_one(api: Client) -> None:
 
 def test_a_replay_tells_how_far_it_is_and_is_over_when_it_is_done(api: Client) -> None:
     topic = api.topic()
-    asked = replay(topic)
-    tell(api, asked, state="RUNNING", matched=3).expect(200)
-    tell(api, asked, state="FAILED", matched=3, sent=1, error="no answer").expect(200)
-    shown = api.get(f"/v1/replays/{asked}").expect(200)
+    replay_id = replay(topic)
+    tell(api, replay_id, state="RUNNING", matched=3).expect(200)
+    tell(api, replay_id, state="FAILED", matched=3, sent=1, error="no answer").expect(200)
+    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
     assert shown.items() >= {"state": "FAILED", "matched": 3, "sent": 1, "error": "no answer"}.items()
-    send(api, asked, [archived(1)])
-    tell(api, asked, state="RUNNING").expect(200)
+    send(api, replay_id, [archived(1)])
+    tell(api, replay_id, state="RUNNING").expect(200)
     for _ in range(2):
-        tell(api, asked, state="DONE", matched=3, sent=3).expect(200)
-    tell(api, asked, state="RUNNING").refused(409, "REPLAY_OVER")
-    api.post(f"/v1/replays/{asked}/messages", {"messages": [archived(2)]}).refused(409, "REPLAY_OVER")
+        tell(api, replay_id, state="DONE", matched=3, sent=3).expect(200)
+    tell(api, replay_id, state="RUNNING").refused(409, "REPLAY_OVER")
+    api.post(f"/v1/replays/{replay_id}/messages", {"messages": [archived(2)]}).refused(409, "REPLAY_OVER")
     assert topic.accepted == 1
 
 
@@ -257,11 +257,11 @@ def test_a_replay_into_a_group_that_was_made_anew_takes_no_messages(
 ) -> None:
     topic = api.topic()
     group = topic.group()
-    asked = replay(topic, group="g")
-    send(api, asked, [archived(1)])
+    replay_id = replay(topic, group="g")
+    send(api, replay_id, [archived(1)])
     api.delete(group.path).expect(204)
     clock.advance(5)  # what servers remember of a group
     body = {"messages": [archived(2)]}
-    api.post(f"/v1/replays/{asked}/messages", body).refused(404, "GROUP_NOT_FOUND")
+    api.post(f"/v1/replays/{replay_id}/messages", body).refused(404, "GROUP_NOT_FOUND")
     topic.group()
-    api.post(f"/v1/replays/{asked}/messages", body).refused(409, "REPLAY_OVER")
+    api.post(f"/v1/replays/{replay_id}/messages", body).refused(409, "REPLAY_OVER")

@@ -100,8 +100,8 @@ def test_a_subscribers_url_is_shown_whole_to_an_admin_only(api: Client) -> None:
     url = "http://127.0.0.1:9/hook?key=s3cr3t"
     assert api.put(f"{consumers}/c", {"url": url}).expect(201)["url"] == url
     for scope in ("produce", "consume"):
-        made = api.post("/v1/tokens", {"name": "t", "scopes": [scope]}).expect(201)
-        holder = api.with_token(made["token"])
+        token = api.post("/v1/tokens", {"name": "t", "scopes": [scope]}).expect(201)
+        holder = api.with_token(token["token"])
         for path in (f"{consumers}/c", consumers):
             reply = holder.get(path)
             assert b"s3cr3t" not in reply.raw

@@ -30,17 +30,19 @@ def test_health_names_a_table_that_is_missing(
 ) -> None:
     clients: list[Any] = []
     clock = ShiftingClock()
-    told = settings.read({"HEADRACE_PREFIX": f"health{uuid.uuid4().hex[:8]}", "HEADRACE_DATA": str(tmp_path)})
-    deps = wiring.Deps(dynamo_adapters(told, clock, on_client=clients.append))
+    stage_settings = settings.read(
+        {"HEADRACE_PREFIX": f"health{uuid.uuid4().hex[:8]}", "HEADRACE_DATA": str(tmp_path)}
+    )
+    deps = wiring.Deps(dynamo_adapters(stage_settings, clock, on_client=clients.append))
     deps.setup()
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     nobody, [dynamodb] = Client(Gateway(app.app), None), clients
     nobody.get("/v1/health").expect(200)
-    for definition in reversed(definitions(Tables(told.prefix))):
+    for definition in reversed(definitions(Tables(stage_settings.prefix))):
         dynamodb.delete_table(TableName=definition["TableName"])
         clock.advance(6)
         problem = nobody.get("/v1/health").refused(503, "UNAVAILABLE")
-        assert repr(definition["TableName"].removeprefix(f"{told.prefix}-")) in problem["detail"]
+        assert repr(definition["TableName"].removeprefix(f"{stage_settings.prefix}-")) in problem["detail"]
 
 
 def test_health_costs_no_more_the_oftener_it_is_asked() -> None:

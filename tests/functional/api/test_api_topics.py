@@ -173,9 +173,9 @@ def test_deleting_a_topic_needs_its_name_again(api: Client, query: str) -> None:
 def test_a_deleted_topic_is_gone_with_all_that_was_below_it(api: Client) -> None:
     topic = api.topic()
     topic.group()
-    made = topic.produce("x")
+    message = topic.produce("x")
     assert api.delete(f"{topic.path}?confirm={topic.name}").expect(204) is None
-    for path in ("", "/groups/g", f"/messages/{made['id']}", "/messages", "/groups"):
+    for path in ("", "/groups/g", f"/messages/{message['id']}", "/messages", "/groups"):
         api.get(topic.path + path).refused(404, "TOPIC_NOT_FOUND")
     api.post(f"{topic.path}/messages", {"body": 1}).refused(404, "TOPIC_NOT_FOUND")
     api.delete(f"{topic.path}?confirm={topic.name}").refused(404, "TOPIC_NOT_FOUND")
@@ -184,13 +184,13 @@ def test_a_deleted_topic_is_gone_with_all_that_was_below_it(api: Client) -> None
 def test_a_topic_made_again_starts_empty(api: Client) -> None:
     topic = api.topic()
     old_group = topic.group()
-    made = topic.produce("old", dedup_id="d")
+    message = topic.produce("old", dedup_id="d")
     [held] = old_group.receive()
     api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
     api.put(topic.path).expect(201)
     assert topic.accepted == 0
     assert api.get(f"{topic.path}/messages").expect(200)["items"] == []
-    api.get(f"{topic.path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")
+    api.get(f"{topic.path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
     group = topic.group()
     assert group.receive() == []
     assert group.ack(held) == ["RECEIPT_INVALID"]

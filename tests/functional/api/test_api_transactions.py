@@ -98,37 +98,43 @@ def state(topic: Topic, transaction: Mapping[str, Any]) -> Any:
 
 def test_a_message_is_prepared_committed_and_received(topic: Topic) -> None:
     group = topic.group()
-    made = prepare(topic, {"body": {"amount": 5.10}, "keys": ["k"], "tag": "paid"})
-    assert made.pop("check_secret").startswith("whsec_")
-    assert made.pop("duplicate") is False
-    assert made.items() >= {"topic": topic.name, "state": "PREPARED", "offset": None, "checks": 0}.items()
-    assert state(topic, made) == made
-    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    transaction = prepare(topic, {"body": {"amount": 5.10}, "keys": ["k"], "tag": "paid"})
+    assert transaction.pop("check_secret").startswith("whsec_")
+    assert transaction.pop("duplicate") is False
+    assert (
+        transaction.items() >= {"topic": topic.name, "state": "PREPARED", "offset": None, "checks": 0}.items()
+    )
+    assert state(topic, transaction) == transaction
+    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
     assert shown.items() >= {"status": "PREPARED", "offset": None, "body": {"amount": 5.1}}.items()
-    assert shown["transaction_id"] == made["transaction_id"]
+    assert shown["transaction_id"] == transaction["transaction_id"]
     assert group.receive() == []
     assert topic.api.get(f"{topic.path}/messages").expect(200)["items"] == []
-    done = topic.api.post(path(made, "/commit")).expect(200)
-    assert (done["state"], done["message_id"]) == ("COMMITTED", made["message_id"])
-    assert topic.api.post(path(made, "/commit")).expect(200) == done == state(topic, made)
-    topic.api.post(path(made, "/rollback")).refused(409, "TRANSACTION_DECIDED")
+    done = topic.api.post(path(transaction, "/commit")).expect(200)
+    assert (done["state"], done["message_id"]) == ("COMMITTED", transaction["message_id"])
+    assert topic.api.post(path(transaction, "/commit")).expect(200) == done == state(topic, transaction)
+    topic.api.post(path(transaction, "/rollback")).refused(409, "TRANSACTION_DECIDED")
     (got,) = group.receive()
-    assert (got["id"], got["shard"], got["offset"]) == (made["message_id"], done["shard"], done["offset"])
+    assert (got["id"], got["shard"], got["offset"]) == (
+        transaction["message_id"],
+        done["shard"],
+        done["offset"],
+    )
     assert group.ack(got) == ["ok"]
-    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
     assert shown["status"] == "SUCCESS"
-    events = topic.api.get(f"{topic.path}/messages/{made['message_id']}/trace").expect(200)["events"]
+    events = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}/trace").expect(200)["events"]
     assert events
 
 
 def test_what_is_rolled_back_stays_so(topic: Topic) -> None:
     group = topic.group()
-    made = prepare(topic)
-    done = topic.api.post(path(made, "/rollback")).expect(200)
+    transaction = prepare(topic)
+    done = topic.api.post(path(transaction, "/rollback")).expect(200)
     assert (done["state"], done["offset"]) == ("ROLLED_BACK", None)
-    assert topic.api.post(path(made, "/rollback")).expect(200) == done
-    topic.api.post(path(made, "/commit")).refused(409, "TRANSACTION_DECIDED")
-    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    assert topic.api.post(path(transaction, "/rollback")).expect(200) == done
+    topic.api.post(path(transaction, "/commit")).refused(409, "TRANSACTION_DECIDED")
+    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
     assert shown["status"] == "CANCELLED"
     assert group.receive() == []
     assert topic.accepted == 0
@@ -141,51 +147,51 @@ def test_a_message_in_a_transaction_is_changed_by_its_transaction_only(topic: To
 
 
 def test_what_was_rolled_back_is_cancelled_for_whoever_would_change_it(topic: Topic) -> None:
-    made = prepare(topic)
-    topic.api.post(path(made, "/rollback")).expect(200)
-    message = f"{topic.path}/messages/{made['message_id']}"
+    transaction = prepare(topic)
+    topic.api.post(path(transaction, "/rollback")).expect(200)
+    message = f"{topic.path}/messages/{transaction['message_id']}"
     topic.api.call("PATCH", message, {"body": 1}).refused(409, "MESSAGE_CANCELLED")
     topic.api.delete(message).expect(204)
 
 
 def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
     group = topic.group()
-    made = prepare(topic, {"body": 1, "delay_seconds": 30})
+    transaction = prepare(topic, {"body": 1, "delay_seconds": 30})
     world.clock.advance(3_600)
-    done = topic.api.post(path(made, "/commit")).expect(200)
+    done = topic.api.post(path(transaction, "/commit")).expect(200)
     assert (done["state"], done["offset"]) == ("COMMITTED", None)
-    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
     assert (shown["status"], shown["deliver_at"]) == ("DELAYED", done["deliver_at"])
     world.pass_time(29)
     assert group.receive() == []
     world.pass_time(1.1)
     (got,) = group.receive()
-    assert got["id"] == made["message_id"]
+    assert got["id"] == transaction["message_id"]
 
 
 def test_i11_a_key_finds_the_message_once_and_shows_what_it_is(topic: Topic) -> None:
-    made = prepare(topic, {"body": 1, "keys": ["order-7"]})
+    transaction = prepare(topic, {"body": 1, "keys": ["order-7"]})
     listed = f"{topic.path}/messages?key=order-7"
-    (found,) = topic.api.get(listed).expect(200)["items"]
-    assert (found["id"], found["status"]) == (made["message_id"], "PREPARED")
-    assert found["transaction_id"] == made["transaction_id"]
+    (item,) = topic.api.get(listed).expect(200)["items"]
+    assert (item["id"], item["status"]) == (transaction["message_id"], "PREPARED")
+    assert item["transaction_id"] == transaction["transaction_id"]
     for _ in range(2):
-        topic.api.post(path(made, "/commit")).expect(200)
-    (found,) = topic.api.get(listed).expect(200)["items"]
-    assert (found["id"], found["status"]) == (made["message_id"], "NEW")
-    assert found["accepted_at"] == made["prepared_at"]
+        topic.api.post(path(transaction, "/commit")).expect(200)
+    (item,) = topic.api.get(listed).expect(200)["items"]
+    assert (item["id"], item["status"]) == (transaction["message_id"], "NEW")
+    assert item["accepted_at"] == transaction["prepared_at"]
 
 
 def test_what_is_prepared_is_listed_in_pages_until_it_is_decided(topic: Topic) -> None:
-    made = [prepare(topic, {"body": n, "tag": "t" if n else "u"}) for n in range(5)]
+    transactions = [prepare(topic, {"body": n, "tag": "t" if n else "u"}) for n in range(5)]
     listed = f"{topic.path}/messages?status=PREPARED"
     found = [item for page in topic.api.pages(listed, 2) for item in page]
-    assert [item["id"] for item in found] == [each["message_id"] for each in made]
+    assert [item["id"] for item in found] == [each["message_id"] for each in transactions]
     assert [item["body"] for item in found] == list(range(5))
     assert {item["status"] for item in found} == {"PREPARED"}
     assert len(topic.api.get(f"{listed}&tag=t").expect(200)["items"]) == 4
-    topic.api.post(path(made[0], "/commit")).expect(200)
-    topic.api.post(path(made[1], "/rollback")).expect(200)
+    topic.api.post(path(transactions[0], "/commit")).expect(200)
+    topic.api.post(path(transactions[1], "/rollback")).expect(200)
     assert len(topic.api.get(listed).expect(200)["items"]) == 3
     stats = topic.api.get(topic.path).expect(200)["stats"]
     assert (stats["accepted"], stats["prepared"], stats["delayed"]) == (1, 3, 0)
@@ -194,11 +200,11 @@ def test_what_is_prepared_is_listed_in_pages_until_it_is_decided(topic: Topic) -
 
 def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
     message = {"body": {"order": 188}, "dedup_id": "order-188"}
-    made = prepare(topic, message)
-    topic.api.post(path(made, "/commit")).expect(200)
+    transaction = prepare(topic, message)
+    topic.api.post(path(transaction, "/commit")).expect(200)
     again = topic.api.post(f"{topic.path}/transactions", {"message": message}).expect(200)
     assert again["duplicate"] is True
-    assert (again["transaction_id"], again["state"]) == (made["transaction_id"], "COMMITTED")
+    assert (again["transaction_id"], again["state"]) == (transaction["transaction_id"], "COMMITTED")
     other = {"message": {**message, "body": 1}}
     topic.api.post(f"{topic.path}/transactions", other).refused(409, "DEDUP_MISMATCH")
     topic.api.post(f"{topic.path}/messages", message).refused(409, "DEDUP_MISMATCH")
@@ -258,7 +264,7 @@ def test_an_unknown_transaction_is_404(topic: Topic, id: str) -> None:
 
 
 def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> None:
-    made = prepare(topic)
+    transaction = prepare(topic)
 
     def holding(scopes: list[str], topics: list[str]) -> Client:
         asked = {"name": "t", "scopes": scopes, "topics": topics}
@@ -267,21 +273,21 @@ def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> No
     stranger, consumer = holding(["produce"], ["other.*"]), holding(["consume"], ["*"])
     for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
         body: dict[str, Any] | None = {} if call else None
-        stranger.call(method, path(made, call), body).refused(404, "TRANSACTION_NOT_FOUND")
-        consumer.call(method, path(made, call), body).refused(403, "SCOPE_MISSING")
+        stranger.call(method, path(transaction, call), body).refused(404, "TRANSACTION_NOT_FOUND")
+        consumer.call(method, path(transaction, call), body).refused(403, "SCOPE_MISSING")
     stranger.get(f"{topic.path}/transactions").refused(403, "TOPIC_FORBIDDEN")
-    assert state(topic, made)["state"] == "PREPARED"
-    holding(["produce"], ["bank-*"]).post(path(made, "/commit")).expect(200)
+    assert state(topic, transaction)["state"] == "PREPARED"
+    holding(["produce"], ["bank-*"]).post(path(transaction, "/commit")).expect(200)
 
 
 def test_lists_are_paged_by_state(topic: Topic) -> None:
-    made = [prepare(topic)["transaction_id"] for _ in range(5)]
-    topic.api.post(f"/v1/transactions/{made[1]}/commit").expect(200)
+    transactions = [prepare(topic)["transaction_id"] for _ in range(5)]
+    topic.api.post(f"/v1/transactions/{transactions[1]}/commit").expect(200)
     listed = f"{topic.path}/transactions"
     pages = topic.api.pages(listed, 2)
-    assert [t["transaction_id"] for page in pages for t in page] == [made[0], *made[2:]]
+    assert [t["transaction_id"] for page in pages for t in page] == [transactions[0], *transactions[2:]]
     (done,) = topic.api.get(f"{listed}?state=COMMITTED").expect(200)["items"]
-    assert done == state(topic, {"transaction_id": made[1]})
+    assert done == state(topic, {"transaction_id": transactions[1]})
     topic.api.get(f"{listed}?state=DONE").refused(400, "VALIDATION")
     token = topic.api.get(f"{listed}?limit=1").expect(200)["next_page_token"]
     topic.api.get(f"{listed}?state=COMMITTED&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
@@ -304,22 +310,22 @@ def test_a_producer_that_is_asked_decides(
     group = topic.group()
     producer.body = json.dumps({"state": answer, "more": 1}).encode()
     message = {"body": 1, "keys": ["transfer-1"]}
-    made = prepare(topic, message, check_url=producer.url, check_after_seconds=5)
+    transaction = prepare(topic, message, check_url=producer.url, check_after_seconds=5)
     world.pass_time(4)
     assert producer.seen == []
     world.pass_time(1.1)
     (request,) = producer.seen
     assert (request.method, request.headers["content-type"]) == ("POST", "application/json")
-    check_signature(request, made["check_secret"])
+    check_signature(request, transaction["check_secret"])
     assert json.loads(request.body) == {
-        "transaction_id": made["transaction_id"],
+        "transaction_id": transaction["transaction_id"],
         "topic": topic.name,
-        "message_id": made["message_id"],
+        "message_id": transaction["message_id"],
         "keys": ["transfer-1"],
         "checks": 1,
-        "prepared_at": made["prepared_at"],
+        "prepared_at": transaction["prepared_at"],
     }
-    after = state(topic, made)
+    after = state(topic, transaction)
     assert (after["state"], after["checks"], after["last_answer"]) == (becomes, 1, answer)
     world.pass_time(20)
     assert len(producer.seen) == 1
@@ -349,43 +355,43 @@ def test_whatever_else_a_producer_says_is_unknown_and_counts(
     topic: Topic, world: World, producer: Receiver, status: int, body: bytes
 ) -> None:
     producer.status, producer.body = status, body
-    made = prepare(topic, check_url=producer.url, check_after_seconds=5)
+    transaction = prepare(topic, check_url=producer.url, check_after_seconds=5)
     world.pass_time(5.1)
-    after = state(topic, made)
+    after = state(topic, transaction)
     assert (after["state"], after["checks"]) == ("PREPARED", 1)
     assert after["last_answer"] in ("unknown", "the answer is malformed", f"HTTP {status}")
     producer.status, producer.body = 200, b'{"state": "rollback"}'
     world.pass_time(5.1)
-    assert state(topic, made)["state"] == "ROLLED_BACK"
+    assert state(topic, transaction)["state"] == "ROLLED_BACK"
     first, second = producer.seen
     assert first.headers["webhook-id"] != second.headers["webhook-id"], "else it looks like a replay"
 
 
 def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, world: World) -> None:
     with raw_receiver(hangs(60)) as hanging:
-        made = prepare(topic, check_url=hanging.url, check_after_seconds=1)
+        transaction = prepare(topic, check_url=hanging.url, check_after_seconds=1)
         began = time.monotonic()
         world.pass_time(1.1)
         assert time.monotonic() - began < 30
-    assert state(topic, made).items() >= {"checks": 1, "last_answer": "no answer within 1 s"}.items()
+    assert state(topic, transaction).items() >= {"checks": 1, "last_answer": "no answer within 1 s"}.items()
     world.pass_time(1.1)
-    assert state(topic, made).items() >= {"checks": 2, "last_answer": "no connection"}.items()
+    assert state(topic, transaction).items() >= {"checks": 2, "last_answer": "no connection"}.items()
 
 
 def test_after_fifteen_checks_it_is_undecided_and_can_be_decided_by_people(
     topic: Topic, world: World, producer: Receiver
 ) -> None:
     producer.status = 500
-    made = prepare(topic, check_url=producer.url, check_after_seconds=2)
+    transaction = prepare(topic, check_url=producer.url, check_after_seconds=2)
     for _ in range(18):
         world.pass_time(2.01)
     assert len(producer.seen) == 15
     assert [json.loads(r.body)["checks"] for r in producer.seen] == list(range(1, 16))
     (shown,) = topic.api.get(f"{topic.path}/transactions?state=UNDECIDED").expect(200)["items"]
-    assert (shown["transaction_id"], shown["checks"]) == (made["transaction_id"], 15)
+    assert (shown["transaction_id"], shown["checks"]) == (transaction["transaction_id"], 15)
     assert (shown["last_answer"], shown["next_check_at"]) == ("HTTP 500", None)
     assert topic.api.get(f"{topic.path}/transactions").expect(200)["items"] == []
-    topic.api.post(path(made, "/commit")).expect(200)
+    topic.api.post(path(transaction, "/commit")).expect(200)
     assert topic.accepted == 1
 
 

@@ -122,13 +122,13 @@ def test_the_body_is_pretty_raw_or_hex_to_the_digit(api: Client, browser: Browse
 
 def test_a_message_that_nobody_claimed_is_edited_and_cancelled(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    made = topic.produce({"total": 1})
+    message = topic.produce({"total": 1})
     topic.group("g")
-    screen = one(browser, topic, made["id"])
+    screen = one(browser, topic, message["id"])
     screen = browser.submit(screen.form("amend_message"), body='{"total": 2.50}')
     assert "Changed." in screen.text
-    assert api.get(f"{topic.path}/messages/{made['id']}").raw.find(b'{"total":2.50}') > 0
-    screen = browser.submit(one(browser, topic, made["id"]).form("cancel_message"))
+    assert api.get(f"{topic.path}/messages/{message['id']}").raw.find(b'{"total":2.50}') > 0
+    screen = browser.submit(one(browser, topic, message["id"]).form("cancel_message"))
     assert "Cancelled: no group gets it." in screen.text
     assert "it can be changed no more" in screen.text
 
@@ -159,8 +159,8 @@ def test_bytes_that_are_no_text_are_not_put_into_a_form(api: Client, browser: Br
 
 def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    made = topic.produce(1)
-    screen = browser.submit(one(browser, topic, made["id"]).form("amend_message"), body="{")
+    message = topic.produce(1)
+    screen = browser.submit(one(browser, topic, message["id"]).form("amend_message"), body="{")
     assert (screen.status, "must be JSON" in screen.text) == (400, True)
 
 
@@ -184,15 +184,15 @@ def test_a_dead_or_waiting_delivery_is_tried_now(browser: Browser, orders: Group
 
 def test_a_delayed_message_is_postponed_and_hurried(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    made = topic.produce("later", delay_seconds=600)
-    screen = one(browser, topic, made["id"])
+    message = topic.produce("later", delay_seconds=600)
+    screen = one(browser, topic, message["id"])
     assert "DELAYED" in screen.text
     postpone, now = [form for form in screen.forms if "deliver_at" in form.fields]
     assert "Changed." in browser.submit(postpone, deliver_at="2030-01-01T00:00:00.000Z").text
-    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["deliver_at"].startswith("2030")
+    assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["deliver_at"].startswith("2030")
     browser.get(screen.url)
     browser.submit(now)
-    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["deliver_at"] < "2030"
+    assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["deliver_at"] < "2030"
 
 
 def test_a_message_is_sent_by_hand_and_again_as_new(api: Client, browser: Browser) -> None:
@@ -238,12 +238,12 @@ def test_a_message_is_found_by_id_and_by_key_over_all_topics(
     api: Client, browser: Browser, stranger: Browser
 ) -> None:
     topic = api.topic()
-    made = topic.produce("x", keys=["a-very-own-key"])
+    message = topic.produce("x", keys=["a-very-own-key"])
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"], "topics": [topic.name]}).expect(201)
     stranger.sign_in(token["token"])
-    for text in (made["id"], "a-very-own-key"):
+    for text in (message["id"], "a-very-own-key"):
         screen = stranger.get(f"/console/find?q={text}")
-        assert made["id"] in screen.links
+        assert message["id"] in screen.links
         assert screen.units <= 20
     assert "Nothing has this id or key" in stranger.get("/console/find?q=nothing").text
 
@@ -273,10 +273,10 @@ def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
 
 def test_bodies_are_for_those_who_may_consume(api: Client, stranger: Browser) -> None:
     topic = api.topic()
-    made = topic.produce("secret")
+    message = topic.produce("secret")
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
     stranger.sign_in(token["token"])
-    for path in ("messages", f"messages/{made['id']}", "messages.jsonl"):
+    for path in ("messages", f"messages/{message['id']}", "messages.jsonl"):
         screen = stranger.get(f"/console/topics/{topic.name}/{path}")
         assert (screen.status, "secret" in screen.text) == (403, False)
     assert stranger.get("/console/find?q=x").status == 403
@@ -288,15 +288,15 @@ EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browser) -> None:
     topic = api.topic(shards=1)
     group = topic.group("g")
-    made = topic.produce({"x": EVIL}, keys=[EVIL], tag="<b>", ordering_key=EVIL, headers={"X-A": EVIL})
+    message = topic.produce({"x": EVIL}, keys=[EVIL], tag="<b>", ordering_key=EVIL, headers={"X-A": EVIL})
     topic.publish(EVIL.encode(), content_type="text/html")
     group.nack(*group.receive(1), dead_letter=True, reason=EVIL)
     evil = "%3Cscript%3Ealert(1)%3C/script%3E%22'%3E"
     pages = [
         f"topics/{topic.name}/messages",
         f"topics/{topic.name}/messages?tag={evil}&text={evil}&key={evil}&group={evil}&status={evil}&from=&to=&shard={evil}",
-        f"topics/{topic.name}/messages/{made['id']}?as={evil}&group={evil}",
-        f"topics/{topic.name}/send?like={made['id']}",
+        f"topics/{topic.name}/messages/{message['id']}?as={evil}&group={evil}",
+        f"topics/{topic.name}/send?like={message['id']}",
         f"find?q={evil}",
         f"find?q={EVIL[:5]}",
         f"?did={evil}&n={evil}&after={evil}",

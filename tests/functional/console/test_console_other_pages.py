@@ -100,13 +100,13 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
     topic = api.topic(shards=1)
     topic.group("mine")
     topic.group("theirs")
-    made = topic.produce(1)
+    message = topic.produce(1)
     stranger.sign_in(token(api, topics=[topic.name], groups=["mine"])["token"])
     for path in (
         "",
         f"topics/{topic.name}",
         f"topics/{topic.name}/messages",
-        f"topics/{topic.name}/messages/{made['id']}",
+        f"topics/{topic.name}/messages/{message['id']}",
     ):
         screen = stranger.get(f"/console/{path}".rstrip("/"))
         assert screen.status == 200

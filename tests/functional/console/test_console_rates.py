@@ -15,8 +15,8 @@ from tests.support.http import Client, ShiftingClock, Topic
 
 def read(background: Background, topic: Topic) -> None:
     """What the sweep's schedule does for a topic in which rows came up."""
-    found = background.deps.catalog.topic(topic.name)
-    background.deps.meter_notes.see([str(found.shard_key(0))])
+    stored_topic = background.deps.catalog.topic(topic.name)
+    background.deps.meter_notes.see([str(stored_topic.shard_key(0))])
     background.deps.meter_reader.run_once({topic.name})
 
 
@@ -63,23 +63,23 @@ def test_what_was_read_in_a_week_costs_twenty_units_at_most(
     api: Client, browser: Browser, background: Background, clock: ShiftingClock, groups: int
 ) -> None:
     topic = api.topic(shards=64)
-    found = background.deps.catalog.topic(topic.name)
+    stored_topic = background.deps.catalog.topic(topic.name)
     numbers = {f"group-{n:03d}": GroupReading(10**6, 10**6, 10**4) for n in range(groups)}
     numbers["group-000"] = GroupReading(10**6, 64_000, 10**4, (1_000,) * 64)
-    background.deps.admin.put_group(found, "group-000", {})
+    background.deps.admin.put_group(stored_topic, "group-000", {})
     control = background.deps.adapters.control
-    group = control.group(found, "group-000")
+    group = control.group(stored_topic, "group-000")
     assert group
     long_ago = replace(group, created_ms=1)  # else the readings belong to an earlier group of its name
-    assert control.put_group(found, long_ago, group)
+    assert control.put_group(stored_topic, long_ago, group)
     for n in range(1, groups):
-        background.deps.admin.put_group(found, f"group-{n:03d}", {})
+        background.deps.admin.put_group(stored_topic, f"group-{n:03d}", {})
     now_ms = clock.now_ms()
     for level in (HOURS, TENS, MINUTES):
         for n in range(180):
             at_ms = now_ms - n * level.every_ms
             reading = Reading(at_ms, 10**8 - n, numbers)
-            background.deps.adapters.readings.keep(found.uid, level, reading)
+            background.deps.adapters.readings.keep(stored_topic.uid, level, reading)
     for window in ("1h", "24h", "7d"):
         for page in (f"{topic.name}/rates", f"{topic.name}/groups/group-000"):
             screen = browser.get(f"/console/topics/{page}?window={window}")
@@ -92,10 +92,10 @@ def test_the_overview_shows_the_hour_also_in_a_new_process(
     api: Client, stranger: Browser, background: Background, clock: ShiftingClock
 ) -> None:
     topic = api.topic()
-    found = background.deps.catalog.topic(topic.name)
+    stored_topic = background.deps.catalog.topic(topic.name)
     for n in range(5):
         at_ms = clock.now_ms() - (5 - n) * 60_000
-        background.deps.adapters.readings.keep(found.uid, MINUTES, Reading(at_ms, n * n * 10))
+        background.deps.adapters.readings.keep(stored_topic.uid, MINUTES, Reading(at_ms, n * n * 10))
     topic.produce("x")
     body = {"name": "one", "scopes": ["admin"], "topics": [topic.name]}
     screen = stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])

@@ -33,8 +33,8 @@ def page(browser: Browser, group: Group, rest: str = "") -> Screen:
 
 
 def consumer(api: Client, *scopes: str, **fields: Any) -> str:
-    made = api.post("/v1/tokens", {"name": "t", "scopes": list(scopes), **fields}).expect(201)
-    return str(made["token"])
+    token = api.post("/v1/tokens", {"name": "t", "scopes": list(scopes), **fields}).expect(201)
+    return str(token["token"])
 
 
 def test_it_shows_the_latest_attempts_and_leads_to_their_messages(

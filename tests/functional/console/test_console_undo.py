@@ -74,20 +74,20 @@ def settings(shown: Any) -> dict[str, Any]:
 
 def test_an_edited_body_and_a_moved_time_are_put_back(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    made = topic.produce({"n": 1.50}, delay_seconds=3600)
-    path = f"/console/topics/{topic.name}/messages/{made['id']}"
+    message = topic.produce({"n": 1.50}, delay_seconds=3600)
+    path = f"/console/topics/{topic.name}/messages/{message['id']}"
     form = next(form for form in browser.get(path).forms if "body" in form.fields)
     undone(browser, browser.submit(form, body='{"n": 2}'))
     form = next(form for form in browser.get(path).forms if "Postpone" in form.buttons)
     undone(browser, browser.submit(form, deliver_at="2031-01-01T00:00:00Z"))
-    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
-    assert (shown["body"], shown["deliver_at"]) == ({"n": 1.5}, made["deliver_at"])
+    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert (shown["body"], shown["deliver_at"]) == ({"n": 1.5}, message["deliver_at"])
 
 
 def test_what_cannot_be_undone_offers_nothing(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    made = topic.produce(1, delay_seconds=3600)
-    screen = browser.get(f"/console/topics/{topic.name}/messages/{made['id']}")
+    message = topic.produce(1, delay_seconds=3600)
+    screen = browser.get(f"/console/topics/{topic.name}/messages/{message['id']}")
     screen = browser.submit(screen.form("cancel_message"))
     assert "Cancelled" in screen.text
     assert "Undo" not in screen.text
@@ -100,11 +100,11 @@ def test_a_body_too_long_to_be_edited_is_not_put_in_a_page_to_be_put_back(
 ) -> None:
     topic = api.topic()
     for size, can in ((60_000, True), (70_000, False)):
-        made = topic.produce("x" * size)
-        path = f"/console/topics/{topic.name}/messages/{made['id']}"
+        message = topic.produce("x" * size)
+        path = f"/console/topics/{topic.name}/messages/{message['id']}"
         form = browser.get(path).form("cancel_message")  # no form holds so long a body
         screen = browser.submit(form, deed="amend_message", body="1")
-        assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["body"] == 1
+        assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == 1
         assert ("Undo" in screen.text) == can
         assert len(screen.html) < 3 * size
 
@@ -127,10 +127,10 @@ def test_a_consumer_that_pulls_is_registered_again(api: Client, browser: Browser
 def test_a_mended_dead_letter_gets_its_old_body_back(api: Client, browser: Browser) -> None:
     topic = api.topic()
     group = topic.group()
-    made = topic.produce({"customer": 7})
+    message = topic.produce({"customer": 7})
     group.nack(*group.receive(), dead_letter=True)
-    letters = f"{group.path}/dead-letters/{made['id']}"
-    path = f"/console/topics/{topic.name}/groups/{group.name}/dead-letters/{made['id']}"
+    letters = f"{group.path}/dead-letters/{message['id']}"
+    path = f"/console/topics/{topic.name}/groups/{group.name}/dead-letters/{message['id']}"
     form = next(form for form in browser.get(path).forms if "body" in form.fields)
     screen = browser.submit(form, body='{"customer": 8}')
     screen = browser.submit(screen.form("edit_dead_letter"))

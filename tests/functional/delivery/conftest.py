@@ -34,15 +34,15 @@ def public_egress() -> Iterator[Callable[[Receiver], Egress]]:
     authority = trustme.CA()
     tls = ssl.create_default_context()
     authority.configure_trust(tls)
-    made: list[Egress] = []
+    egresses: list[Egress] = []
 
     def make(receiver: Receiver) -> Egress:
         receiver.secure(authority.issue_cert("hooks.example.com"))
-        made.append(public_egress_to(receiver, tls))
-        return made[-1]
+        egresses.append(public_egress_to(receiver, tls))
+        return egresses[-1]
 
     yield make
-    for egress in made:
+    for egress in egresses:
         egress.close()
 
 

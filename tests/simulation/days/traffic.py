@@ -156,8 +156,8 @@ def redrives(days: Days) -> None:
 
     def request(deps: Deps) -> int:
         topic = deps.catalog.topic(name)
-        found = deps.catalog.group(topic, group)
-        letters = deps.redriver.page(topic, found, Wanted(), None, 5)[0]
+        consumer_group = deps.catalog.group(topic, group)
+        letters = deps.redriver.page(topic, consumer_group, Wanted(), None, 5)[0]
         labels = {
             accepted.id: label for label, accepted in home.accepted.items()
         }  # a large body is elsewhere
@@ -167,6 +167,6 @@ def redrives(days: Days) -> None:
                     label_of(letter.message.draft.body) or labels.get(letter.message.id, "")
                     for letter in letters
                 }
-        return deps.redriver.redrive(topic, found, letters)
+        return deps.redriver.redrive(topic, consumer_group, letters)
 
     days.ask(f"redrive {group} of {name}", request)

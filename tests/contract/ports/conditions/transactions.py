@@ -20,9 +20,9 @@ def _transaction() -> Transaction:
 
 def a_transaction_has_its_dedup_id_once(stage: Stage) -> None:
     def prepares(entry: DedupEntry) -> tuple[DedupEntry, ...]:
-        made = _transaction()
-        known = stage.adapters.transactions.prepare(made, [entry])
-        assert (stage.adapters.transactions.get(made.id) is None) is bool(known)
+        transaction = _transaction()
+        known = stage.adapters.transactions.prepare(transaction, [entry])
+        assert (stage.adapters.transactions.get(transaction.id) is None) is bool(known)
         return known
 
     is_remembered_for_its_window(prepares)
@@ -30,26 +30,26 @@ def a_transaction_has_its_dedup_id_once(stage: Stage) -> None:
 
 def a_transaction_is_decided_as_it_was_read(stage: Stage) -> None:
     transactions = stage.adapters.transactions
-    made = _transaction()
-    assert transactions.prepare(made) == ()
-    checked = replace(made, checks=1)
-    assert transactions.change(made, checked)
+    transaction = _transaction()
+    assert transactions.prepare(transaction) == ()
+    checked = replace(transaction, checks=1)
+    assert transactions.change(transaction, checked)
     decisions: tuple[Callable[[], bool], ...] = (
-        lambda: transactions.change(made, rolled_back(made, START_MS)),
-        lambda: put(stage, make.shard(), make.segment(0, 1), made) == Stored(),
+        lambda: transactions.change(transaction, rolled_back(transaction, START_MS)),
+        lambda: put(stage, make.shard(), make.segment(0, 1), transaction) == Stored(),
     )
     for decide in decisions:
         assert not decide()
-        undecided = transactions.get(made.id)
+        undecided = transactions.get(transaction.id)
         assert undecided
         assert (undecided.state, undecided.checks) == (TransactionState.PREPARED, 1)
     current = replace(checked, version=1)
     assert put(stage, make.shard(), make.segment(0, 1), current) == Stored()
-    decided = transactions.get(made.id)
+    decided = transactions.get(transaction.id)
     assert decided
     assert (decided.state, decided.offset) == (TransactionState.COMMITTED, 0)
     assert not transactions.change(current, rolled_back(current, START_MS))
-    assert there(stage, check_timer(made)) is None, "nobody is asked any more"
+    assert there(stage, check_timer(transaction)) is None, "nobody is asked any more"
 
 
 SCENES = (

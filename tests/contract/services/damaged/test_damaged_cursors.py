@@ -53,7 +53,7 @@ def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
     group = desk.group()
     desk.produce(*make.drafts(6))
     assert desk.ack(group, desk.receive(group, 2)) == [None, None]
-    held = desk.receive(group, 2)
+    messages = desk.receive(group, 2)
     behind = anew(desk)
     behind.deps.states.last(cursor_key(desk.topic, group, 0))
     change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
@@ -62,7 +62,7 @@ def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
         reader.receive(group)
     assert reader.seek(group, 2).next == 2
     assert [event for event, _ in reader.deps.counters.events()] == ["cursor rebuilt"]
-    assert desk.ack(group, held) == ["RECEIPT_STALE"] * 2
+    assert desk.ack(group, messages) == ["RECEIPT_STALE"] * 2
     again = behind.receive(group)
     assert offsets(again) == [2, 3, 4, 5]
     assert attempts(again) == dict.fromkeys(range(2, 6), 1)
