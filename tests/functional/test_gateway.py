@@ -14,13 +14,13 @@ from tests.functional.tiny_app import GOOD, OPEN, Clock, make
 
 
 @pytest.fixture
-def clock() -> Clock:
+def ticks() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def gateway(clock: Clock) -> Gateway:
-    return Gateway(make(clock), clock=clock)
+def gateway(ticks: Clock) -> Gateway:
+    return Gateway(make(ticks), clock=ticks)
 
 
 def refused(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, str]:
@@ -165,20 +165,20 @@ def test_each_of_two_requests_at_once_sees_itself(gateway: Gateway) -> None:
     assert seen == [{"name": name, "seen": name, "context": True} for name in ("a", "b")]
 
 
-def test_a_request_is_as_old_as_it_is_though_the_authorizer_took_its_time(clock: Clock) -> None:
-    gateway = Gateway(make(clock), clock=clock, now_ms=lambda: round(clock.now * 1000))
-    clock.now = 7.0
+def test_a_request_is_as_old_as_it_is_though_the_authorizer_took_its_time(ticks: Clock) -> None:
+    gateway = Gateway(make(ticks), clock=ticks, now_ms=lambda: round(ticks.now * 1000))
+    ticks.now = 7.0
     assert ok(gateway.handle("GET", "/when", GOOD, None)) == {"received_ms": 7_000}
 
 
-def test_calls_without_a_token_have_a_bound_each_and_others_none(clock: Clock) -> None:
-    clock.now = 1000.0
-    gateway = Gateway(make(clock), clock=clock, throttle=Throttle(10))
+def test_calls_without_a_token_have_a_bound_each_and_others_none(ticks: Clock) -> None:
+    ticks.now = 1000.0
+    gateway = Gateway(make(ticks), clock=ticks, throttle=Throttle(10))
 
     def made(path: str, headers: dict[str, str], seconds: float = 0) -> int:
         statuses = []
         for _ in range(100):
-            clock.now += seconds / 100
+            ticks.now += seconds / 100
             answer = gateway.handle("GET", path, headers, None)
             statuses.append(answer[0])
         if statuses[-1] == 429:
@@ -189,5 +189,5 @@ def test_calls_without_a_token_have_a_bound_each_and_others_none(clock: Clock) -
     assert made("/bytes", OPEN) == 5, "half a second's worth at once"
     assert made("/cors", OPEN) == 5, "each has its own"
     assert made("/private", GOOD) == 100
-    clock.now += 60
+    ticks.now += 60
     assert 95 <= made("/bytes", OPEN, seconds=10) + made("/bytes", OPEN) <= 110
