@@ -282,6 +282,10 @@ PHRASES: dict[str, str] = {
     "What DynamoDB charged for reading this page; {most} at most": "DynamoDB 为读取本页所计的费用; 最多 {most}",
     "{n} read units": "{n} 个读单位",
     "Trying again may help.": "再试一次可能成功。",
+    "Signed in again": "已重新登录",
+    "Your session had ended, so nothing was done. What you typed is shown again when you are signed in.": (
+        "会话已结束, 因此没有执行任何操作。登录后会再次显示填写的内容。"
+    ),
     "Nothing happened.": "什么都没有发生。",
     "Request": "请求",
     "Back": "返回",

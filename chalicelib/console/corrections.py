@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, urlencode
 
-from ..domain.errors import Forbidden, HeadraceError, NotFound, Unavailable
+from ..domain.errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import deeds, resending
 from .deeds import Deed
 from .http import Visit
 
 _NEVER_TYPED = frozenset({"csrf", "deed", "back", "undoes", "ids", "dry_run", "cancel"})
+_NOT_FINAL = frozenset({"TOO_MUCH", "FORM_EXPIRED"})
 _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
 _STEP = re.compile(r"\w+")
@@ -42,10 +44,11 @@ class Correction:
 def of(visit: Visit, error: HeadraceError) -> Correction | None:
     """The form that was refused; None where correcting it cannot help, or it is not one of this session's."""
     form, name = visit.form, visit.form.get("deed", "")
-    is_final = isinstance(error, Forbidden | NotFound) and error.code != "TOO_MUCH"
-    if is_final or not deeds.has(name):
+    is_final = isinstance(error, Forbidden | NotFound) and error.code not in _NOT_FINAL
+    if is_final or not deeds.has(name) or visit.signed_in is None:
         return None
-    if visit.signed_in is None or form.get("csrf") != visit.signed_in.csrf:
+    is_earlier = error.code == "FORM_EXPIRED" and "origin" in visit.headers  # which was looked at: it is ours
+    if form.get("csrf") != visit.signed_in.csrf and not is_earlier:
         return None
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
@@ -64,6 +67,20 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
         if field not in never_typed | resending.FIELDS
     )
     hidden = {field: value for field, value in form.items() if field in never_typed}
-    hidden |= resending.fields(visit, deed, error)
+    hidden |= resending.fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
     may_be_done = isinstance(error, Unavailable) and not resending.is_safe(visit, deed)
     return Correction(fields, hidden, may_be_done) if fields else None
+
+
+def typed(form: Mapping[str, str]) -> str:
+    """The form that came without a session, for the page that asks to sign in; empty: none of a deed."""
+    if not deeds.has(form.get("deed", "")):
+        return form.get("typed", "")
+    return urlencode({name: value for name, value in form.items() if name != "csrf"})
+
+
+def resumed(visit: Visit) -> Correction | None:
+    """What was typed before the session that has just begun, to be sent in it; None: nothing."""
+    form = dict(parse_qsl(visit.form.get("typed", ""), keep_blank_values=True))
+    again = replace(visit, form={**form, "csrf": visit.session.csrf})
+    return of(again, Unauthorized("UNAUTHORIZED", "The session was over."))

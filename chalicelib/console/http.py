@@ -98,11 +98,12 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A template and what it shows."""
+    """A template and what it shows. `begun`: the session that begins with it, and its `Set-Cookie`."""
 
     template: str
     model: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
+    begun: tuple[Session, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
         try:
             visit = replace(visit, form=_form(request))
             visit = _identified(entry, visit)
+            _check(entry, visit)
             result = entry.handler(visit)
             tell(deps)
             return _response(visit, result)
@@ -188,19 +190,26 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
 
 
 def _identified(entry: Entry, visit: Visit) -> Visit:
-    """The visit with its session, where the page needs one. Raises Unauthorized or Forbidden."""
+    """The visit with its session, where the page needs one. Raises Unauthorized, or Forbidden for another site."""
     from . import session
 
     if entry.method == "POST":
         session.check_origin(visit.headers)
     if entry.open:
         return visit
-    visit = replace(visit, signed_in=session.of(visit.deps, visit.headers, secure=visit.secure))
+    return replace(visit, signed_in=session.of(visit.deps, visit.headers, secure=visit.secure))
+
+
+def _check(entry: Entry, visit: Visit) -> None:
+    """Raises Throttled or Forbidden for what this session may not do now."""
+    from . import session
+
+    if entry.open:
+        return
     check_rate(visit.deps, visit.caller)
     if entry.method == "POST":
         session.check_csrf(visit.session, visit.form.get("csrf", ""))
     _check_params(visit.caller, visit.params)
-    return visit
 
 
 def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
@@ -265,14 +274,20 @@ def _form(request: Request) -> dict[str, str]:
 
 def _problem(visit: Visit, error: HeadraceError) -> Page:
     """An error as a page; who is not signed in is asked to."""
+    from . import corrections  # late: only what is refused needs it
+
     status, title = problems.status_of(error)
     if isinstance(error, Unauthorized):
         asks = visit.method == "GET" and not visit.wants_fragment
         stale_link = "ticket" in visit.query or "ticket" in visit.form
-        model = {"refusal": bool(visit.form), "stale_link": stale_link, "ticket": None}
+        refusal = "token" in visit.form
+        model = {
+            "refusal": refusal,
+            "stale_link": stale_link,
+            "ticket": None,
+            "typed": corrections.typed(visit.form),
+        }
         return Page("sign_in.html", model, 200 if asks and not stale_link else status)
-    from . import corrections  # late: only what is refused needs it
-
     correction = corrections.of(visit, error)
     shown = {"status": status, "title": title, "error": error, "correction": correction}
     return Page("problem.html", shown, status)
@@ -289,6 +304,9 @@ def _response(visit: Visit, result: Shown) -> ChaliceResponse:
     else:
         from .templating import render
 
+        if result.begun:
+            visit = replace(visit, signed_in=result.begun[0])
+            header_lines["Set-Cookie"] = result.begun[1]
         body, status = render(visit, result), result.status
     if len(body) > _ZIPPED_BYTES and "gzip" in visit.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 6, mtime=0)

@@ -93,7 +93,7 @@ def check_origin(headers: Mapping[str, str]) -> None:
 def check_csrf(session: Session, text: str) -> None:
     """Raises Forbidden for a form that no page of this session sent."""
     if not hmac.compare_digest(session.csrf.encode(), text.encode()):
-        raise Forbidden("FORM_EXPIRED", "This form belongs to an earlier session: load the page again.")
+        raise Forbidden("FORM_EXPIRED", "This form belongs to an earlier session.")
 
 
 def language(headers: Mapping[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...domain.errors import Malformed, NotFound
 from ..http import File, Page, SeeOther, Shown, Visit, page
 
@@ -10,13 +12,17 @@ _FOR_GOOD = "public, max-age=31536000, immutable"
 
 @page("POST", "/console/sign-in", open=True)
 def sign_in(visit: Visit) -> Shown:
-    """A pasted token becomes a session, and so does a link that was confirmed."""
-    from .. import session
+    """A pasted token becomes a session, and so does a link that was confirmed. A form that was sent after the session
+    before had ended is shown again."""
+    from .. import corrections, session
 
     if ticket := visit.form.get("ticket"):
         return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
     text = visit.form.get("token", "").strip()
     cookie = session.begin(visit.deps, text, secure=visit.secure)
+    begun = session.of(visit.deps, {"cookie": cookie.partition(";")[0]}, secure=visit.secure)
+    if correction := corrections.resumed(replace(visit, signed_in=begun)):
+        return Page("signed_in_again.html", {"correction": correction}, begun=(begun, cookie))
     return SeeOther(visit.links.back(visit.form.get("back", "")), cookie)
 
 
@@ -28,7 +34,7 @@ def sign_in_by_link(visit: Visit) -> Shown:
 
     ticket = visit.query.get("ticket")
     if ticket is None or session.is_foreign(visit.headers):
-        return Page("sign_in.html", {"refusal": False, "stale_link": False, "ticket": ticket})
+        return Page("sign_in.html", {"refusal": False, "stale_link": False, "ticket": ticket, "typed": ""})
     return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
 
 

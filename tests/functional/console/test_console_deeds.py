@@ -145,10 +145,57 @@ def test_what_was_ticked_and_a_wrong_name_stay_too(scene: Scene) -> None:
 
 def test_a_form_of_no_session_of_ours_is_not_offered_again(scene: Scene) -> None:
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
-    for fields in ({"csrf": "foreign"}, {"deed": "explode"}):
-        refused = scene.browser.post("/console/do", {**form.fields, "body": "{", **fields})
+    for fields, origin in (({"csrf": "foreign"}, "http://evil.test"), ({"deed": "explode"}, None)):
+        headers = {"origin": origin} if origin else {}
+        refused = scene.browser.post("/console/do", {**form.fields, "body": "{", **fields}, **headers)
         assert refused.status in (400, 403)
         assert not deed_forms(refused)
+
+
+def test_a_form_of_an_earlier_session_is_sent_again_in_this_one(scene: Scene) -> None:
+    form = scene.browser.get("/console/topics/clicks/send").form("produce")
+    other = Browser(scene.client.gateway)
+    other.sign_in(str(scene.client.token))
+    refused = other.post("/console/do", {**form.fields, "body": '{"n": 1}', "keys": "earlier-1"})
+    assert (refused.status, "FORM_EXPIRED" in refused.text) == (403, True)
+    assert "Sent." in other.submit(refused.form("produce", keys="earlier-1")).text
+
+
+def test_what_was_typed_survives_the_end_of_a_session(scene: Scene) -> None:
+    browser = Browser(scene.client.gateway)
+    browser.sign_in(str(scene.client.token))
+    form = browser.get("/console/topics/clicks/send").form("produce")
+    browser.cookies.clear()
+    asked = browser.submit(form, body='{"n": "<ü>"}', keys="late-2", tag="")
+    assert (asked.status, "Your session had ended" in asked.text) == (401, True)
+    assert "not valid" not in asked.text
+    refused = browser.submit(asked.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
+    assert (refused.status, "not valid" in refused.text) == (401, True)
+    again = browser.submit(refused.forms[0], token=str(scene.client.token))
+    assert (again.status, "Signed in again" in again.text) == (200, True)
+    assert "Sent." in browser.submit(again.form("produce", body='{"n": "<ü>"}', keys="late-2")).text
+    kept = scene.client.get("/v1/topics/clicks/messages?key=late-2").expect(200)["items"]
+    assert [message["body"] for message in kept] == [{"n": "<ü>"}]
+
+
+def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Scene) -> None:
+    stranger = Browser(scene.client.gateway)
+    fields = {"deed": "produce", "topic": "clicks", "body": "planted"}
+    for path in ("/console/do", "/console/sign-in"):
+        screen = stranger.post(
+            path, {**fields, "typed": "deed=produce&body=planted"}, origin="http://evil.test"
+        )
+        assert (screen.status, "planted" in screen.html) == (403, False)
+
+
+def test_a_token_that_calls_too_often_loses_nothing_that_was_typed(scene: Scene) -> None:
+    made = {"name": "slow", "scopes": ["produce", "consume"], "rate_limit": 5}
+    browser = Browser(scene.client.gateway)
+    browser.sign_in(scene.client.post("/v1/tokens", made).expect(201)["token"])
+    form = browser.get("/console/topics/clicks/send").form("produce")
+    screens = (browser.submit(form, body='{"n": 1}', keys=f"fast-{n}") for n in range(100))
+    refused = next(screen for screen in screens if screen.status == 429)
+    assert refused.form("produce", body='{"n": 1}')
 
 
 @dataclass
