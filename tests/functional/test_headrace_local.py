@@ -80,6 +80,7 @@ def test_what_has_expired_is_forgotten(service: LocalService, topic: str) -> Non
     sent = service.ask("POST", f"{topic}/messages", {"body": 1})
     for _ in range(2):  # the log's rows go when what they owed has been made dead letters
         service.ask("POST", "/clock", {"advance_seconds": 40 * 24 * HOUR_SECONDS})
+    service.ask("DELETE", f"{topic}/groups/g/dead-letters/{sent['id']}")
     with pytest.raises(urllib.error.HTTPError, match="404"):
         service.ask("GET", f"{topic}/messages/{sent['id']}")
 
