@@ -46,6 +46,7 @@ def test_attempts_that_nobody_settled_are_noted_by_the_next_claim_as_their_consu
     stage.clock.advance(20 * SECOND_MS)
     desk.deps.receiver.receive(desk.topic, group, None, 10, 0, 30)
     noted = [rows(desk, group, offset) for offset in range(3)]
+    assert {row.key for found in noted for row in found} == {cursor_key(desk.topic, group, 0)}
     assert [
         (row.consumer, row.started_ms - began_ms, row.id, row.entries) for found in noted for row in found
     ] == [
