@@ -303,8 +303,8 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
     for number in range(6):
         place.journal(f"{number}", [message(n, shard=n % 3) for n in range(number, number + 6)])
         place.journal(f"d{number}", [delivery(n, shard=n % 3) for n in range(number, number + 6)])
-    window = Window(date.fromisoformat(DAY))
-    with engine.OnArrow(place.bucket, window, Settings(None, "", 1_000_000, 0, 0)) as arrow:
+    window, settings = Window(date.fromisoformat(DAY)), Settings(None, "", 1_000_000, 0, 0)
+    with place.as_it_is(), engine.OnArrow(place.bucket, window, settings) as arrow:
         written = arrow.write_messages(None)
         tried = arrow.tried()
         parts, without_id = arrow.write_deliveries(tried, [])
