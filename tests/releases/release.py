@@ -172,7 +172,7 @@ class There:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=60)
 
 
 def _environment() -> dict[str, str]:
