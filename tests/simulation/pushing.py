@@ -77,15 +77,18 @@ class Notes:
         reader = self._world.reader_of(group, consumer.name)
         for attempt in parcel.attempts:
             wanted = (reader, attempt.message.id, attempt.number)
-            # the last: a seek makes leases void, and what was not begun under them is granted again
-            grant = next((g for g in reversed(self._granted) if _attempt(g[0]) == wanted), None)
+            now_ms = self._process.clock.now_ms()
+            grants = [g for g in self._granted if _attempt(g[0]) == wanted]
+            # the first with time: a seek makes leases void, and what was not begun under them is granted again
+            in_time = (g for g in grants if g[1] - now_ms >= seconds * 1000)
+            grant = next(in_time, grants[-1] if grants else None)
             if grant is None:
                 self._world.accuse(f"attempt {attempt.number} of {attempt.message.id} was never granted")
                 continue
             self._granted.remove(grant)
             event, until_ms = grant
             self.add(replace(event, label=label_of(attempt.message.draft.body)))
-            left_ms = until_ms - self._process.clock.now_ms()
+            left_ms = until_ms - now_ms
             if left_ms < seconds * 1000:
                 self._world.accuse(
                     f"attempt {attempt.number} of {event.message_id} began with {left_ms} ms left of its lease"
