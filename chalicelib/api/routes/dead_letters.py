@@ -15,6 +15,7 @@ from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import DeadReason, Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
+from ...services.produce.producer import check_size
 from .. import merge_patch, parse
 from ..calls import Context, Response, call
 from ..http import check_group, invalid
@@ -136,8 +137,10 @@ def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, pa
     after = merge_patch.merged(before, patch)
     is_changed = after != merge_patch.merged(before, b"{}")
     try:
-        if is_changed and not context.body.dry_run:
-            context.deps.redriver.edit(topic, group, letter, after, context.by)
+        if is_changed:
+            check_size(topic, after)
+            if not context.body.dry_run:
+                context.deps.redriver.edit(topic, group, letter, after, context.by)
     except HeadraceError as error:  # too large now, or somebody else was faster
         return {"id": id, "error": problem(error, context.request_id)}
     return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}

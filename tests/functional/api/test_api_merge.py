@@ -50,8 +50,9 @@ def test_only_those_that_fit_are_changed_page_by_page(group: Group) -> None:
     assert [body["n"] for body in bodies(group)[:3]] == [0, 9, 9]
 
 
-def test_what_would_be_too_large_stays_as_it_is(group: Group) -> None:
-    items = merge(group, {"text": "x" * 300}, "?tag=paid").expect(200)["items"]
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_would_be_too_large_stays_as_it_is(group: Group, dry_run: bool) -> None:
+    items = merge(group, {"text": "x" * 300}, "?tag=paid", dry_run=dry_run).expect(200)["items"]
     assert {item["error"]["code"] for item in items} == {"BODY_TOO_LARGE"}
     assert all("text" not in body for body in bodies(group)[:3])
 
