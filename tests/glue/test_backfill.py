@@ -14,7 +14,7 @@ import pytest
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
-from chalicelib.domain.trace import AttemptOutcome, TraceEntry, TraceRow
+from chalicelib.domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceEntry, TraceRow
 from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
@@ -62,7 +62,7 @@ def test_edits_and_deletions_of_a_dead_letter_have_no_line_and_all_other_outcome
     row = replace(DELIVERIES[0], entries=entries)
     lines = [json.loads(line) for part in parts(row) for *_, line in trace_rows.lines_of(_trace_item(part))]
     assert lines == [line for _, line in journal.lines(row)]
-    assert {line["outcome"] for line in lines} == {*AttemptOutcome, "LATER"} - {"EDITED", "DELETED"}
+    assert {line["outcome"] for line in lines} == {*AttemptOutcome, "LATER"} - NOT_ARCHIVED
     assert [line["detail"] for line in lines if line["outcome"] == "REDRIVEN"] == [""], "the token's id"
 
 
