@@ -185,6 +185,7 @@ class ClaimPlanner:
         group = self._claimant.group
         is_owed = (
             draft.origin is not None
+            or attempt > 1  # what was tried is owed, as in the lane: a filter is for what was never tried
             or draft.dead_reason == DeadReason.UNDECODABLE
             or passes_filter(group.tags, draft.tag)
         )

@@ -225,6 +225,18 @@ def test_a_filter_settles_what_it_holds_back(stage: Stage) -> None:
     assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
 
 
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize("wait_ms", [0, SECOND_MS, 60 * SECOND_MS])
+def test_a_new_filter_is_not_for_what_was_tried_before(stage: Stage, mode: str, wait_ms: int) -> None:
+    desk = Desk.at(stage, mode=mode)
+    group = desk.group()
+    desk.produce(*(make.draft(tag="paid", ordering_key=key) for key in ("a", "b")))
+    desk.nack(group, desk.receive(group, 1), Nack(wait_ms))
+    group = desk.group(tags=("refunded",))
+    stage.clock.advance(wait_ms)
+    assert [(each.message.draft.ordering_key, each.attempt) for each in desk.receive(group)] == [("a", 2)]
+
+
 def test_i7_a_failing_key_holds_back_its_own_messages_alone(stage: Stage) -> None:
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
