@@ -41,9 +41,9 @@ class Reading:
     is_whole: bool = field(default=True, compare=False)
     """False: a group may be missing, because a row of it could not be read."""
 
-    def after(self, earlier: Reading) -> Reading:
-        """The same; a group that may only be missing shows what it showed before."""
-        return self if self.is_whole else replace(self, groups={**earlier.groups, **self.groups})
+    def filled_from(self, other: Reading) -> Reading:
+        """The same; a group that may only be missing shows what it showed in another reading."""
+        return self if self.is_whole else replace(self, groups={**other.groups, **self.groups})
 
     def shows_more_than(self, earlier: Reading) -> bool:
         """Has any number changed since `earlier`?"""

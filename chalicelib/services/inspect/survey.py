@@ -127,7 +127,8 @@ class GroupSurvey:
 
 @dataclass(frozen=True, slots=True)
 class TopicSurvey:
-    """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went."""
+    """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went.
+    `groups_left`: how many groups it lacks, for which there was no time or a row of which cannot be read."""
 
     topic: Topic
     at_ms: int
@@ -143,7 +144,11 @@ class TopicSurvey:
     @property
     def is_whole(self) -> bool:
         """Were all shards and all groups looked at?"""
-        return len(self.shards) == self.topic.shards and not self.groups_left
+        return self.has_all_shards and not self.groups_left
+
+    @property
+    def has_all_shards(self) -> bool:
+        return len(self.shards) == self.topic.shards
 
     @property
     def accepted(self) -> int:

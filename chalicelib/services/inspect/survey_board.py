@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 
-from ...domain.meter import MINUTES
+from ...domain.meter import MINUTES, Reading
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from ...ports.readings import Readings
@@ -31,6 +31,16 @@ class Point:
     settled: int
 
 
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of a topic's counts. `lacks_groups`: one that could not be read may be in no point; it would
+    come with all that it ever settled."""
+
+    remembered_ms: int = 0
+    points: deque[Point] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    lacks_groups: bool = False
+
+
 class Board:
     """The last surveys of each topic, kept in this process. Each look renews the oldest ones up to a limit of read
     units, so a page of many topics costs as much as one of a few."""
@@ -40,8 +50,7 @@ class Board:
         self._readings = readings
         self._clock = clock
         self._surveys: dict[str, TopicSurvey] = {}
-        self._points: dict[str, deque[Point]] = {}
-        self._remembered_ms: dict[str, int] = {}
+        self._memories: dict[str, _Memory] = {}
         self._walked_to: str | None = None
         self._walked_ms = 0
         self._lock = Lock()
@@ -55,17 +64,20 @@ class Board:
                 self.keep(self._surveyor.look(topic, may_go_on=may_go_on))
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
 
-    def _remember(self, topic: Topic) -> None:
-        """What the meter reader read in the last hour."""
+    def _remember(self, survey: TopicSurvey) -> _Memory:
+        """What the meter reader read in the last hour. A group that may only be missing from a reading shows there what
+        it showed in the next one, or shows in the survey."""
         now_ms = self._clock.now_ms()
-        readings = self._readings.latest(topic.uid, MINUTES, _MOST_SEED)
-        points = [
-            Point(reading.at_ms, reading.accepted, sum(each.settled for each in reading.groups.values()))
-            for reading in readings
-            if reading.is_whole and reading.at_ms >= now_ms - HOUR_MS
-        ]
-        self._points[topic.uid] = deque(points, maxlen=_MOST_POINTS)
-        self._remembered_ms[topic.uid] = now_ms
+        readings = self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
+        recent = [each for each in readings if each.at_ms >= now_ms - HOUR_MS]
+        has_gaps = not all(each.is_whole for each in recent)
+        later = survey.reading if survey.is_whole else Reading(now_ms, 0)
+        memory = _Memory(now_ms, lacks_groups=has_gaps and not survey.is_whole)
+        for reading in reversed(recent):
+            later = reading.filled_from(later)
+            settled = sum(each.settled for each in later.groups.values())
+            memory.points.appendleft(Point(later.at_ms, later.accepted, settled))
+        return memory
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
@@ -94,36 +106,35 @@ class Board:
         """Drop what is known of a topic: it is gone."""
         with self._lock:
             self._surveys.pop(uid, None)
-            self._drop_points(uid)
+            self._memories.pop(uid, None)
 
     def points(self, topic: Topic) -> Sequence[Point]:
         """What was counted of the topic lately, the oldest first."""
-        return tuple(self._points.get(topic.uid, ()))
+        memory = self._memories.get(topic.uid)
+        return tuple(memory.points) if memory else ()
 
     def keep(self, survey: TopicSurvey) -> None:
         """Remember a survey. One that is not whole counts less than the one before it, so it is no point: the points
         are then those of the meter reader, read again once a minute."""
         uid = survey.topic.uid
-        remembered_ms = self._remembered_ms.get(uid)
-        if remembered_ms is None or (
-            not survey.is_whole and survey.at_ms - remembered_ms >= MINUTES.every_ms
+        memory = self._memories.get(uid)
+        if memory is None or (
+            memory.lacks_groups
+            if survey.is_whole
+            else survey.at_ms - memory.remembered_ms >= MINUTES.every_ms
         ):
-            self._remember(survey.topic)
-        settled_count = sum(group.settled for group in survey.groups)
+            memory = self._remember(survey)
         with self._lock:
             self._surveys.pop(uid, None)
             self._surveys[uid] = survey
+            self._memories[uid] = memory
             if survey.is_whole:
-                points = self._points.setdefault(uid, deque(maxlen=_MOST_POINTS))
-                points.append(Point(survey.at_ms, survey.accepted, settled_count))
+                settled = sum(group.settled for group in survey.groups)
+                memory.points.append(Point(survey.at_ms, survey.accepted, settled))
             while len(self._surveys) > _MOST_TOPICS:
                 oldest = next(iter(self._surveys))
                 del self._surveys[oldest]
-                self._drop_points(oldest)
-
-    def _drop_points(self, uid: str) -> None:
-        self._points.pop(uid, None)
-        self._remembered_ms.pop(uid, None)
+                self._memories.pop(oldest, None)
 
     def _seen_ms(self, uid: str) -> int:
         survey = self._surveys.get(uid)

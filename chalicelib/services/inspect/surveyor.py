@@ -12,7 +12,6 @@ from ...domain.limits import MAX_OFFSET
 from ...domain.meter import Reading
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...ports.control import leave_out
 from ...ports.cursors import Cursors
 from ...ports.log import Log
 from ...ports.records import Records
@@ -52,7 +51,8 @@ class Surveyor:
         message, one read more for each shard with a backlog."""
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
-        groups = [only] if only else self._catalog.groups(topic, leave_out)
+        unreadable_rows: list[str] = []
+        groups = [only] if only else self._catalog.groups(topic, unreadable_rows.append)
         oldest: dict[tuple[int, int], int | None] | None = {} if ages else None
         surveys: list[GroupSurvey] = []
         for group in groups:
@@ -60,8 +60,8 @@ class Surveyor:
                 break
             if only or not self._catalog.has_hidden_cursors(topic, group):
                 surveys.append(self._group(topic, group, extents, oldest))
-        more = len(groups) - len(surveys)
-        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), more)
+        groups_left = len(groups) + len(unreadable_rows) - len(surveys)
+        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), groups_left)
 
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
         """The first offset of a shard that was accepted at or after a time, by binary search. If `may_go_on()` ends

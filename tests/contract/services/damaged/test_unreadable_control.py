@@ -375,6 +375,8 @@ def test_meters_are_read_beside_a_group_that_cannot_be_counted_which_is_said(sta
     desk.restarted()
     reading = desk.deps.surveyor.reading(desk.topic)
     assert (reading.accepted, [*reading.groups], reading.is_whole) == (1, [good.name], False)
+    survey = desk.deps.surveyor.look(desk.topic)
+    assert (survey.groups_left, survey.is_whole, survey.has_all_shards) == (1, False, True)
 
 
 def test_a_consumer_that_comes_beside_a_row_that_cannot_be_read_is_found_at_once(stage: Stage) -> None:
