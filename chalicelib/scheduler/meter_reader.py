@@ -31,11 +31,15 @@ _LOOKED_AGAIN = 8
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How bad the worst thing is that is wrong with a topic (0: nothing), and whether something lies in it."""
+    """How bad the worst thing is that is wrong with a topic (0: nothing), and whether something lies in it.
+    `lacks_groups`: a group that was not looked at may be worse."""
 
     trouble: int
     has_backlog: bool
+    lacks_groups: bool = False
 
+
+_NOTHING = State(0, has_backlog=False)
 
 Read = Callable[[Topic], Reading]
 See = Callable[[Topic], State]
@@ -158,10 +162,11 @@ class MeterReader:
 
     def _look_again(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)
-        self._note(name, self._see(topic).trouble if topic else 0)
+        self._note(name, self._see(topic) if topic else _NOTHING)
 
-    def _note(self, name: str, trouble: int) -> None:
+    def _note(self, name: str, state: State) -> None:
         before = self._troubled.get(name, 0)
+        trouble = max(state.trouble, before) if state.lacks_groups else state.trouble
         if trouble != before:
             self._marks.trouble(name, trouble, before)
 
@@ -174,7 +179,7 @@ class MeterReader:
         entry = self._known.pop(name, None)
         if topic is None:
             self._marks.rests(name)
-            self._note(name, 0)
+            self._note(name, _NOTHING)
             return
         if entry is None or entry.uid != topic.uid:
             entry = self._stored(topic.uid)
@@ -183,7 +188,9 @@ class MeterReader:
             del self._known[next(iter(self._known))]
         reading = self._read(topic)
         if entry.reading is not None:
-            reading = reading.filled_from(entry.reading)  # else its past would be added again when it is read again
+            reading = reading.filled_from(
+                entry.reading
+            )  # else its past would be added again when it is read again
         is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
         entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
         level = meter.level_of(entry.last_ms, reading.at_ms)
@@ -201,7 +208,7 @@ class MeterReader:
             return False
         state = self._see(topic)
         last_known.looked_ms = at_ms
-        self._note(topic.name, state.trouble)
+        self._note(topic.name, state)
         is_clear = bool(state.trouble) or not state.has_backlog
         return is_same and (is_clear or at_ms - last_known.moved_ms >= _LOOK_EVERY_MS)
 

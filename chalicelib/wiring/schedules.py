@@ -91,7 +91,8 @@ class ScheduledServices(ManageServices):
         from ..services.inspect.troubles import worst_of
 
         survey = self.surveyor.look(topic)
-        return State(worst_of(survey, survey.at_ms), any(group.backlog for group in survey.groups))
+        has_backlog = any(group.backlog for group in survey.groups)
+        return State(worst_of(survey, survey.at_ms), has_backlog, lacks_groups=survey.groups_left > 0)
 
     @cached_property
     def checkpointer(self) -> Checkpointer:

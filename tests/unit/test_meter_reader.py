@@ -188,6 +188,21 @@ def test_a_group_whose_row_could_not_be_read_for_a_while_is_not_added_again() ->
     assert world.sums() == (12, 9, 0)
 
 
+def test_trouble_stays_noted_while_its_group_cannot_be_read() -> None:
+    world = World()
+    world.topic("a")
+    world.shows("a", 1)
+    noted = []
+    for state in (State(2, False), State(1, False, lacks_groups=True), State(3, False, lacks_groups=True)):
+        world.states["a"] = state
+        world.run()
+        noted.append(world.marks.each_minute().troubled)
+    assert noted == [{"a": 2}, {"a": 2}, {"a": 3}]
+    world.states["a"] = State(0, False)
+    world.run()
+    assert world.marks.each_minute().troubled == {}
+
+
 def test_of_a_group_that_could_not_be_read_at_first_only_what_it_does_from_then_on_is_added() -> None:
     """What an old topic was before its first reading is nobody's rate."""
     world = World()
