@@ -59,6 +59,17 @@ def deed_forms(screen: Screen) -> list[Form]:
     return [form for form in screen.forms if "deed" in form.fields]
 
 
+def polls(screen: Screen) -> bool:
+    """Does the page ask for its moving part by itself?"""
+    return any(" hx-get" in tag for tag in screen.tags)
+
+
+def preview_form(scene: Scene, browser: Browser, name: str, field: str) -> Form:
+    """The form of this page that shows what something would change."""
+    forms = browser.get(f"/{scene.paths[name]}").forms
+    return next(form for form in forms if field in form.open_fields and "deed" not in form.fields)
+
+
 def call_of(form: Form) -> str:
     """The method and the path of what the form asks for, as a pattern: what a person fills in may be anything."""
     call = deeds._BY_NAME[form.fields["deed"]]
@@ -172,10 +183,24 @@ def test_what_was_typed_survives_the_end_of_a_session(scene: Scene) -> None:
     refused = browser.submit(asked.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
     assert (refused.status, "not valid" in refused.text) == (401, True)
     again = browser.submit(refused.forms[0], token=str(scene.client.token))
-    assert (again.status, "Signed in again" in again.text) == (200, True)
+    assert (again.status, "Signed in again" in again.text, polls(again)) == (200, True, False)
     assert "Sent." in browser.submit(again.form("produce", body='{"n": "<ü>"}', keys="late-2")).text
     kept = scene.client.get("/v1/topics/clicks/messages?key=late-2").expect(200)["items"]
     assert [message["body"] for message in kept] == [{"n": "<ü>"}]
+
+
+def test_an_answer_to_a_form_is_not_replaced_by_itself_nor_by_another_language(scene: Scene) -> None:
+    browser = scene.browser
+    expired = [
+        browser.submit(preview_form(scene, browser, page, field), csrf="0" * 32)
+        for page, field in (("dead-letter", "body"), ("many-letters", "patch"))
+    ]
+    refused = browser.submit(browser.get("/console/topics/clicks/send").form("produce"), body="{")
+    for screen in (*expired, refused):
+        assert screen.status in (400, 403)
+        assert not polls(screen)
+        assert not [form for form in screen.forms if form.action.endswith("language")]
+    assert polls(browser.get("/console"))
 
 
 def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Scene) -> None:
