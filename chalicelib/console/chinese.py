@@ -283,6 +283,7 @@ PHRASES: dict[str, str] = {
     "{n} read units": "{n} 个读单位",
     "Trying again may help.": "再试一次可能成功。",
     "Signed in again": "已重新登录",
+    "Your session had ended, so nothing was done.": "会话已结束, 因此没有执行任何操作。",
     "Your session had ended, so nothing was done. What you typed is shown again when you are signed in.": (
         "会话已结束, 因此没有执行任何操作。登录后会再次显示填写的内容。"
     ),

@@ -15,7 +15,7 @@ ERRORS: dict[str, str] = {
     "TOPIC_FORBIDDEN": "令牌的权限不包括此操作的主题。",
     "GROUP_FORBIDDEN": "令牌的权限不包括此操作的消费组。",
     "TOO_MUCH": "令牌不能创建或轮换权限比自己更大的令牌: {detail}",
-    "FORM_EXPIRED": "表单来自先前的会话。",
+    "FORM_EXPIRED": "表单来自先前的会话, 请从本次会话的页面重新发送。",
     "FOREIGN_ORIGIN": "表单来自其他网站, 请从控制台的页面操作。",
     "FORBIDDEN": "网关拒绝了请求。",
     "TOPIC_NOT_FOUND": "没有这个主题, 请先创建它。",

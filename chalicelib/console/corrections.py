@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,6 +16,7 @@ _NEVER_TYPED = frozenset({"csrf", "deed", "back", "undoes", "ids", "dry_run", "c
 _NOT_FINAL = frozenset({"TOO_MUCH", "FORM_EXPIRED"})
 _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
+_MOST_TYPED_BYTES = 1_000_000  # encoded; to sign in sends it encoded twice, and a function takes about 4.4 MB
 _STEP = re.compile(r"\w+")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -52,10 +53,21 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
         return None
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
-    ticks, deed = _TICKS.get(name, ()), Deed(name)
-    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(deed.call.path))) - wrong
+    deed, fields = Deed(name), _fields(form, wrong)
+    shown = resending.FIELDS | {field.name for field in fields}
+    hidden = {field: value for field, value in form.items() if field not in shown}
+    hidden |= resending.fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
+    may_be_done = isinstance(error, Unavailable) and not resending.is_safe(visit, deed)
+    return Correction(fields, hidden, may_be_done) if fields else None
+
+
+def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...]:
+    """What somebody typed or ticked in the form of a deed."""
+    name = form["deed"]
+    ticks = _TICKS.get(name, ())
+    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(Deed(name).call.path))).difference(wrong)
     values = {**form, **{tick: form.get(tick, "") for tick in ticks}}
-    fields = tuple(
+    return tuple(
         Field(
             field,
             value,
@@ -66,17 +78,16 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
         for field, value in values.items()
         if field not in never_typed | resending.FIELDS
     )
-    hidden = {field: value for field, value in form.items() if field in never_typed}
-    hidden |= resending.fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
-    may_be_done = isinstance(error, Unavailable) and not resending.is_safe(visit, deed)
-    return Correction(fields, hidden, may_be_done) if fields else None
 
 
 def typed(form: Mapping[str, str]) -> str:
-    """The form that came without a session, for the page that asks to sign in; empty: none of a deed."""
-    if not deeds.has(form.get("deed", "")):
-        return form.get("typed", "")
-    return urlencode({name: value for name, value in form.items() if name != "csrf"})
+    """The form that came without a session, for the page that asks to sign in; empty: nothing was typed for a deed, or
+    too much."""
+    text = form.get("typed", "")
+    if deeds.has(form.get("deed", "")):
+        sent = {name: value for name, value in form.items() if name != "csrf"}
+        text = urlencode(sent) if _fields(form, ()) else ""
+    return text if len(text) <= _MOST_TYPED_BYTES else ""
 
 
 def resumed(visit: Visit) -> Correction | None:

@@ -93,7 +93,9 @@ def check_origin(headers: Mapping[str, str]) -> None:
 def check_csrf(session: Session, text: str) -> None:
     """Raises Forbidden for a form that no page of this session sent."""
     if not hmac.compare_digest(session.csrf.encode(), text.encode()):
-        raise Forbidden("FORM_EXPIRED", "This form belongs to an earlier session.")
+        raise Forbidden(
+            "FORM_EXPIRED", "This form belongs to an earlier session: send it from a page of this one."
+        )
 
 
 def language(headers: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -187,6 +188,57 @@ def test_what_was_typed_survives_the_end_of_a_session(scene: Scene) -> None:
     assert "Sent." in browser.submit(again.form("produce", body='{"n": "<ü>"}', keys="late-2")).text
     kept = scene.client.get("/v1/topics/clicks/messages?key=late-2").expect(200)["items"]
     assert [message["body"] for message in kept] == [{"n": "<ü>"}]
+
+
+@pytest.mark.parametrize(("page", "field"), [("dead-letter", "body"), ("many-letters", "patch")])
+def test_a_preview_whose_session_has_ended_leads_back_to_its_page(
+    scene: Scene, page: str, field: str
+) -> None:
+    browser = Browser(scene.client.gateway)
+    browser.sign_in(str(scene.client.token))
+    form = preview_form(scene, browser, page, field)
+    browser.cookies.clear()
+    asked = browser.submit(form, **{field: "{}"})
+    assert (asked.status, "What you typed" in asked.text) == (401, False)
+    refused = browser.submit(asked.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
+    again = browser.submit(refused.forms[0], token=str(scene.client.token))
+    assert (again.status, again.url) == (200, f"/{scene.paths[page]}")
+
+
+def test_every_form_says_where_to_go_on_after_a_new_session(scene: Scene) -> None:
+    lost = []
+    for name, screen in scene.screens():
+        for form in screen.forms:
+            place = urljoin(screen.url, form.action)
+            if form.method == "GET" or "back" in form.fields or place.endswith("/sign-out"):
+                continue
+            if scene.browser.get(place).status != 200:
+                lost.append((name, place))
+    assert lost == []
+
+
+def test_a_button_without_fields_promises_nothing_when_its_session_has_ended(scene: Scene) -> None:
+    browser = Browser(scene.client.gateway)
+    browser.sign_in(str(scene.client.token))
+    form = browser.get("/console/topics/clicks/groups/stats").form("resume_group")
+    browser.cookies.clear()
+    asked = browser.submit(form)
+    assert "Your session had ended, so nothing was done." in asked.text
+    assert ("What you typed" in asked.text, "typed" in asked.forms[0].fields) == (False, False)
+    again = browser.submit(asked.forms[0], token=str(scene.client.token))
+    assert (again.status, again.url) == (200, "/console/topics/clicks/groups/stats")
+
+
+def test_a_form_that_is_too_long_to_be_taken_along_does_not_stop_signing_in(scene: Scene) -> None:
+    browser = Browser(scene.client.gateway)
+    browser.sign_in(str(scene.client.token))
+    form = browser.get("/console/topics/clicks/send").form("produce")
+    browser.cookies.clear()
+    kept = browser.post("/console/do", {**form.fields, "body": "x" * 900_000})
+    assert "What you typed is shown again" in kept.text
+    asked = browser.post("/console/do", {**form.fields, "body": '"' * 400_000})
+    assert (asked.status, "What you typed" in asked.text, len(asked.html) < 10_000) == (401, False, True)
+    assert browser.submit(asked.forms[0], token=str(scene.client.token)).status == 200
 
 
 def test_an_answer_to_a_form_is_not_replaced_by_itself_nor_by_another_language(scene: Scene) -> None:
