@@ -79,8 +79,9 @@ def known_until(manifests: Sequence[Manifest], span: Span) -> datetime:
 
 
 def quiet_days(bucket: Bucket) -> set[str]:
-    """Days between archived ones of which neither the journal nor the archive has a file: nothing was sent or tried. If
-    one was lost, its messages would be missing offsets of the next."""
+    """Days between two archived ones of which neither the journal nor the archive has a file: nothing was sent or
+    tried. A day that was lost looks the same: its messages are missing offsets of a later day where their shard has
+    later messages, and nothing shows that its attempts are missing."""
     archived = [date.fromisoformat(day) for day in days(bucket)]
     folders = (f"{place}/{table}" for place in ("journal", "archive") for table in TABLES)
     busy = {name.removeprefix("day=") for folder in folders for name in bucket.folders(folder)}

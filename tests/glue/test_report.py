@@ -51,8 +51,8 @@ def folder(place: Place) -> Path:
 @pytest.mark.soak
 def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) -> None:
     assert run(filled) == DONE
-    report = folder(filled)
-    assert report.name == f"{DAY}_{NEXT}"
+    written = folder(filled)
+    assert written.name == f"{DAY}_{NEXT}"
     for name, rows in (
         ("volumes", 2),
         ("daily", 2),
@@ -61,15 +61,15 @@ def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) ->
         ("explained", 1),
         ("backlog", 48),
     ):
-        in_parquet = duckdb.execute(f"select count(*) from '{report}/{name}/*.parquet'").fetchall()
-        in_csv = duckdb.execute(f"select count(*) from '{report}/{name}.csv'").fetchall()
+        in_parquet = duckdb.execute(f"select count(*) from '{written}/{name}/*.parquet'").fetchall()
+        in_csv = duckdb.execute(f"select count(*) from '{written}/{name}.csv'").fetchall()
         assert in_parquet == in_csv == [(rows,)]
     days = duckdb.execute(
-        f"select delivered, latency_max_ms from '{report}/daily.csv' order by day"
+        f"select delivered, latency_max_ms from '{written}/daily.csv' order by day"
     ).fetchall()
     assert days == [(4, 60_000), (5, 86_400_000)]
     hours = duckdb.execute(
-        f"select came, ended, waiting from '{report}/backlog.csv' order by hour"
+        f"select came, ended, waiting from '{written}/backlog.csv' order by hour"
     ).fetchall()
     assert hours[0] == (5, 4, 1)
     assert hours[24] == (5, 5, 1)
@@ -93,12 +93,12 @@ def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
     assert [len(numbers) for numbers in told["groups"]["g"].values()] == [25] * len(hours.STATES)
     assert told["groups"]["g"]["waiting"] == [1] * 25, "one that came at midnight, later the last one"
     assert told["groups"]["g"]["retrying"] == [0] * 25
-    report = folder(filled)
-    assert report.name == f"{NEXT}_{NEXT}_orders"
-    counts = duckdb.execute(f"select accepted from '{report}/volumes.csv'").fetchall()
+    written = folder(filled)
+    assert written.name == f"{NEXT}_{NEXT}_orders"
+    counts = duckdb.execute(f"select accepted from '{written}/volumes.csv'").fetchall()
     assert counts == [(5,)]
     [(delivered, slowest)] = duckdb.execute(
-        f"select delivered, latency_max_ms from '{report}/daily.csv'"
+        f"select delivered, latency_max_ms from '{written}/daily.csv'"
     ).fetchall()
     assert (delivered, slowest) == (5, 86_400_000)
 
@@ -133,7 +133,7 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
     tries += [delivery(each, "g", seconds=90, attempt=2) for n, each in enumerate(rows) if n % 12 == 3]
     fill(place, messages=rows, deliveries=tries)
     run(place)
-    report = folder(place)
+    written = folder(place)
 
     def files(table: str) -> str:
         return f"read_parquet('{place.folder}/archive/{table}/*/*/*.parquet', hive_partitioning=true)"
@@ -155,16 +155,16 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
         left join f using (topic_uid, "group", shard) group by all order by all""").fetchall()
     told = duckdb.execute(
         'select "group", accepted, delivered, dead, under_way, waiting, passed_over, deleted '
-        f"from '{report}/explained/*.parquet' order by all"
+        f"from '{written}/explained/*.parquet' order by all"
     ).fetchall()
     assert told == asked
     assert told[0][-1] > 0  # of the first topic, which was deleted
     assert all(sum(fates) == accepted for _, accepted, *fates in told)
     [daily] = duckdb.execute(
-        f"select sum(attempts), sum(delivered) from '{report}/daily/*.parquet'"
+        f"select sum(attempts), sum(delivered) from '{written}/daily/*.parquet'"
     ).fetchall()
     [hourly] = duckdb.execute(
-        f"select sum(attempts), sum(delivered) from '{report}/hourly/*.parquet'"
+        f"select sum(attempts), sum(delivered) from '{written}/hourly/*.parquet'"
     ).fetchall()
     counted = duckdb.execute(
         f"select count(*), count_if(outcome = 'SUCCESS') from {files('deliveries')}"
