@@ -19,6 +19,7 @@ from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
+from glue_jobs.common.sound import damage_named
 
 JOB = "compact"
 _MB = 1024 * 1024
@@ -84,7 +85,8 @@ def compact(start: Start, bucket: Bucket, target: Target) -> Totals:
     began, totals = time.monotonic(), Totals()
     for name in manifest.days(bucket, target.first, target.last):
         try:
-            _compact_day(start, bucket, name, target, totals)
+            with damage_named(bucket):
+                _compact_day(start, bucket, name, target, totals)
         except Exception as error:
             if ends_the_run(error):
                 raise

@@ -24,6 +24,7 @@ from glue_jobs.common.output import progress, summary
 from glue_jobs.common.ranges import size, without
 from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
+from glue_jobs.common.sound import damage_named
 
 JOB = "archive"
 _LISTED = 20  # damaged rows of a day
@@ -87,7 +88,8 @@ class Night:
 
     def _try(self, window: Window, *, again: bool) -> None:
         try:
-            self._look_at(window, again=again)
+            with damage_named(self._bucket):
+                self._look_at(window, again=again)
         except Exception as error:
             if ends_the_run(error):
                 raise

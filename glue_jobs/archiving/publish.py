@@ -20,9 +20,9 @@ from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.schemas import TABLES
-from glue_jobs.common.sound import as_text
 
 ASIDE = "archive/_aside"
+_UNSIGNED = 2**64 - 1
 
 
 class Mismatch(JobError):
@@ -40,7 +40,7 @@ def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[
 
 def part(topic: str, rows: int, checksum: int, files: tuple[Entry, ...]) -> Part:
     """A partition. Its checksum is written as an unsigned number, in hex."""
-    return Part(topic, rows, as_text(checksum), files)
+    return Part(topic, rows, f"{checksum & _UNSIGNED:X}", files)
 
 
 def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:

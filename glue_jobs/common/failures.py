@@ -10,10 +10,6 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 _OURS = re.compile(r"^glue_jobs\.\S+: (.+)$", re.MULTILINE)
 _SILENT = re.compile(r'Could not connect to the endpoint URL: "([^"]+)"')
-_FILE_OF_ARCHIVE = re.compile(
-    r"(?:reading file|in file|File|does not exist:|RuntimeException:) "
-    r"\S*?(archive/\w+/day=([\d-]{10})/[^\s']*?\.parquet)"
-)
 _DISK = "The disk is full: free some space, and run the job again."
 _MEMORY = "Spark ran out of memory: run the job again with more of it (on AWS: more workers)."
 _KILLED = "Spark's process has ended: it was killed, or ran out of memory. Run the job again."
@@ -78,17 +74,7 @@ def sentence(error: BaseException) -> str:
     for sign, meaning in _SIGNS:
         if sign in text:
             return meaning
-    if file := _FILE_OF_ARCHIVE.search(text):
-        return of_damaged_file(file[1], file[2], "it can't be read")
     return text.partition("\n")[0].rstrip()
-
-
-def of_damaged_file(name: str, day: str, why: str) -> str:
-    """The sentence about a file of a day of the archive."""
-    return (
-        f"{name} is damaged: {why}. Put its former version in its place, or, if the journal of {day} is whole, delete "
-        f"it and run the archive with --window {day}."
-    )
 
 
 def is_debugging() -> bool:

@@ -23,7 +23,7 @@ from glue_jobs.common.manifest import load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import RETRYABLE, Refused, Service, Unreachable
-from glue_jobs.common.sound import refuse_damaged, sound_table
+from glue_jobs.common.sound import damage_named, refuse_damaged, sound_table
 from glue_jobs.replaying.options import SELECTION
 from glue_jobs.replaying.predicate import Tree, condition
 from glue_jobs.replaying.sender import ReplaySender, Sent
@@ -146,17 +146,18 @@ class ReplayJob:
         request = self._request
         manifests = load_all(self._bucket, *request.days)
         refuse_damaged(self._bucket, manifests, [request.topic])
-        archive = sound_table(self._spark, self._bucket, MESSAGES, manifests, [request.topic])
-        rows = choose(archive, request)
-        portions = counts(rows)
-        self.matched = sum(sum(shards.values()) for shards in portions.values())
-        days = len({day for day, _ in portions})
-        progress(f"replay {request.id}: {self.matched} messages match, on {days} days")
-        for (day, topic_uid), shards in portions.items() if not request.dry_run else ():
-            self._tell("RUNNING")
-            portion = rows.where((F.col("day") == F.lit(day)) & (F.col("topic_uid") == topic_uid))
-            self.done += send(portion, self._service, request, len(shards))
-            progress(f"replay {request.id}: {day} is done, {self.done.sent} of {self.matched} sent")
+        with damage_named(self._bucket, manifests, [request.topic]):
+            archive = sound_table(self._spark, self._bucket, MESSAGES, manifests, [request.topic])
+            rows = choose(archive, request)
+            portions = counts(rows)
+            self.matched = sum(sum(shards.values()) for shards in portions.values())
+            days = len({day for day, _ in portions})
+            progress(f"replay {request.id}: {self.matched} messages match, on {days} days")
+            for (day, topic_uid), shards in portions.items() if not request.dry_run else ():
+                self._tell("RUNNING")
+                portion = rows.where((F.col("day") == F.lit(day)) & (F.col("topic_uid") == topic_uid))
+                self.done += send(portion, self._service, request, len(shards))
+                progress(f"replay {request.id}: {day} is done, {self.done.sent} of {self.matched} sent")
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

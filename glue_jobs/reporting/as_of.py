@@ -18,7 +18,7 @@ from glue_jobs.common.manifest import Manifest, days, has_topic, is_small, load_
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import refuse_damaged, sound_table
+from glue_jobs.common.sound import damage_named, refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import attempts, ended
 from glue_jobs.reporting.run import Span, gaps, quiet_days
@@ -120,13 +120,14 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         )
     refuse_damaged(bucket, manifests, [options.topic])
     spark = start(is_small=is_small(manifests))
-    messages, deliveries = (
-        sound_table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
-    )
-    if options.group:
-        deliveries = deliveries.where(F.col("group") == options.group)
-    messages_then = states(messages, deliveries, at).persist()
-    groups = counted(messages_then)
+    with damage_named(bucket, manifests, [options.topic]):
+        messages, deliveries = (
+            sound_table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
+        )
+        if options.group:
+            deliveries = deliveries.where(F.col("group") == options.group)
+        messages_then = states(messages, deliveries, at).persist()
+        groups = counted(messages_then)
     if not groups:
         raise NotArchived(
             f"Nobody has tried anything of {options.topic}{_of(options.group)} that had come by "

@@ -19,7 +19,7 @@ from glue_jobs.common.manifest import Manifest, days, is_small, load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import refuse_damaged, sound_table
+from glue_jobs.common.sound import damage_named, refuse_damaged, sound_table
 from glue_jobs.reporting import aggregates, hours
 from glue_jobs.reporting.page import Report, is_short, page
 from glue_jobs.reporting.standing import Standing, groups
@@ -136,22 +136,24 @@ class ReportJob:
 
     def run(self, standing: Sequence[Standing], silent: str | None) -> tuple[dict[str, int], list[str]]:
         """Write everything; the number of rows of each table, and what the archive lacks. `standing` is what the
-        service says of its groups, `silent` why it says nothing. Raises NothingArchived,
-        Unreadable."""
+        service says of its groups, `silent` why it says nothing. Raises NothingArchived, Unreadable,
+        Changed."""
         manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
         self._refuse_nothing(manifests)
         refuse_damaged(self._bucket, manifests, self._topics)
         spark = self._start(is_small(manifests))
-        messages, deliveries = (
-            sound_table(spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
-        )
         rows = {}
         end = known_until(manifests, self._span)
-        for name, found in tables(messages, deliveries, self._span, _hour_behind(end)).items():
-            rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
-            progress(f"report: {name}, {len(rows[name])} rows")
         quiet = quiet_days(self._bucket)
-        self._hours(manifests, messages, deliveries, end, quiet)
+        with damage_named(self._bucket, manifests, self._topics):
+            messages, deliveries = (
+                sound_table(spark, self._bucket, name, manifests, self._topics)
+                for name in (MESSAGES, DELIVERIES)
+            )
+            for name, found in tables(messages, deliveries, self._span, _hour_behind(end)).items():
+                rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
+                progress(f"report: {name}, {len(rows[name])} rows")
+            self._hours(manifests, messages, deliveries, end, quiet)
         lacking = gaps(manifests, self._span, quiet)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
         sentences = [*lacking, *notes(manifests), *asked]

@@ -16,7 +16,7 @@ from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import refuse_damaged, sound_table
+from glue_jobs.common.sound import damage_named, refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import REPLAY_HEADER, attempts
 from glue_jobs.reporting.comparison import SIDES, Comparison
@@ -88,12 +88,13 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         refuse_nothing(Comparison(), options)
     refuse_damaged(bucket, manifests, topics)
     spark = start(is_small=is_small(manifests))
-    messages, deliveries = (
-        sound_table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES)
-    )
     folder = f"reports/shadows/{options.topic}/{options.group}/{options.shadow}/{options.shadow_group}"
     comparison = Comparison()
-    write_large(bucket, folder, compared(messages, deliveries, options), comparison.add)
+    with damage_named(bucket, manifests, topics):
+        messages, deliveries = (
+            sound_table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES)
+        )
+        write_large(bucket, folder, compared(messages, deliveries, options), comparison.add)
     refuse_nothing(comparison, options)
     print("\n\n".join(texts(comparison, options)))
     file = options.folder / f"{folder}.csv" if options.folder else f"{bucket.uri(folder)}.csv"

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from glue_jobs.archiving import publish
 from glue_jobs.archiving.on_spark.transforms import checksums
 from glue_jobs.common.manifest import Manifest, Part, save
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES, with_day
-from glue_jobs.common.sound import as_text
 
 from .journals import Place
 
@@ -73,7 +73,7 @@ def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:
             mine.select(*TABLES[table].names).coalesce(1).write.parquet(place.bucket.uri(folder))
             files = tuple(e for e in place.bucket.entries(folder) if e.name.endswith(".parquet"))
             [sums] = checksums(mine, table).collect()
-            parts[str(day)][table].append(Part(topic, sums["rows"], as_text(sums["checksum"]), files))
+            parts[str(day)][table].append(publish.part(topic, sums["rows"], sums["checksum"], files))
     for day, found in parts.items():
         manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in found.items()}, ())
         save(place.bucket, manifest)

@@ -20,9 +20,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glue_jobs.archiving.engine import ARROW
-from glue_jobs.common import job, manifest, session
+from glue_jobs.common import job, manifest, session, sound
 from glue_jobs.common.arguments import DONE, FAILED
-from glue_jobs.common.bucket import FolderBucket
+from glue_jobs.common.bucket import Entry, FolderBucket
+from glue_jobs.common.failures import Unreadable
 from glue_jobs.reporting import as_of, options, run, shadow
 
 from .archives import delivery, fill
@@ -51,8 +52,8 @@ def filled(folder_place: Place, archive: Path) -> Place:
     return folder_place
 
 
-def file_of(place: Place, table: str) -> Path:
-    [path] = place.folder.glob(f"archive/{table}/*/topic=orders/*.parquet")
+def file_of(place: Place, table: str, topic: str = "orders") -> Path:
+    [path] = place.folder.glob(f"archive/{table}/*/topic={topic}/*.parquet")
     return path
 
 
@@ -70,12 +71,19 @@ def with_text(rows: pa.Table) -> pa.Table:
     return rows.set_column(number, "attempt", pc.cast(rows["attempt"], pa.string()))
 
 
-def with_other(rows: pa.Table) -> pa.Table:
-    number = rows.schema.get_field_index("outcome")
-    return rows.set_column(number, "outcome", pa.array(["DEAD"] * len(rows)))
+def garbled(path: Path) -> None:
+    """Only its footer is sound."""
+    content = path.read_bytes()
+    footer = 8 + int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(b"PAR1" + b"\xff" * (len(content) - 4 - footer) + content[-footer:])
 
 
-CANT, CHECKSUM = "it can't be read", "its rows have another checksum"
+def zeroed(path: Path) -> None:
+    """Spark can't read it, and does not name it."""
+    path.write_bytes(b"PAR1" + bytes(path.stat().st_size - 8) + b"PAR1")
+
+
+CANT = "it can't be read"
 DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
     (Path.unlink, "it is not there"),
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), "bytes, and had"),
@@ -84,27 +92,32 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
 SAME_SIZE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), CANT),
     (lambda path: path.write_bytes(b"x" * path.stat().st_size), CANT),
-    (lambda path: path.write_bytes(b"PAR1" + bytes(path.stat().st_size - 8) + b"PAR1"), CANT),
+    (zeroed, CANT),
+    (garbled, CANT),
     (rewritten(with_text), CANT),
     (rewritten(lambda rows: rows.slice(1)), "there are 4 rows, and were 5"),
-    (rewritten(lambda rows: rows.drop_columns(["detail"])), CHECKSUM),
-    (rewritten(with_other), CHECKSUM),
 ]
 """After which the manifest names the size that the file has, as if nobody had changed it."""
 
 
-def damage(place: Place, table: str, change: Callable[[Path], Any], *, is_known: bool) -> str:
+def know(place: Place, table: str, *paths: Path, topic: str = "orders") -> None:
+    """Let the manifest name these files, with their sizes."""
+    day = place.manifest(FIRST)
+    part = day.part(table, topic)
+    assert part
+    files = tuple(Entry(str(path.relative_to(place.folder)), path.stat().st_size) for path in paths)
+    manifest.save(place.bucket, day.with_part(table, replace(part, files=files)))
+
+
+def damage(
+    place: Place, table: str, change: Callable[[Path], Any], *, is_known: bool, topic: str = "orders"
+) -> str:
     """Damage a file of the first day; its name. `is_known`: the manifest names its new size."""
-    path = file_of(place, table)
+    path = file_of(place, table, topic)
     change(path)
-    name = str(path.relative_to(place.folder))
     if is_known:
-        day = place.manifest(FIRST)
-        part = day.part(table, "orders")
-        assert part
-        files = tuple(replace(each, size=path.stat().st_size) for each in part.files)
-        manifest.save(place.bucket, day.with_part(table, replace(part, files=files)))
-    return name
+        know(place, table, path, topic=topic)
+    return str(path.relative_to(place.folder))
 
 
 def of_asof(place: Place) -> int:
@@ -122,7 +135,9 @@ def of_compare(place: Place) -> int:
     return shadow.run(place.start, place.bucket, options.of_compare(None, here))
 
 
-def refusal(place: Place, work: Callable[[Place], int], capsys: pytest.CaptureFixture[str]) -> str:
+def refusal(
+    place: Place, work: Callable[[Place], int], capsys: pytest.CaptureFixture[str], remedy: str = "delete it"
+) -> str:
     """The sentence in which a job ends."""
     assert job.guarded("asof", lambda: work(place)) == FAILED
     out, err = capsys.readouterr()
@@ -130,7 +145,7 @@ def refusal(place: Place, work: Callable[[Place], int], capsys: pytest.CaptureFi
     assert "Traceback" not in err
     assert "\tat " not in err
     assert err.splitlines()[-1] == f"The job asof failed: {why}"
-    assert f"delete it and run the archive with --window {FIRST}." in why
+    assert f"{remedy} and run the archive with --window {FIRST}." in why
     return why
 
 
@@ -162,6 +177,107 @@ def test_no_job_counts_the_rest(
     name = damage(filled, "messages", change, is_known=change is not Path.unlink)
     assert refusal(filled, work, capsys).startswith(f"{name} is damaged: ")
     assert not [*filled.folder.glob("reports/**/*.*")]
+
+
+def test_a_file_that_spark_does_not_name_is_found(filled: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    name = damage(filled, "deliveries", zeroed, is_known=True, topic="shade")
+    assert refusal(filled, of_report, capsys).startswith(f"{name} is damaged: {CANT}.")
+
+
+def test_of_several_files_of_a_topic_none_is_accused(
+    filled: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(filled, "deliveries")
+    rows = pq.ParquetFile(path).read()
+    pq.write_table(rows.slice(2), path)
+    second = path.with_name("second.parquet")
+    pq.write_table(rows.slice(0, 1), second)
+    know(filled, "deliveries", path, second)
+    folder = path.parent.relative_to(filled.folder)
+    why = refusal(filled, of_asof, capsys, "delete all of them")
+    assert why.startswith(
+        f"One of the 2 files in {folder} is damaged, which one is not known: there are 4 rows, and were 5."
+    )
+
+
+class Counting:
+    """A bucket that counts how often it was listed."""
+
+    def __init__(self, bucket: Any) -> None:
+        self._bucket = bucket
+        self.listings = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    def entries(self, folder: str) -> Any:
+        self.listings += 1
+        return self._bucket.entries(folder)
+
+
+def archived_day(bucket: FolderBucket, topics: int = 1) -> manifest.Manifest:
+    """A day with a file of messages for each topic."""
+    names = [f"archive/messages/day={FIRST}/topic=t{n}/a-1-of-1.zstd.parquet" for n in range(topics)]
+    for name in names:
+        bucket.write(name, "rows")
+    parts = tuple(manifest.Part(f"t{n}", 1, "0", (Entry(name, 4),)) for n, name in enumerate(names))
+    day = manifest.Manifest(FIRST, 24, "", {"messages": parts}, ())
+    manifest.save(bucket, day)
+    return day
+
+
+@pytest.mark.parametrize("topics", [None, ["t1"]])
+def test_a_day_is_listed_once_however_many_topics_it_has(tmp_path: Path, topics: list[str] | None) -> None:
+    bucket = Counting(FolderBucket(tmp_path, "headrace"))
+    sound.refuse_damaged(bucket, [archived_day(bucket._bucket, 50)], topics)
+    assert bucket.listings == 1
+
+
+def compacted(bucket: FolderBucket, day: manifest.Manifest) -> str:
+    """The day's file gets another name, as by compaction without grace; the old one."""
+    [part] = day.tables["messages"]
+    [file] = part.files
+    new = replace(file, name=file.name.replace("/a-", "/b-"))
+    bucket.move(file.name, new.name)
+    manifest.save(bucket, day.with_part("messages", replace(part, files=(new,))))
+    return file.name
+
+
+def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path, "headrace")
+    day = archived_day(bucket)
+    old = compacted(bucket, day)
+    with pytest.raises(sound.Changed, match="changed meanwhile: run the job again"):
+        sound.refuse_damaged(bucket, [day])
+    with pytest.raises(sound.Changed), sound.damage_named(bucket):
+        raise ValueError(f"[PATH_NOT_FOUND] Path does not exist: s3://headrace/{old}.")
+
+
+BAD_FOOTER = "java.lang.RuntimeException: {} is not a Parquet file. Expected magic number at tail"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.nio.file.AccessDeniedException: {}: open: com.amazonaws.services.s3.model.AmazonS3Exception: Forbidden",
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {}.\n"
+        "Caused by: org.apache.parquet.io.ParquetDecodingException: Can not read value at 0 in block -1\n"
+        "Caused by: software.amazon.awssdk.services.s3.model.S3Exception: 503, SlowDown",
+        "Could not read footer for file: {}\nCaused by: org.apache.hadoop.fs.s3a.AWSBadRequestException: ExpiredToken",
+        "Error while reading file {}\nCaused by: java.net.SocketTimeoutException: Read timed out",
+        "org.apache.spark.SparkException: File {} belongs to a task that failed",
+    ],
+)
+def test_a_file_that_the_store_did_not_give_is_not_called_damaged(tmp_path: Path, text: str) -> None:
+    bucket = FolderBucket(tmp_path, "headrace")
+    [part] = archived_day(bucket).tables["messages"]
+    uri = bucket.uri(part.files[0].name)
+    error = RuntimeError(text.format(uri))
+    with pytest.raises(RuntimeError) as same, sound.damage_named(bucket):
+        raise error
+    assert same.value is error
+    with pytest.raises(Unreadable, match=CANT), sound.damage_named(bucket):
+        raise RuntimeError(BAD_FOOTER.format(uri))
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from glue_jobs.common.schemas import MESSAGES, TIMES_MS
-from glue_jobs.common.sound import checksum, row_hash
+from glue_jobs.common.schemas import MESSAGES, TABLES, TIMES_MS
 
 SHARD = ("topic", "topic_uid", "shard")
 READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
@@ -83,7 +82,7 @@ def coverage(rows: DataFrame) -> DataFrame:
         F.bit_or(F.expr(bit.format("offset"))).alias("bits"),
         F.count_if(void).alias("voids"),
         F.count_if(~void).alias("rows"),
-        F.bit_xor(F.when(void, 0).otherwise(row_hash(MESSAGES))).alias("checksum"),
+        F.bit_xor(F.when(void, 0).otherwise(_hash(MESSAGES))).alias("checksum"),
     )
     full = F.col("bits") == -1
     first = F.when(full, F.expr("word - pmod(word, 64)")).otherwise(F.col("word")) * 64
@@ -143,4 +142,12 @@ def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
 
 def checksums(rows: DataFrame, table: str) -> DataFrame:
     """Of each topic: how many rows, and the exclusive or of their hashes. The order of rows does not matter."""
-    return rows.groupBy("topic").agg(F.count("*").alias("rows"), checksum(table).alias("checksum"))
+    return rows.groupBy("topic").agg(F.count("*").alias("rows"), F.bit_xor(_hash(table)).alias("checksum"))
+
+
+def _hash(table: str) -> Column:
+    hashed: list[Column] = []
+    for field in TABLES[table]:
+        column = F.col(field.name)
+        hashed += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
+    return F.xxhash64(*hashed)
