@@ -107,13 +107,14 @@ class Connection:
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
 
-    def was_reset(self) -> bool:
+    def was_reset(self, deadline: Deadline) -> bool:
         """Did the other side's system refuse what was sent? It does so when nobody reads there any more; who read the
         whole request and then closed the connection ends it without a reset. Waits for the reset for a round trip.
+        TimeoutError: there is no time left for that.
         """
         poll = select.poll()
         poll.register(self._sock, 0)  # POLLERR and POLLHUP alone
-        return bool(poll.poll(_RESET_MS))
+        return bool(poll.poll(min(_RESET_MS, deadline.left() * 1000)))
 
     def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[HttpAnswer, bool]:
         """Send a request and read its answer. Returns also whether the connection may be used again."""

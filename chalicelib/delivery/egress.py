@@ -156,7 +156,12 @@ class Egress:
             return answer
         except (ConnectionError, ssl.SSLError) as error:
             is_prompt = deadline.spent_ms() - begun_ms <= _STALE_MS
-            if is_prompt and connection.has_served and not connection.heard and connection.was_reset():
+            if (
+                is_prompt
+                and connection.has_served
+                and not connection.heard
+                and connection.was_reset(deadline)
+            ):
                 raise Unread from error
             raise
         finally:

@@ -73,8 +73,8 @@ class SimClient(Client):
     def unregister(self, group: str, consumer: str) -> None:
         if self.world.groups[group].mode == "broadcast":
             return super().unregister(group, consumer)
-        consumer_group = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
-        self.deps.registry.unregister(self.topic, self.group(group), consumer_group)
+        member = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
+        self.deps.registry.unregister(self.topic, self.group(group), member)
 
     def seek(self, group: str, where: str) -> None:
         super().seek(group, where)

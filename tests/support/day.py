@@ -249,14 +249,14 @@ def fail(world: World, topic: Topic, group: Group, receiver: Receiver) -> None:
     for _ in range(2):
         world.later(topic, 10)
     letters = f"{group.path}/dead-letters"
-    item = [letter["id"] for letter in world.api.get(letters).expect(200)["items"]]
-    assert set(item) <= set(sent)
-    assert len(item) == 4
+    ids = [letter["id"] for letter in world.api.get(letters).expect(200)["items"]]
+    assert set(ids) <= set(sent)
+    assert len(ids) == 4
     receiver.status = 200
-    world.api.call("PATCH", f"{letters}/{item[0]}", {"body": "good"}).expect(200)
-    world.api.post(f"{letters}/redrive", {"ids": [item[0], *item[2:]]}).expect(200)
-    world.api.delete(f"{letters}/{item[1]}").expect(204)
-    world.api.get(f"{topic.path}/messages/{item[0]}/trace").expect(200)
+    world.api.call("PATCH", f"{letters}/{ids[0]}", {"body": "good"}).expect(200)
+    world.api.post(f"{letters}/redrive", {"ids": [ids[0], *ids[2:]]}).expect(200)
+    world.api.delete(f"{letters}/{ids[1]}").expect(204)
+    world.api.get(f"{topic.path}/messages/{ids[0]}/trace").expect(200)
     browser = Browser(world.api.gateway)
     assert browser.sign_in(str(world.api.token)).status == 200
     world.later(topic, 300)

@@ -49,10 +49,13 @@ def detail(egress: Egress, url: str, seconds: float = PATIENCE_SECONDS) -> str:
 
 @contextlib.contextmanager
 def outward(
-    resolve: Callable[[str], tuple[str, ...]], dialled: Dialled, tls: ssl.SSLContext | None = None
+    resolve: Callable[[str], tuple[str, ...]],
+    dialled: Dialled,
+    tls: ssl.SSLContext | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[Egress]:
     """An egress as on AWS, whose public addresses are all this machine."""
-    egress = Egress(rules=Rules(), monotonic=time.monotonic, resolve=resolve, tls=tls, dial=dialled)
+    egress = Egress(rules=Rules(), monotonic=monotonic, resolve=resolve, tls=tls, dial=dialled)
     yield egress
     egress.close()
 
