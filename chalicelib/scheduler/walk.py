@@ -45,9 +45,9 @@ class Trouble:
 
 @dataclass(slots=True)
 class Stretch:
-    """The topics that one run visited; the next run begins behind `last`. `age_ms`: how long ago the job last reached
-    the end of the list; 0: in this run. `finished` is False if time was up before the end, or before the work on one
-    topic was done."""
+    """The topics that one run visited; the next run of a RoundRobin begins behind `last`. `age_ms`: how long ago the
+    job last reached the end of the list; 0: in this run. `finished` is False if time was up before the end, or before
+    the work on one topic was done."""
 
     topics: int = 0
     troubles: list[Trouble] = field(default_factory=list)
