@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from ..domain.record import DeadLetter, Record, Unfinished
@@ -40,6 +41,11 @@ class Records(Protocol):
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
         """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query. Those of a later
         release are left out."""
+        ...
+
+    def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
+        """The group's dead letters of one message, in a broadcast by consumer: those among the first `most`. Each is
+        read consistently, when it is asked for, with a query of its own. Those of a later release are left out."""
         ...
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:

@@ -100,6 +100,11 @@ class DynamoRecords:
         letters = (_letter(key, item) for item in own if "m" in item and not is_newer(item))
         return {letter.offset: letter for letter in letters}
 
+    def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
+        for item in islice(self._at(f"{group_uid}#dead", shard, offset, Limit=1), most):
+            if "m" in item and not is_newer(item):
+                yield _letter(CursorKey(shard, group_uid, _place(item)[2]), item)
+
     def _range(self, partition: str, shard: ShardKey, first: int, last: int) -> Iterator[Item]:
         """The rows of the offsets from `first` to `last`, of all consumers."""
         return self._dynamo.query(
@@ -115,23 +120,24 @@ class DynamoRecords:
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         while True:
-            records = self._at(group_uid, shard, offset)
+            records = list(self._at(group_uid, shard, offset))
             if any(text_of(record, "j") == Status.RETRYING for record in records):
                 return True
             if any("m" in letter for letter in self._at(f"{group_uid}#dead", shard, offset)):
                 return True
-            if self._at(group_uid, shard, offset) == records:  # else a letter may have left between the two
+            if (
+                list(self._at(group_uid, shard, offset)) == records
+            ):  # else a letter may have left between the two
                 return False
 
-    def _at(self, partition: str, shard: ShardKey, offset: int) -> list[Item]:
+    def _at(self, partition: str, shard: ShardKey, offset: int, **how: Any) -> Iterator[Item]:
         """The rows of one offset, of all consumers."""
-        return list(
-            self._dynamo.query(
-                TableName=self._table,
-                KeyConditionExpression="g = :g AND begins_with(k, :k)",
-                ExpressionAttributeValues={":g": text(partition), ":k": text(record_prefix(shard, offset))},
-                ConsistentRead=True,
-            )
+        return self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND begins_with(k, :k)",
+            ExpressionAttributeValues={":g": text(partition), ":k": text(record_prefix(shard, offset))},
+            ConsistentRead=True,
+            **how,
         )
 
     def edit(self, letter: DeadLetter) -> bool:

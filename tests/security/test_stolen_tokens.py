@@ -164,6 +164,13 @@ def reaches_no_other_group(attacker: Attacker) -> None:
             assert attacker.tries_to(entry).expect(200)["items"] == []
 
 
+def finds_no_message_that_only_another_group_has(attacker: Attacker) -> None:
+    """Its row has expired; a dead letter is left of it."""
+    for entry in GUARDED:
+        if "/messages/{id}" in entry.path and entry.handler.__name__ != "retry_now":
+            attacker.tries_to(entry).refused(404, "MESSAGE_NOT_FOUND")
+
+
 def changes_nothing_that_all_groups_would_feel(administrator: Attacker) -> None:
     for entry in GUARDED:
         changes = entry.method != "GET" and "admin" in entry.scopes and entry.path != "/v1/sign-in-links"
@@ -204,5 +211,7 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
     assert_nothing_was_lost_and_only_tokens_were_added(world, before)
     world.clock.advance(DAY_SECONDS + 1)
     is_shut_out(attacker(expired))
+    world.clock.advance(8 * DAY_SECONDS)
+    finds_no_message_that_only_another_group_has(attacker(other_group))
     tries = sum(each.tries for each in attackers)
     print(f"{tries} tries with stolen, limited or no tokens: none came through")

@@ -3,7 +3,7 @@ the damage, as on DynamoDB. A row that is written anew is whole again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change as CursorChange
 from chalicelib.domain.errors import newer_format, unavailable
 from chalicelib.domain.record import DeadLetter, Record, Unfinished
+from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
@@ -291,6 +292,10 @@ class ScarredRecords(Scarred):
         letters = self._port.letters_between(key, first, last)
         read = {offset: self._letter(letter) for offset, letter in letters.items()}
         return {offset: letter for offset, letter in read.items() if letter}
+
+    def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
+        letters = self._port.letters_at(group_uid, shard, offset, most)
+        return (each for each in map(self._letter, letters) if each)
 
     def _letter(self, letter: DeadLetter) -> DeadLetter | None:
         item = self._damaged(letter)

@@ -46,7 +46,7 @@ def _find(context: Context, topic: Topic) -> LookupResult:
 
 
 def _find_kept(context: Context, topic: Topic) -> LookupResult:
-    return context.deps.lookup.find_kept(topic, context.params["id"])
+    return context.deps.lookup.find_kept(topic, context.params["id"], context.may_use_group)
 
 
 def _view(context: Context, topic: Topic, message: LookupResult, look: Look | None = None) -> MessageView:

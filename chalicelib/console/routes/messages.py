@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
     from ...domain.message import Message
     from ...domain.topic import Group, Topic
+    from ...services.inspect.lookup import LookupResult
     from ...services.inspect.survey import GroupSurvey, TopicSurvey
 
 _LINES = 20
 _STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
 _SOME = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows shard and offset
+_RESERVE = 10  # units, for what the page shows of the message that it looks for
 _ROLES = {"consume", "admin"}
 
 
@@ -52,6 +54,13 @@ def check_may_read(visit: Visit) -> None:
 
     if not visit.caller.scopes & _ROLES:
         raise Forbidden("SCOPE_MISSING", "Seeing messages needs a token with the scope 'consume' or 'admin'.")
+
+
+def find_kept(visit: Visit, topic: Topic, id: str) -> LookupResult:
+    """The message, or what a dead letter has of it, as far as the page's read units reach."""
+    return visit.deps.lookup.find_kept(
+        topic, id, visit.caller.may_use_group, lambda: visit.has_units(_RESERVE)
+    )
 
 
 def _number(text: str | None, below: int) -> int | None:
@@ -164,7 +173,7 @@ def message(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    result = deps.lookup.find_kept(topic, id)
+    result = find_kept(visit, topic, id)
     stored_message = result if isinstance(result, Message) else result.message
     whole = with_body(deps.adapters.blobs, stored_message)
     form = visit.query.get("as", "pretty")

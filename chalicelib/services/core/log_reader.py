@@ -152,6 +152,13 @@ class LogReader:
                 slots[offset] = next(_slots(shard, segment, offset, 1))
         return slots
 
+    def last_row(self, shard: ShardKey, offset: int, trust: Freshness = ANY_COPY) -> Segment | None:
+        """The row that holds this offset, or else the last one before it; None where no row is left of those. One read
+        at most, which may be a moment old."""
+        if copy := self._copy(shard, offset, trust, offset + 1):
+            return copy
+        return next(iter(self._log.read_back(shard, offset, 1)), None)
+
     def closes_ms(self, shard: ShardKey) -> int | None:
         """When the young hole that stopped the last reading of this shard may be closed."""
         return self._young.get(shard)

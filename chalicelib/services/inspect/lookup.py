@@ -6,15 +6,18 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 
 from ...domain import ids
 from ...domain.errors import Conflict, NotFound, newer_format
-from ...domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE
-from ...domain.message import Message
-from ...domain.segment import Segment
+from ...domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE, TAIL_SURE
+from ...domain.message import DeadReason, Message
+from ...domain.record import DeadLetter
+from ...domain.segment import Segment, ShardKey
 from ...domain.status import OPEN, Status
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
+from ...ports.control import leave_out
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.world import Clock
@@ -25,8 +28,12 @@ from .statuses import Look, Statuses
 
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
+_TAIL_SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 _UNDONE = (*OPEN, Status.NEW, Status.DEAD)
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
+_GROUPS = 32  # in which a dead letter is looked for
+_LETTERS = 4  # of each of them
+_AS_PRODUCED = 2
 
 
 LookupResult = Message | Waiting | Transaction
@@ -74,33 +81,76 @@ class Lookup:
             return self._there(topic, entry)
         return entry or self.message(topic, message_id)
 
-    def find_kept(self, topic: Topic, message_id: str) -> LookupResult:
-        """As `find`; it also finds a message of which only a dead letter is left. Where nothing is found, this costs a
-        read for each group (in a broadcast, for each consumer)."""
+    def find_kept(
+        self,
+        topic: Topic,
+        message_id: str,
+        may_use_group: Callable[[str], bool],
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> LookupResult:
+        """As `find`; it also finds a message of which only a dead letter is left, as `in_a_letter` does."""
         try:
             return self.find(topic, message_id)
         except NotFound:
-            if message := self._in_a_letter(topic, message_id):
+            if message := self.in_a_letter(topic, message_id, may_use_group, may_go_on):
                 return message
             raise
 
-    def _in_a_letter(self, topic: Topic, message_id: str) -> Message | None:
-        """The message as some group's dead letter has it; best as it was produced. None for one that was delayed: its
-        id does not say where it was."""
+    def in_a_letter(
+        self,
+        topic: Topic,
+        message_id: str,
+        may_use_group: Callable[[str], bool],
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> Message | None:
+        """A message whose row is gone, as a dead letter has it; best as it was produced. None for one that was
+        delayed: its id does not say where it was.
+
+        Only letters of groups that the caller may use are read, of the first 32 of them: a read for each group and for
+        each letter, up to four of a broadcast's consumers. Reading stops when `may_go_on()` is False. Where the row
+        cannot have expired, this costs one read."""
         location = ids.parse_message_id(message_id)
         if location is None or location[1] >= topic.shards:
             return None
         _, shard, offset = location
-        edited: Message | None = None
-        for group in self._catalog.groups(topic):
-            for key in self.statuses.keys(topic, group, shard):
-                letter = self._records.dead_letter(key, offset)
-                if letter is None or letter.message.id != message_id:
-                    continue
-                if not letter.edited:
-                    return letter.message
-                edited = edited or letter.message
-        return edited
+        if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
+            return None
+        found: list[DeadLetter] = []
+        for letter in self._letters(topic, shard, offset, may_use_group, may_go_on):
+            if letter.message.id == message_id:
+                found.append(letter)
+                if _worth(letter) == _AS_PRODUCED:
+                    break
+        return max(found, key=_worth).message if found else None
+
+    def _may_have_expired(self, shard: ShardKey, offset: int, message_id: str) -> bool:
+        """May the message's row be over? No, if another message is in its place, or if the row before it is so young
+        that none behind it can have expired: there the log ends, or has a hole."""
+        row = self._reader.last_row(shard, offset, self._reader.recent())
+        if row is None:
+            return True
+        if row.end <= offset:
+            return row.accepted_ms <= self._clock.now_ms() - _TAIL_SURE_MS
+        there = row.message(shard.shard, offset)
+        return there is None or there.id == message_id or there.draft.dead_reason == DeadReason.UNDECODABLE
+
+    def _letters(
+        self,
+        topic: Topic,
+        shard: int,
+        offset: int,
+        may_use_group: Callable[[str], bool],
+        may_go_on: Callable[[], bool],
+    ) -> Iterator[DeadLetter]:
+        """The dead letters of this place in the groups that the caller may use, as `in_a_letter` reads them."""
+        groups = (group for group in self._catalog.groups(topic, leave_out) if may_use_group(group.name))
+        for group in islice(groups, _GROUPS):
+            if not may_go_on():
+                return
+            for letter in self._records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS):
+                yield letter
+                if not may_go_on():
+                    return
 
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> LookupResult | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
@@ -263,6 +313,14 @@ def before_log(entry: Waiting | Transaction) -> str:
     if isinstance(entry, Transaction):
         return "CANCELLED" if entry.state is TransactionState.ROLLED_BACK else "PREPARED"
     return "CANCELLED" if entry.cancelled else "DELAYED"
+
+
+def _worth(letter: DeadLetter) -> int:
+    """How well a dead letter shows its message: as it was produced, edited, or damaged (0)."""
+    if letter.edited:
+        return 1
+    is_damaged = DeadReason.UNDECODABLE in (letter.reason, letter.message.draft.dead_reason)
+    return 0 if is_damaged else _AS_PRODUCED
 
 
 def _back(row: Segment, shard: int, at: int) -> Iterable[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...domain.record import DeadLetter, Record, Unfinished
@@ -65,6 +66,16 @@ class MemoryRecords:
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
         letters = {offset: self.dead_letter(key, offset) for offset in range(first, last + 1)}
         return {offset: letter for offset, letter in letters.items() if letter}
+
+    def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
+        place = record_prefix(shard, offset)
+        with self._tables.lock:
+            rows = [
+                (k, letter)
+                for (g, k), letter in self._tables.letters.items()
+                if g == f"{group_uid}#dead" and k.startswith(place)
+            ]
+        return (letter for _, letter in sorted(rows, key=lambda row: row[0])[:most] if letter)
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         place = record_prefix(shard, offset)

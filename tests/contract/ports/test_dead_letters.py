@@ -201,6 +201,25 @@ def test_records_and_letters_that_stand_side_by_side_are_read_together(stage: St
     assert list(a.records.between(other, 0, 99)) == [4, 6]
 
 
+def test_the_letters_of_a_message_are_read_one_after_another(stage: Stage) -> None:
+    a, key = stage.adapters, make.cursor_key()
+    consumers = [replace(key, consumer_uid=uid) for uid in ("c1", "c2", "c3")]
+    for each in reversed(consumers):
+        bury(
+            a.cursors, each, *(replace(make.dead_record(n), consumer_uid=each.consumer_uid) for n in (6, 60))
+        )
+    bury(a.cursors, key, make.dead_record(5), replace(make.dead_record(7), message=None))
+    for key_of_group, offset, most, told in (
+        (key, 5, 9, [(key, 5)]),
+        (key, 6, 9, [(each, 6) for each in consumers]),
+        (key, 6, 2, [(each, 6) for each in consumers[:2]]),
+        (key, 7, 9, []),
+        (replace(key, group_uid="another"), 6, 9, []),
+    ):
+        letters = list(a.records.letters_at(key_of_group.group_uid, key.shard, offset, most))
+        assert letters == [a.records.dead_letter(of, at) for of, at in told]
+
+
 def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_side(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -15,12 +16,14 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
-from chalicelib.domain.topic import Group
+from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.scheduler.keeper import PROOF
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.counted import Counted
+from tests.support.damage import change_control, change_letter, having
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
 
@@ -251,7 +254,7 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
         with pytest.raises(NotFound):
             deps.lookup.find(desk.topic, message_id)
         try:
-            message = deps.lookup.find_kept(desk.topic, message_id)
+            message = deps.lookup.find_kept(desk.topic, message_id, lambda _: True)
         except NotFound:
             return None
         assert isinstance(message, Message)
@@ -267,3 +270,63 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
     assert body(dead.id) == b'"edited"', "nothing else is left of it"
     redriver.discard(desk.topic, first, letter=redriver.find(desk.topic, first, dead.id)[0])
     assert body(dead.id) is None
+
+
+def buried_by(desk: Desk, *groups: Group) -> str:
+    """The id of a message that is dead for these groups."""
+    (sent,) = desk.produce(make.draft("dead"))
+    for group in groups:
+        assert desk.nack(group, desk.receive(group), Nack(dead_letter=True)) == [None]
+    return sent.id
+
+
+def anyone(group: str) -> bool:
+    return True
+
+
+def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    damaged, edited, intact = groups = [desk.group(name) for name in ("a", "b", "c")]
+    id = buried_by(desk, *groups)
+    ttl(9 * DAY_MS)
+    redriver = desk.stage.process().redriver
+    redriver.edit(desk.topic, edited, redriver.find(desk.topic, edited, id)[0], b'"edited"')
+    change_letter(empty_stage, cursor_key(desk.topic, damaged, 0), 0, having("n", {"S": "?"}))
+
+    def body(*names: str) -> bytes:
+        message = desk.stage.process().lookup.find_kept(desk.topic, id, lambda name: name in names)
+        assert isinstance(message, Message)
+        return message.draft.body
+
+    assert body("a", "b", "c") == b'"dead"'
+    assert body("a", "b") == b'"edited"'
+    assert body("a") not in (b'"dead"', b'"edited"'), "damaged, but here"
+    redriver.discard(desk.topic, intact, redriver.find(desk.topic, intact, id)[0])
+    with pytest.raises(NotFound):
+        body("c")
+
+
+def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    groups = [desk.group(f"g-{n:02}") for n in range(34)]
+    gone = buried_by(desk, groups[0], groups[-1])
+    ttl(9 * DAY_MS)
+    (there,) = desk.produce(make.draft("there"))
+
+    def reads(id: str, may_use: Callable[[str], bool] = anyone, most: int = 99) -> tuple[bool, int]:
+        """Is it found, and how often was a group asked for letters?"""
+        records = Counted(empty_stage.adapters.records)
+        deps = Deps(replace(empty_stage.adapters, **cast(Any, {"records": records})))
+        left = iter(range(most))
+        found = deps.lookup.in_a_letter(desk.topic, id, may_use, lambda: next(left, None) is not None)
+        return found is not None, records.calls["letters_at"]
+
+    another = there.id.replace(there.id[:12], "x" * 12)
+    behind = f"{there.id[:-1]}9"
+    assert [reads(id) for id in (another, behind)] == [(False, 0)] * 2
+    assert reads(gone) == (True, 1)
+    assert reads(gone, lambda name: name == "g-33") == (True, 1)
+    assert reads(gone, lambda name: name != "g-00") == (False, 32), "so many groups are asked at most"
+    assert reads(gone, most=0) == (False, 0)
+    change_control(empty_stage, f"topic#{desk.topic.uid}", "group#g-01", having("mode", {"S": "?"}))
+    assert reads(gone) == (True, 1), "what cannot be read is passed over"

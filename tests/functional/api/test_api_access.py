@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.times import DAY_SECONDS
+from tests.support.background import Background
+from tests.support.browser import Browser
+from tests.support.dead_letters import bury, edit
 from tests.support.http import Client, ShiftingClock
 
 
@@ -271,6 +275,34 @@ def test_a_token_for_some_groups_sees_no_delivery_of_the_others(api: Client) -> 
         assert listed["deliveries"].keys() == {"mail.a"}
     assert [e["event"] for e in holder.get(f"{path}/trace").expect(200)["events"]] == ["accepted"]
     assert {"delivered", "buried"} <= {e["event"] for e in api.get(f"{path}/trace").expect(200)["events"]}
+
+
+def test_a_token_for_some_groups_reads_no_dead_letter_of_the_others(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic(retention_days=1)
+    mine, bank = topic.group("mail.a"), topic.group("bank")
+    sent = topic.produce("as it was")["id"]
+    mine.ack(*mine.receive())
+    bury(bank)
+    edit(bank, sent, "the bank's secret").expect(200)
+    background.clock.advance(9 * DAY_SECONDS)
+    path = f"{topic.path}/messages/{sent}"
+    assert api.get(path).expect(200)["body"] == "the bank's secret"
+    holder = acting(api, "produce", "consume", "admin", groups=["mail.*"])
+    for call in ("", "/trace", "/fate"):
+        holder.get(f"{path}{call}").refused(404, "MESSAGE_NOT_FOUND")
+    holder.post(f"{path}/retry", {"group": "mail.a"}).refused(404, "MESSAGE_NOT_FOUND")
+    holder.call("PATCH", path, {"body": 1}).refused(404, "MESSAGE_NOT_FOUND")
+    holder.delete(path).refused(404, "MESSAGE_NOT_FOUND")
+    browser = Browser(api.gateway)
+    browser.sign_in(str(holder.token))
+    for page in ("", "/fate"):
+        screen = browser.get(f"/console/topics/{topic.name}/messages/{sent}{page}")
+        assert screen.status == 404
+        assert "secret" not in screen.text
+    its_own = acting(api, "consume", groups=["bank"])
+    assert its_own.get(path).expect(200)["body"] == "the bank's secret"
 
 
 def test_a_rotated_token_has_both_texts_until_the_overlap_ends(api: Client, clock: ShiftingClock) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.times import DAY_SECONDS
+from tests.support.background import Background
 from tests.support.browser import Browser, Screen
+from tests.support.dead_letters import bury, edit
 from tests.support.http import Client, Group, Topic
 
 
@@ -310,3 +313,19 @@ def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browse
         assert "<script>alert" not in screen.html, path
         assert "onerror=alert(2)>" not in screen.html or "&lt;img" in screen.html, path
         assert screen.tags.count("script") == 0, "only scripts with a src"
+
+
+def test_very_many_groups_do_not_make_the_search_for_a_dead_letter_dear(
+    api: Client, browser: Browser, background: Background
+) -> None:
+    topic = api.topic(shards=1, retention_days=1)
+    groups = [topic.group(f"g-{n:02}") for n in range(30)]
+    id = topic.produce("x")["id"]
+    bury(groups[3])
+    edit(groups[3], id, "edited").expect(200)
+    background.clock.advance(9 * DAY_SECONDS)
+    browser.sign_in(str(api.token))
+    assert "edited" in one(browser, topic, id).text
+    fate = browser.get(f"/console/topics/{topic.name}/messages/{id}/fate")
+    assert fate.status == 200
+    assert fate.units <= 20
