@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ...domain.errors import Conflict
+from ...domain.errors import Conflict, NotFound
 from ...domain.limits import MAX_DEDUP_ID_CHARS, MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
@@ -49,6 +49,19 @@ def _find_kept(context: Context, topic: Topic) -> LookupResult:
     return context.deps.lookup.find_kept(topic, context.params["id"], context.may_use_group)
 
 
+def _find_to_change(context: Context, topic: Topic) -> LookupResult:
+    """The message. Raises ALREADY_CLAIMED where only a dead letter is left of it."""
+    try:
+        return _find(context, topic)
+    except NotFound:
+        if context.deps.lookup.in_a_letter(topic, context.params["id"], context.may_use_group):
+            raise Conflict(
+                "ALREADY_CLAIMED",
+                "The message was claimed, and only a dead letter is left of it: it can be changed no more.",
+            ) from None
+        raise
+
+
 def _view(context: Context, topic: Topic, message: LookupResult, look: Look | None = None) -> MessageView:
     """A message as it stands, wherever that is; one of several, as the same look found them."""
     blobs = context.deps.adapters.blobs
@@ -67,7 +80,7 @@ def _view(context: Context, topic: Topic, message: LookupResult, look: Look | No
 def amend_message(context: Context) -> Response[MessageView]:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
     topic, by = context.topic(), context.by
-    message = _find(context, topic)
+    message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
         raise _in_transaction(message)
     present = (message if isinstance(message, Message) else message.message).draft.headers
@@ -86,7 +99,7 @@ def amend_message(context: Context) -> Response[MessageView]:
 def cancel_message(context: Context) -> Response[None]:
     """Cancel a message that no group has claimed."""
     topic = context.topic()
-    message = _find(context, topic)
+    message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
         if message.state is not TransactionState.ROLLED_BACK:
             raise _in_transaction(message)

@@ -261,6 +261,27 @@ def test_a_dead_letter_shows_its_message_when_the_log_has_it_no_more(
         api.get(f"{path}/{sent['id']}{call}").refused(404, "MESSAGE_NOT_FOUND")
 
 
+def test_what_only_a_dead_letter_is_left_of_is_changed_no_more(api: Client, background: Background) -> None:
+    topic = api.topic(shards=1, retention_days=1)
+    group = topic.group()
+    sent, done = topic.produce("dead"), topic.produce("done")
+    path = f"{topic.path}/messages/{sent['id']}"
+    first, second = group.receive()
+    group.ack(second)
+    group.nack(first, dead_letter=True)
+
+    def is_refused() -> None:
+        api.call("PATCH", path, {"body": 1}).refused(409, "ALREADY_CLAIMED")
+        api.delete(path).refused(409, "ALREADY_CLAIMED")
+
+    is_refused()
+    background.clock.advance(9 * DAY_SECONDS)
+    is_refused()
+    for id in (done["id"], f"{sent['id'][:-1]}9"):
+        api.call("PATCH", f"{topic.path}/messages/{id}", {"body": 1}).refused(404, "MESSAGE_NOT_FOUND")
+        api.delete(f"{topic.path}/messages/{id}").refused(404, "MESSAGE_NOT_FOUND")
+
+
 def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -> None:
     topic = api.topic(mode="broadcast")
     group = topic.group()
