@@ -12,6 +12,7 @@ from ..domain.cursor_write import Change
 from ..domain.record import Record
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
+from .control import PassOver, leave_out
 
 
 class RefusalReason(Enum):
@@ -37,11 +38,16 @@ class Cursors(Protocol):
         ...
 
     def of_owner(
-        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+        self,
+        group_uid: str,
+        consumer_uid: str = "",
+        *,
+        consistent: bool = False,
+        pass_over: PassOver = leave_out,
     ) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
-        a moment old."""
+        a moment old. One that cannot be read has everything before it, and `pass_over` is told of it."""
         ...
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

@@ -18,6 +18,7 @@ from ..domain.record import Record
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
+from ..ports.control import PassOver, leave_out
 from ..ports.cursors import RefusalReason, WriteRefused
 from .attributes import Item, known_int, number, text, text_of
 from .dynamo import Dynamo
@@ -47,7 +48,12 @@ class DynamoCursors:
         return cursor_of(answer["Item"]) if "Item" in answer else None
 
     def of_owner(
-        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+        self,
+        group_uid: str,
+        consumer_uid: str = "",
+        *,
+        consistent: bool = False,
+        pass_over: PassOver = leave_out,
     ) -> dict[str, Cursor]:
         items = self._dynamo.query(
             TableName=self._table,
@@ -55,7 +61,7 @@ class DynamoCursors:
             KeyConditionExpression="c = :c",
             ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )
-        return {item["s"]["S"]: _or_none(item) for item in items}
+        return {item["s"]["S"]: _or_none(item, pass_over) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:
@@ -310,11 +316,12 @@ def _cursor(item: Item) -> Cursor:
     )
 
 
-def _or_none(item: Item) -> Cursor:
+def _or_none(item: Item, pass_over: PassOver) -> Cursor:
     """The cursor; one that cannot be read has everything before it, to whoever only looks."""
     try:
         return cursor_of(item)
-    except Unavailable:
+    except Unavailable as error:
+        pass_over(error.detail)
         return Cursor()
 
 

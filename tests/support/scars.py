@@ -167,13 +167,18 @@ class ScarredCursors(Scarred):
         return cursor_store.cursor_of(item) if item else self._port.get(key)
 
     def of_owner(
-        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+        self,
+        group_uid: str,
+        consumer_uid: str = "",
+        *,
+        consistent: bool = False,
+        pass_over: PassOver = leave_out,
     ) -> dict[str, Cursor]:
         cursors: dict[str, Cursor] = self._port.of_owner(group_uid, consumer_uid)
         keys = {str(key.shard): key for key in self._port._items}
         for shard in cursors:
             if item := self._damaged(replace(keys[shard], group_uid=group_uid, consumer_uid=consumer_uid)):
-                cursors[shard] = cursor_store._or_none(item)
+                cursors[shard] = cursor_store._or_none(item, pass_over)
         return cursors
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

@@ -66,6 +66,8 @@ class GroupSurvey:
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
     """RETRYING or DEAD by shard, offset and consumer's uid."""
+    is_whole: bool = True
+    """False: a cursor cannot be read, so it has everything before it."""
 
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
@@ -143,8 +145,8 @@ class TopicSurvey:
 
     @property
     def is_whole(self) -> bool:
-        """Were all shards and all groups looked at?"""
-        return self.has_all_shards and not self.groups_left
+        """Were all shards and all cursors of all groups looked at?"""
+        return self.has_all_shards and not self.groups_left and all(each.is_whole for each in self.groups)
 
     @property
     def has_all_shards(self) -> bool:

@@ -9,9 +9,10 @@ from ...domain import ranges
 from ...domain import status as words
 from ...domain.cursor import Cursor, fold
 from ...domain.limits import MAX_OFFSET
-from ...domain.meter import Reading
+from ...domain.meter import GroupReading, Reading
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...ports.control import PassOver
 from ...ports.cursors import Cursors
 from ...ports.log import Log
 from ...ports.records import Records
@@ -94,15 +95,18 @@ class Surveyor:
         extents = [self._extent(topic, shard) for shard in range(topic.shards)]
         unreadable_rows: list[str] = []
         groups = [only] if only else self._catalog.groups(topic, unreadable_rows.append)
-        shown = [group for group in groups if only or not self._catalog.has_hidden_cursors(topic, group)]
+        readings: dict[str, GroupReading] = {}
+        for group in groups:
+            if only or not self._catalog.has_hidden_cursors(topic, group):
+                unreadable_cursors: list[str] = []
+                shards, lanes = self._cursors_of(topic, group, extents, None, unreadable_cursors.append)
+                if not unreadable_cursors:
+                    readings[group.name] = meters_of(shards, lanes, extents)
         return Reading(
             self._clock.now_ms(),
             sum(each.tail + 1 for each in extents),
-            {
-                group.name: meters_of(*self._cursors_of(topic, group, extents, None), extents)
-                for group in shown
-            },
-            is_whole=len(shown) == len(groups) and not unreadable_rows,
+            readings,
+            is_whole=len(readings) == len(groups) and not unreadable_rows,
         )
 
     def _cursors_of(
@@ -111,12 +115,13 @@ class Surveyor:
         group: Group,
         extents: Sequence[Extent],
         oldest: dict[tuple[int, int], int | None] | None,
+        pass_over: PassOver,
     ) -> tuple[list[Progress], list[Progress]]:
         """A group's cursors on these shards, and on its retry lanes."""
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
-            cursors = self._cursors.of_owner(group.uid, uid)
+            cursors = self._cursors.of_owner(group.uid, uid, pass_over=pass_over)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
                 shards.append(self._progress(topic, key, cursors, extent, oldest))
@@ -133,7 +138,8 @@ class Surveyor:
         extents: Sequence[Extent],
         oldest: dict[tuple[int, int], int | None] | None,
     ) -> GroupSurvey:
-        shards, lanes = self._cursors_of(topic, group, extents, oldest)
+        unreadable_cursors: list[str] = []
+        shards, lanes = self._cursors_of(topic, group, extents, oldest, unreadable_cursors.append)
         failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
@@ -145,6 +151,7 @@ class Surveyor:
             dead >= _MOST_LETTERS,
             len(failures) >= MOST_FAILURES,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
+            not unreadable_cursors,
         )
 
     def _progress(

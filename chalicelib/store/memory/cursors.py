@@ -10,6 +10,7 @@ from ...domain.errors import unavailable
 from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
+from ...ports.control import PassOver, leave_out
 from ...ports.cursors import RefusalReason, WriteRefused
 from .tables import MemoryTables, check_actions
 
@@ -28,7 +29,12 @@ class MemoryCursors:
             return self._items.get(key)
 
     def of_owner(
-        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+        self,
+        group_uid: str,
+        consumer_uid: str = "",
+        *,
+        consistent: bool = False,
+        pass_over: PassOver = leave_out,
     ) -> dict[str, Cursor]:
         with self._lock:
             return {

@@ -6,32 +6,39 @@ from itertools import pairwise
 
 import pytest
 
+from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.survey_board import Point
 from chalicelib.store.attributes import Item
 from tests.support import factories as make
-from tests.support.damage import change_control, having
+from tests.support.damage import NEWER, Change, change_control, change_cursor
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-@pytest.mark.parametrize("mode", ["broadcast", "queue"])
+@pytest.mark.parametrize("unreadable", ["consumer", "group", "cursor"])
 def test_the_rates_of_a_topic_go_on_beside_a_group_that_cannot_be_counted(
-    stage: Stage, mode: str, is_late: bool
+    stage: Stage, unreadable: str, is_late: bool
 ) -> None:
     """`is_late`: the row becomes unreadable when the topic was looked at and read before."""
     desk = PushDesk.at(stage)
+    mode = "broadcast" if unreadable == "consumer" else "queue"
     bad, good = desk.group("bad", mode=mode), desk.group("good")
     consumer = desk.consumer(bad, "c")
-    place = f"topic#{desk.topic.uid}", f"consumer#{bad.uid}#c" if mode == "broadcast" else "group#bad"
     desk.produce(*make.drafts(50))
     desk.drain(bad, consumer=consumer if mode == "broadcast" else None)
     desk.drain(good)
     rows: list[Item] = []
 
+    def change(change: Change) -> None:
+        if unreadable == "cursor":
+            return change_cursor(stage, cursor_key(desk.topic, bad, 0), change)
+        place = f"consumer#{bad.uid}#c" if unreadable == "consumer" else "group#bad"
+        change_control(stage, f"topic#{desk.topic.uid}", place, change)
+
     def damage(item: Item) -> Item:
         rows.append(item)
-        return having("v", {"N": "3"})(item)
+        return NEWER(item)
 
     def points(looks: int) -> list[Point]:
         """What is known after some looks, six minutes apart."""
@@ -44,10 +51,10 @@ def test_the_rates_of_a_topic_go_on_beside_a_group_that_cannot_be_counted(
         return [*desk.deps.board.points(desk.topic)]
 
     points(3 if is_late else 0)
-    change_control(stage, *place, damage)
+    change(damage)
     damaged = points(11)
     assert len(damaged) > 2, "the last reading of all groups is more than an hour old"
-    change_control(stage, *place, lambda _: rows[0])
+    change(lambda _: rows[0])
     for each in (damaged, points(2)):
         for before, after in pairwise(each):
             assert after.settled - before.settled == after.accepted - before.accepted
