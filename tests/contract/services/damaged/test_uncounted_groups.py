@@ -10,7 +10,7 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.survey_board import Point
 from chalicelib.store.attributes import Item
 from tests.support import factories as make
-from tests.support.damage import NEWER, Change, change_control, change_cursor
+from tests.support.damage import Change, change_control, change_cursor, having
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
@@ -38,7 +38,7 @@ def test_the_rates_of_a_topic_go_on_beside_a_group_that_cannot_be_counted(
 
     def damage(item: Item) -> Item:
         rows.append(item)
-        return NEWER(item)
+        return having("v", {"N": "3"})(item)
 
     def points(looks: int) -> list[Point]:
         """What is known after some looks, six minutes apart."""
