@@ -13,12 +13,12 @@ from ..domain import ranges
 from ..domain.cursor import Cursor, fold
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
-from ..ports.control import Control
+from ..ports.control import Control, PassOver
 from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
-from .walk import HasTime, RoundRobin, Stretch
+from .walk import HasTime, RoundRobin, Stretch, unreadable
 
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
@@ -101,9 +101,12 @@ class Watch:
             if watched is None:
                 return
             had = watched.backlog
-            backlog = self._look(watched)
+            unreadable_rows: list[str] = []
+            backlog = self._look(watched, unreadable_rows.append)
             if had or backlog.messages:
                 report.backlogs.append(backlog)
+            if unreadable_rows:
+                raise unreadable(unreadable_rows)
 
         report.stretch = self._round_robin.run(versions, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
@@ -124,14 +127,16 @@ class Watch:
         entry.topic = topic
         return entry
 
-    def _look(self, watched: _Watched) -> Backlog:
+    def _look(self, watched: _Watched, pass_over: PassOver) -> Backlog:
         tails = [self._tail(watched.topic, shard) for shard in range(watched.topic.shards)]
         has_moved = tails != watched.tails
         watched.tails, watched.looks = tails, watched.looks + 1
         topic, alarm = watched.topic, watched.topic.alarm_backlog or 0
         if not has_moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
-        backlogs = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
+        backlogs = [
+            self._of_group(topic, group, tails, pass_over) for group in self._control.groups(topic, pass_over)
+        ]
         worst = max(
             backlogs, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm)
         )
@@ -142,10 +147,10 @@ class Watch:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
         return rows[0].end - 1 if rows else -1
 
-    def _of_group(self, topic: Topic, group: Group, tails: list[int]) -> Backlog:
+    def _of_group(self, topic: Topic, group: Group, tails: list[int], pass_over: PassOver) -> Backlog:
         """In a broadcast, of the consumer that is furthest behind."""
         most, oldest_ms = 0, self._clock.now_ms()
-        for uid in self._owners(topic, group):
+        for uid in self._owners(topic, group, pass_over):
             cursors = self._cursors.of_owner(group.uid, uid)
             messages = 0
             for shard, tail in enumerate(tails):
@@ -166,8 +171,8 @@ class Watch:
             rows = self._log.read(key, offset, 1)
         return rows[0].accepted_ms if rows else self._clock.now_ms()
 
-    def _owners(self, topic: Topic, group: Group) -> Iterator[str]:
+    def _owners(self, topic: Topic, group: Group, pass_over: PassOver) -> Iterator[str]:
         if POLICIES[group.mode].per_consumer:
-            yield from (c.uid for c in self._control.consumers(topic, group))
+            yield from (c.uid for c in self._control.consumers(topic, group, pass_over))
         else:
             yield ""

@@ -9,6 +9,7 @@ import pytest
 from chalicelib.domain.message import Draft
 from chalicelib.scheduler.watch import Backlog, Watch
 from tests.support import factories as make
+from tests.support.damage import change_control, having
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -129,6 +130,19 @@ def test_shards_and_alarms_that_change_are_seen_at_the_next_look(desk: Desk) -> 
     topic = desk.deps.catalog.topic(desk.topic.name)
     desk.deps.producer.produce(topic, [make.draft(shard=2)])
     assert watch.run_once().backlogs == [Backlog(topic.name, group.name, 1, 0, 5)]
+
+
+@pytest.mark.parametrize("row", ["group", "consumer"])
+def test_what_lies_beside_a_row_that_cannot_be_read_is_measured_which_is_told(desk: Desk, row: str) -> None:
+    bad, good = desk.group("bad", mode="broadcast"), desk.group("good")
+    desk.consumer(bad, "c")
+    place = f"consumer#{bad.uid}#c" if row == "consumer" else "group#bad"
+    change_control(desk.stage, f"topic#{desk.topic.uid}", place, having("v", {"N": "3"}))
+    desk.produce(*both_shards(3))
+    report = watch_of(desk).run_once()
+    assert [(backlog.group, backlog.messages) for backlog in report.over] == [(good.name, 3)]
+    [trouble] = report.stretch.troubles
+    assert (trouble.topic, place in trouble.detail) == (desk.topic.name, True)
 
 
 def test_runs_that_time_ends_come_by_every_watched_topic(empty_stage: Stage) -> None:
