@@ -195,6 +195,12 @@ def test_a_lost_answer_to_its_making_leaves_one_replay_that_never_begins(
     check_history(mine, other, made.pop(), ARCHIVED)
 
 
+def _command(world: World, archive: Place, replay_id: str) -> list[str]:
+    """The job as a process of its own."""
+    place = ["--bucket", archive.name, "--folder", str(archive.folder)]
+    return [sys.executable, "-m", "glue_jobs.replay", *place, "--replay", replay_id, "--url", world.url]
+
+
 @pytest.mark.soak
 def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_request_comes_late(
     world: World, run: Callable[..., int], archive: Place
@@ -210,18 +216,8 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
 
     world.road.calls.clear()
     world.road.meeting = meet
-    given = [
-        "--bucket",
-        archive.name,
-        "--folder",
-        str(archive.folder),
-        "--replay",
-        replay_id,
-        "--url",
-        world.url,
-    ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "glue_jobs.replay", *given],
+        _command(world, archive, replay_id),
         cwd=ROOT,
         env={**os.environ, "HEADRACE_TOKEN": world.service().token},
         start_new_session=True,
@@ -253,18 +249,8 @@ def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
 
     world.road.calls.clear()
     world.road.meeting = meet
-    given = [
-        "--bucket",
-        archive.name,
-        "--folder",
-        str(archive.folder),
-        "--replay",
-        replay_id,
-        "--url",
-        world.url,
-    ]
     with subprocess.Popen(
-        [sys.executable, "-m", "glue_jobs.replay", *given],
+        _command(world, archive, replay_id),
         cwd=ROOT,
         env={**os.environ, "HEADRACE_TOKEN": world.service().token},
         stdout=subprocess.PIPE,
