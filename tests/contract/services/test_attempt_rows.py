@@ -59,9 +59,9 @@ def test_an_attempt_of_the_lane_that_nobody_settled_is_its_messages(stage: Stage
     desk = Desk.at(stage, retry=STEPS)
     group = desk.group()
     desk.produce(*make.drafts(4))
-    held = desk.receive(group)
-    desk.nack(group, held[3:], Nack(delay_ms=5 * SECOND_MS))
-    desk.ack(group, held[:3])
+    claimed = desk.receive(group)
+    desk.nack(group, claimed[3:], Nack(delay_ms=5 * SECOND_MS))
+    desk.ack(group, claimed[:3])
     stage.clock.advance(5 * SECOND_MS)
     (again,) = desk.receive(group, lease=10)
     assert (again.attempt, again.receipt.entry, again.receipt.offset) == (2, 0, 3)
@@ -96,17 +96,19 @@ def test_a_settlement_says_how_long_the_attempt_took_and_why_it_failed(stage: St
     group = desk.group()
     one = desk.consumer(group, "one")
     desk.produce(make.draft())
-    held = desk.receive(group, consumer=one)
+    claimed = desk.receive(group, consumer=one)
     claimed_ms = stage.clock.now_ms()
     stage.clock.advance(3 * SECOND_MS)
-    desk.nack(group, held, Nack(delay_ms=None, reason="busy"))
+    desk.nack(group, claimed, Nack(delay_ms=None, reason="busy"))
     (row,) = rows(desk, group)
-    assert (row.consumer, row.started_ms, row.id) == ("one", claimed_ms, held[0].receipt.token)
+    assert (row.consumer, row.started_ms, row.id) == ("one", claimed_ms, claimed[0].receipt.token)
     assert row.entries == (TraceEntry(0, 1, "RETRY", 3 * SECOND_MS, "busy"),)
     now_ms = stage.clock.now_ms()
-    kept = record(desk, group)
-    assert (kept.at_ms, kept.next_ms) == (now_ms, now_ms + 10 * SECOND_MS), "from now, not from the claim"
-    assert kept.expires_s == desk.topic.expires_s(now_ms + 10 * SECOND_MS)
+    delivery_record = record(desk, group)
+    assert (delivery_record.at_ms, delivery_record.next_ms) == (now_ms, now_ms + 10 * SECOND_MS), (
+        "from now, not from the claim"
+    )
+    assert delivery_record.expires_s == desk.topic.expires_s(now_ms + 10 * SECOND_MS)
 
 
 def test_a_failed_message_of_the_lane_that_comes_back_at_once_is_recorded_at_its_own_offset(
@@ -115,13 +117,17 @@ def test_a_failed_message_of_the_lane_that_comes_back_at_once_is_recorded_at_its
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    held = desk.receive(group)
-    desk.ack(group, held[:2])
-    desk.nack(group, held[2:], Nack(delay_ms=SECOND_MS))
+    claimed = desk.receive(group)
+    desk.ack(group, claimed[:2])
+    desk.nack(group, claimed[2:], Nack(delay_ms=SECOND_MS))
     stage.clock.advance(SECOND_MS)
     desk.nack(group, desk.receive(group))
-    kept = record(desk, group, 2)
-    assert (kept.status, kept.attempts, kept.next_ms) == ("RETRYING", 2, stage.clock.now_ms())
+    delivery_record = record(desk, group, 2)
+    assert (delivery_record.status, delivery_record.attempts, delivery_record.next_ms) == (
+        "RETRYING",
+        2,
+        stage.clock.now_ms(),
+    )
     stage.clock.advance(SECOND_MS)
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(dead_letter=True, reason="no"))
@@ -142,9 +148,9 @@ def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    held = desk.receive(group)
-    desk.ack(group, held[:1])
-    desk.nack(group, held[1:2])
+    claimed = desk.receive(group)
+    desk.ack(group, claimed[:1])
+    desk.nack(group, claimed[1:2])
     stage.clock.advance(30 * SECOND_MS)
     again = desk.receive(group)
     assert {each.receipt.offset: each.attempt for each in again} == {1: 2, 2: 2}
