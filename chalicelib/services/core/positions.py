@@ -127,7 +127,8 @@ class Positions:
             entries = [
                 span
                 for entry in self._entries(lane.shard)
-                if (span := self._waiting(topic, group, lane, entry))
+                if entry[0] < end  # what has come since then is yet to be claimed
+                and (span := self._waiting(topic, group, lane, entry))
             ]
             self._states.rebuild(lane, transitions.rebuilt_lane(entries, end, self._clock.now_ms()))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -10,15 +12,20 @@ from chalicelib.domain.cursor_size import has_room_to_wait
 from chalicelib.domain.cursor_transitions import rebuilt_lane
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import cursor_key
+from chalicelib.ports.log import Log
 from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
 from tests.contract.services.damaged.scenes import anew, stored
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, Change, change_cursor, having, without
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 
 @pytest.mark.parametrize("damage", [NEWER, without("x"), without("l"), having("f", {"S": "?"})], ids=range(4))
@@ -109,6 +116,31 @@ def test_a_damaged_cursor_of_a_retry_lane_is_made_anew_of_what_is_retrying(stage
     assert reader.ack(group, got) == [None] * 3
     stage.clock.advance(60_000)
     assert attempts(reader.receive(group)) == dict.fromkeys(put_off, 3)
+
+
+def test_what_comes_into_a_lane_while_it_is_made_anew_is_delivered_once(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    for delivery, delay_ms in zip(desk.receive(group), (1_000, 2_000), strict=True):
+        desk.nack(group, [delivery], Nack(delay_ms=delay_ms))
+    stage.clock.advance(1_000)
+    lane = cursor_key(desk.topic, group, None)
+    assert attempts(desk.receive(group, lease=1)) == {0: 2}
+    change_cursor(stage, lane, without("x"))
+
+    def comes(name: str, shard: ShardKey, *_: object) -> bool:
+        if name == "read" and shard == lane.shard:
+            stage.clock.advance(1_000)
+            desk.deps.mover.tick(range(FRAGMENTS))
+        return False
+
+    log = cast(Log, Troubled(stage.adapters.log, comes))
+    Deps(replace(stage.another(), log=log)).positions.mend_lane(desk.topic, group)
+    again = anew(desk).receive(group, 100)
+    assert sorted(offsets(again)) == [0, 1]
+    assert desk.ack(group, again) == [None, None]
+    assert desk.drain(group) == []
 
 
 def test_a_lane_with_more_entries_than_a_cursor_holds_goes_on_with_what_lies_behind() -> None:
