@@ -249,6 +249,23 @@ def _unavailable(*_: object) -> None:
     raise unavailable()
 
 
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0, 5, 60]), st.integers(0, 12_000)), max_size=8))
+def test_the_newest_text_of_a_token_is_valid_in_every_process_at_once(
+    rotations: list[tuple[bool, int, int]],
+) -> None:
+    """Also in a process that cached the token before another one rotated it."""
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    maker = Caller("m", frozenset({"admin"}))
+    for is_mine, overlap_seconds, wait_ms in rotations:
+        processes = (stage.mine, stage.other)
+        assert {process.authenticate(text).token_id for process in processes} == {token.id}
+        stage.clock.advance(wait_ms)
+        _, text = (stage.mine if is_mine else stage.other).rotate(token.id, overlap_seconds, maker)
+    stage.other.authenticate(text)
+    stage.mine.authenticate(text)
+
+
 def test_a_token_is_rotated_so_often_at_once_and_no_more() -> None:
     stage = Stage()
     token, _ = stage.mine.create("ci", ("admin",))

@@ -100,8 +100,9 @@ class Tokens:
     def authenticate(self, text: str) -> Caller:
         """The token with this text. Raises Unauthorized, always with the same detail."""
         match = _TOKEN.match(text)
-        token = self._find(match[1]) if match and self._is_plausible(match[1], match[2]) else None
-        if not token or not match or not self._is_good(token, _hash(match[2])):
+        is_plausible = match and self._is_plausible(match[1], match[2])
+        token = self._find(match[1], _hash(match[2])) if match and is_plausible else None
+        if not token:
             raise Unauthorized("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
         self._note_use(token.id)
         return Caller.with_token(token)
@@ -148,12 +149,17 @@ class Tokens:
             raise Unauthorized("UNAUTHORIZED", "The token was rotated: sign in with the new one.")
         return token
 
-    def _find(self, token_id: str) -> Token | None:
+    def _find(self, token_id: str, secret_hash: str) -> Token | None:
+        """The token, if this is a valid secret of it. What is cached refuses nobody: another process may have rotated
+        the token."""
         hit = self._known.get(token_id)
-        if hit is not None:  # not put again: a token in constant use must grow old too
-            return hit
+        if hit is not None and self._is_good(hit, secret_hash):
+            return hit  # not put again: a token in constant use must grow old too
+        since_ms = self._clock.now_ms()
         token = self._control.token(token_id)
-        return self._known.put(token_id, token) if token else None
+        if token is None or not self._is_good(token, secret_hash):
+            return None
+        return self._known.put(token_id, token, since_ms)
 
     def revoke(self, token_id: str) -> None:
         """Make a token invalid: at once in this process, within 30 seconds in all."""
