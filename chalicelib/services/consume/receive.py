@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...domain.call_result import CallResult
-from ...domain.errors import Unavailable
+from ...domain.errors import Unavailable, Unreadable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.topic import Consumer, CursorKey, Group, Topic
@@ -25,7 +25,7 @@ from .settle import Settler
 
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
-_FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
+_FAULTS = 2  # of different shards, in one pass, besides damaged rows: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
 _STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
@@ -153,7 +153,7 @@ class Receiver:
                 Unavailable
             ) as error:  # one shard may fail: messages granted by the others belong to the caller now
                 faults.append(error)
-                if len(faults) < _FAULTS:
+                if sum(not isinstance(fault, Unreadable) for fault in faults) < _FAULTS:
                     continue
                 break
             finally:

@@ -48,6 +48,18 @@ def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage:
     reader.deps.sweeper.run_once(lambda: True)
 
 
+def test_however_many_cursors_cannot_be_read_the_other_shards_are_received_from(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    group = desk.group()
+    desk.produce(*(make.draft(n, shard=n % 4) for n in range(4)))
+    desk.drain(group)
+    desk.produce(*(make.draft(n, shard=3) for n in range(8)))
+    for shard in range(3):
+        change_cursor(stage, cursor_key(desk.topic, group, shard), without("x"))
+    seen = [offset for _ in range(8) for offset in offsets(anew(desk).receive(group, 1))]
+    assert seen == list(range(1, 9)), "wherever a receive begins"
+
+
 @pytest.mark.parametrize(
     "damage",
     [without("x"), without("e"), having("e", {"S": "?"}), having("l", {"M": {"t": {"S": "?"}}})],
