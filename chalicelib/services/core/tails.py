@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
+from ...domain.errors import Unreadable
 from ...domain.limits import TAIL_SURE
 from ...domain.segment import ShardKey, Tail
 from ...domain.topic import CursorKey, cursor_key
@@ -33,20 +34,27 @@ class Tails:
         self._clock = clock
 
     def read(self, shard: ShardKey, created_ms: int = 0) -> Tail:
-        """The tail, never below a cursor that stands on the shard. `created_ms` is its topic's: a log younger than the
-        shortest retention has lost no row.
+        """The tail, never below a cursor that stands on the shard, unless that is damaged: a seek, which mends it, asks
+        here, too. `created_ms` is its topic's: a log younger than the shortest retention has lost no row.
 
         Two reads; for an old log without new rows for a day, also the groups and a cursor of each."""
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
-        cursors = (self._cursors.get(key, consistent=True) for key in self._cursor_keys(shard))
-        given_out = max((c.next for c in cursors if c and not c.is_closed), default=0)
+        given_out = max(map(self._given_out, self._cursor_keys(shard)), default=0)
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)
         self._log.checkpoint(shard, tail)
         return tail
+
+    def _given_out(self, key: CursorKey) -> int:
+        """The offset before which the cursor has claimed all; 0 if it tells nothing."""
+        try:
+            cursor = self._cursors.get(key, consistent=True)
+        except Unreadable:
+            return 0
+        return cursor.next if cursor and not cursor.is_closed else 0
 
     def _cursor_keys(self, shard: ShardKey) -> Iterator[CursorKey]:
         """The keys of all cursors on the shard: of all groups of its topic or, on a retry lane, of its one owner."""

@@ -15,8 +15,10 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.log import Log
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.contract.services.damaged.scenes import anew, stored
@@ -88,6 +90,48 @@ def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
     assert reader.receive(group) == []
     assert reader.ack(group, again) == [None] * 4
     assert reader.drain(group) == []
+
+
+@pytest.mark.parametrize("days", [2, 9], ids=["rows there", "rows gone"])
+@pytest.mark.parametrize("seeks_first", [True, False])
+def test_beside_a_quiet_log_a_damaged_cursor_stops_no_producer_and_is_put_right(
+    stage: Stage, days: int, seeks_first: bool
+) -> None:
+    """Where the log's end is not sure, it is asked of the cursors: also of this one."""
+    desk = Desk.at(stage)
+    group, other = desk.group(), desk.group("other")
+    desk.produce(*make.drafts(3))
+    assert desk.drain(group) == desk.drain(other) == [0, 1, 2]
+    stage.clock.advance(days * DAY_MS)
+    stage.drop_expired()
+    change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
+    if seeks_first:
+        assert anew(desk).seek(group, "latest").next == 3
+    assert [place.offset for place in anew(desk).produce(make.draft())] == [3]
+    assert offsets(desk.receive(other)) == [3]
+    if not seeks_first:
+        anew(desk).seek(group, 3)
+    assert offsets(anew(desk).receive(group)) == [3]
+
+
+def test_a_lane_that_was_quiet_goes_on_beside_its_damaged_cursor_and_is_made_anew(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=1_000))
+    stage.clock.advance(1_000)
+    desk.ack(group, desk.receive(group))
+    stage.clock.advance(2 * DAY_MS)
+    change_cursor(stage, cursor_key(desk.topic, group, None), without("x"))
+    reader = anew(desk)
+    reader.produce(make.draft())
+    later = reader.deps.claimer.claim(Claimant(topic=desk.topic, group=group, lease_seconds=30), 0, 1)
+    assert later
+    reader.nack(group, later, Nack(delay_ms=1_000))
+    stage.clock.advance(1_000)
+    assert reader.deps.mover.tick(range(FRAGMENTS)).moved == 1
+    anew(desk).deps.positions.mend_lane(desk.topic, group)
+    assert attempts(anew(desk).receive(group)) == {2: 2}
 
 
 def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage) -> None:
