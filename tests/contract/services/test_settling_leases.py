@@ -1,0 +1,140 @@
+"""One lease that takes several writes to settle: what is written, counted and told, whatever others write meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.cursor import Disposition
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.timer import Timer
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.decision import SettleDecision
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.counters import DELIVERED, FAILED
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.desk import ALREADY, Desk, attempts, records
+from tests.support.push import PushDesk
+from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+def timers(desk: Desk) -> list[Timer]:
+    port = desk.stage.adapters.timers
+    return [timer for n in range(FRAGMENTS) for timer in port.behind(n, "", 500)]
+
+
+def outcomes(desk: Desk, group: Group, offset: int) -> list[tuple[int, str]]:
+    """Of each attempt at a message that is noted: its number and how it ended."""
+    rows = desk.stage.adapters.traces.covering(cursor_key(desk.topic, group, 0), offset, consistent=True)
+    entries = [entry for row in rows for entry in row.entries]
+    return [(entry.attempt, entry.outcome) for entry in entries if entry.offset == offset]
+
+
+def told(desk: Desk) -> tuple[int, int]:
+    """How many deliveries its process counts as done, and as failed, since it was last asked."""
+    counts = desk.deps.counters.take()
+    return counts.get(DELIVERED, 0), counts.get(FAILED, 0)
+
+
+def test_what_takes_several_writes_is_settled_as_if_it_took_one(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(100))
+    claimed = desk.receive(group, 100)
+    desk.deps.counters.take()
+    desk.inbox.asked.clear()
+    in_any_order = [*claimed[50:], *claimed[:50]]
+    assert desk.nack(group, [*in_any_order, claimed[7]], Nack(delay_ms=5 * SECOND_MS)) == [None] * 100 + [
+        ALREADY
+    ]
+    assert sorted(
+        timer.draft.origin.offset for timer in timers(desk) if timer.draft and timer.draft.origin
+    ) == [*range(100)]
+    woken = {
+        f for function, event in desk.inbox.asked if function == "mover" for f in event["detail"]["fragments"]
+    }
+    assert woken == {timer.fragment for timer in timers(desk)}
+    assert told(desk) == (0, 100)
+    assert {offset: outcomes(desk, group, offset) for offset in range(100)} == {
+        offset: [(1, "RETRY")] for offset in range(100)
+    }
+    stage.clock.advance(5 * SECOND_MS)
+    assert attempts(desk.receive(group, 100)) == dict.fromkeys(range(100), 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "each"),
+    [
+        pytest.param(None, (1, 0), id="ack"),
+        pytest.param(Nack(), (0, 1), id="at once"),
+        pytest.param(Nack(delay_ms=5 * SECOND_MS), (0, 1), id="later"),
+        pytest.param(Nack(dead_letter=True), (0, 1), id="dead"),
+    ],
+)
+def test_what_others_settle_of_a_lease_meanwhile_makes_the_rest_of_it_no_stale(
+    stage: Stage, how: Nack | None, each: tuple[int, int]
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(110))
+    lease = desk.receive(group, 110)
+    claimed, others = lease[:100], lease[100:]
+
+    def settles_first(name: str, *_: Any) -> bool:
+        if name == "write" and others:
+            assert desk.ack(group, [others.pop()]) == [None]
+        return False
+
+    cursors: Any = Troubled(stage.adapters.cursors, settles_first)
+    other = Desk(stage, Deps(replace(stage.another(), cursors=cursors)), desk.topic)
+    assert (other.nack(group, claimed, how) if how else other.ack(group, claimed)) == [None] * 100
+    assert told(other) == tuple(100 * n for n in each)
+    assert {len(outcomes(desk, group, offset)) for offset in range(100)} == {1}
+
+
+def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> None:
+    """Give messages back as a run of `deliver` does that may not send them."""
+    released = SettleDecision(Disposition.RELEASED)
+    receipts = [each.receipt for each in messages]
+    assert set(desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: released)) == {None}
+
+
+def test_i14_what_is_given_back_unsent_counts_as_no_attempt_anywhere(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    held = desk.receive(group)
+    desk.deps.counters.take()
+    release(desk, group, held)
+    assert told(desk) == (0, 0)
+    assert outcomes(desk, group, 0) == []
+    assert records(desk, group) == {}
+    assert attempts(desk.receive(group)) == {0: 1}
+
+
+@pytest.mark.parametrize(("gives_back", "number"), [(Desk.nack, 3), (release, 2)])
+def test_what_comes_back_to_a_lane_that_was_just_seen_empty_is_found_at_once(
+    stage: Stage, gives_back: Callable[..., object], number: int
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    held = desk.receive(group)
+    assert desk.receive(group) == [], "the lane is empty now"
+    gives_back(desk, group, held)
+    assert attempts(desk.receive(group)) == {0: number}
