@@ -92,7 +92,8 @@ def amend_message(context: Context) -> Response[MessageView]:
             if "due_ms" in changes:
                 raise
             message = _come_due(context, topic, message.timer.id, conflict)
-    return Response(_view(context, topic, context.deps.amender.amend(topic, message, changes, by)))
+    amended = context.deps.amender.amend(topic, message, changes, by, context.may_use_group)
+    return Response(_view(context, topic, amended))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
@@ -116,7 +117,7 @@ def cancel(context: Context, topic: Topic, message: Waiting | Message) -> None:
             return
         except Conflict as conflict:
             message = _come_due(context, topic, message.timer.id, conflict)
-    context.deps.amender.cancel(topic, message, context.by)
+    context.deps.amender.cancel(topic, message, context.by, context.may_use_group)
 
 
 def _come_due(context: Context, topic: Topic, id: str, conflict: Conflict) -> Message:

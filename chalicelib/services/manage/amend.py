@@ -30,6 +30,12 @@ from ..produce.producer import Producer, check_size
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 
 Rewrite = Callable[[Draft], Draft]
+IsToldOf = Callable[[str], bool]
+"""May a refusal name this group to the caller?"""
+
+
+def _of_all(group: str) -> bool:
+    return True
 
 
 class Amender:
@@ -54,7 +60,14 @@ class Amender:
         self._reader = reader
         self._clock = clock
 
-    def amend(self, topic: Topic, message: Message, changes: Mapping[str, Any], by: str = "") -> Message:
+    def amend(
+        self,
+        topic: Topic,
+        message: Message,
+        changes: Mapping[str, Any],
+        by: str = "",
+        is_told_of: IsToldOf = _of_all,
+    ) -> Message:
         """Change fields of the draft. Returns the message as stored. `by` is the token's id. Raises Conflict (a group
         has claimed it, or it was cancelled), Refused (it is no longer delayed), TooLarge, NotFound."""
         if "due_ms" in changes:
@@ -72,9 +85,9 @@ class Amender:
                 raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
             return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
-        return self._rewrite(topic, message, rewrite)
+        return self._rewrite(topic, message, rewrite, is_told_of)
 
-    def cancel(self, topic: Topic, message: Message, by: str = "") -> None:
+    def cancel(self, topic: Topic, message: Message, by: str = "", is_told_of: IsToldOf = _of_all) -> None:
         """Cancel the message, so that no group gets it. Safe to repeat. `by` is the token's id. Raises Conflict if a
         group has claimed it."""
         _, current = self._find(topic, message)
@@ -84,14 +97,15 @@ class Amender:
                 topic,
                 message,
                 lambda draft: replace(acted(draft, act), cancelled=True, changed_ms=act.at_ms),
+                is_told_of,
             )
 
-    def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite) -> Message:
+    def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite, is_told_of: IsToldOf) -> Message:
         """Rewrite the message and tell every group, until there is none that was not told."""
         keys_told: frozenset[CursorKey] = frozenset()
         new_message: Message | None = None
         for _ in range(_TRIES):
-            keys = self._keys(topic, message.shard)
+            keys = self._keys(topic, message.shard, is_told_of)
             if new_message and keys.keys() <= keys_told:
                 return new_message
             try:
@@ -109,7 +123,7 @@ class Amender:
         )
 
     def _try(
-        self, topic: Topic, message: Message, keys: Mapping[CursorKey, str], rewrite: Rewrite
+        self, topic: Topic, message: Message, keys: Mapping[CursorKey, str | None], rewrite: Rewrite
     ) -> Message | None:
         """Rewrite the message under the cursors of these keys; None where something changed meanwhile."""
         cursors = {key: self._unclaimed(key, group, message.offset) for key, group in keys.items()}
@@ -121,14 +135,15 @@ class Amender:
         self._reader.keep(shard, new)
         return new.message(message.shard, message.offset)
 
-    def _keys(self, topic: Topic, shard: int) -> dict[CursorKey, str]:
-        """Every cursor that may claim from the shard, and its group's name."""
-        keys: dict[CursorKey, str] = {}
-        for group in self._control.groups(topic):
+    def _keys(self, topic: Topic, shard: int, is_told_of: IsToldOf) -> dict[CursorKey, str | None]:
+        """Every cursor that may claim from the shard, and its group's name if the caller is told it (those first)."""
+        keys: dict[CursorKey, str | None] = {}
+        for group in sorted(self._control.groups(topic), key=lambda group: not is_told_of(group.name)):
+            name = group.name if is_told_of(group.name) else None
             uids = [""]
             if POLICIES[group.mode].per_consumer:
                 uids = [consumer.uid for consumer in self._control.consumers(topic, group)]
-            keys |= {cursor_key(topic, group, shard, uid): group.name for uid in uids}
+            keys |= {cursor_key(topic, group, shard, uid): name for uid in uids}
         if len(keys) > MAX_AMENDED_CURSORS:
             raise Conflict(
                 "TOO_MANY_READERS",
@@ -137,7 +152,7 @@ class Amender:
             )
         return keys
 
-    def _unclaimed(self, key: CursorKey, group: str, offset: int) -> Cursor | None:
+    def _unclaimed(self, key: CursorKey, group: str | None, offset: int) -> Cursor | None:
         """The cursor as stored, if it has claimed the offset neither now nor, sought elsewhere since, with a retry
         or a dead letter left of it."""
         cursor = self._cursors.get(key, consistent=True)
@@ -145,9 +160,10 @@ class Amender:
             return None
         record = cursor.epoch and self._records.get(key, offset)
         if record or transitions.amend(cursor, offset) is None:
+            claimer = "Another group" if group is None else f"Group {group!r}"
             raise Conflict(
                 "ALREADY_CLAIMED",
-                f"Group {group!r} has claimed the message, or passed it over: it can be changed no more.",
+                f"{claimer} has claimed the message, or passed it over: it can be changed no more.",
             )
         return cursor
 
