@@ -13,9 +13,11 @@ from xdist.workermanage import WorkerController
 
 from local.engine import Engine
 from local.fetch import EngineError
-from tests.support import examples
+from tests.support import environment, examples
 
 __all__ = ["examples"]
+
+environment.scrub(os.environ)
 
 _LOCAL = {
     "AWS_DEFAULT_REGION": "us-east-1",

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from faulty_proxy import FaultyProxy, faulty_proxy
 from local.free_port import free_port
+from tests.support import environment
 
 from headrace import Headrace, Retries
 
+environment.scrub(os.environ)
 ROOT = Path(__file__).parents[3]
 TOKEN = "hr_tests_" + "t" * 32
 QUICK = Retries(attempts=8, base_seconds=0.02, cap_seconds=0.1)
@@ -33,9 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a service in a process of its own: in memory, or on what HEADRACE_TEST_ENGINE says."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("HEADRACE_", "AWS_"))
-    }
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("HEADRACE_", "AWS_"))}
     command = [
         sys.executable,
         "-m",
@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     engine = os.environ.get("HEADRACE_TEST_ENGINE", "memory")
     command += ["--engine", engine]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, env=plain, stdout=log, stderr=log)
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_for(url, process, folder / "log")

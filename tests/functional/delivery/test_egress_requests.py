@@ -50,6 +50,8 @@ def test_proxies_of_the_environment_are_ignored(
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     assert isinstance(get(egress, receiver.url), Reply)
 
 
