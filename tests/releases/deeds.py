@@ -177,8 +177,7 @@ def work(house: House) -> None:
     for seconds in (11, HOUR_SECONDS, 3 * HOUR_SECONDS, 30 * HOUR_SECONDS):
         house.drain(READERS)
         house.passes(seconds)
-    house.minute()
-    house.drain(READERS)
+    house.drain_all(READERS)
     look_at_lists(house, "order-2", "order-3")
     house.judge()
     _end(house)

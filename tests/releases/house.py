@@ -14,6 +14,7 @@ from tests.releases.release import Release
 from tests.support.clock import START_MS
 
 _JOBS_MS = 6 * 3_600_000
+_MINUTES = 15  # longer than any lease
 _MOMENT_MS = 4_000  # what processes keep of one another's doings is younger
 Rows = dict[str, list[dict[str, Any]]]
 Item = Mapping[str, Any]
@@ -154,26 +155,38 @@ class House:
         if fields.get("dead_letter"):
             self.notes.dead.setdefault(reader, []).extend(labels)
 
-    def drain(self, readers: Iterable[str]) -> int:
+    def drain(self, readers: Iterable[str]) -> None:
         """Everybody takes and acknowledges what there is."""
-        taken = 0
         for reader in readers:
             looks = len(self._releases)  # another process may believe for a moment that all is under way
             while looks:
                 if got := self.receive(reader, 100):
                     self.settle(reader, "ack", got)
-                    taken += len(got)
                 else:
                     looks -= 1
                     self.at_ms += _MOMENT_MS * (looks > 0)
-        return taken
+
+    def drain_all(self, readers: Iterable[str]) -> None:
+        """Everybody takes and acknowledges what comes, until nobody is owed anything; jobs come by all the while. What
+        has not come after so many minutes never does: `judge` tells of it."""
+        readers = list(readers)
+        for _ in range(_MINUTES):
+            self.minute()
+            self.drain(readers)
+            if not any(map(self._still_owed, self.notes.owed)):
+                return
+            self.at_ms += 60_000
+
+    def _still_owed(self, reader: str) -> list[str]:
+        """What a reader is owed and has no end yet."""
+        notes = self.notes
+        return sorted({*notes.owed[reader]} - {*notes.done.get(reader, ()), *notes.dead.get(reader, ())})
 
     def judge(self) -> list[str]:
         """What is owed has its end, and the numbers say so."""
-        for reader, owed in self.notes.owed.items():
+        for reader in self.notes.owed:
             topic, group, *_ = reader.split("/")
-            ended = {*self.notes.done.get(reader, ()), *self.notes.dead.get(reader, ())}
-            if lost := sorted(set(owed) - ended):
+            if lost := self._still_owed(reader):
                 self.complaints.append(f"{reader} was never given {lost}")
             stats = self.call("GET", f"/topics/{topic}", newest=True)["stats"]["groups"][group]
             counts = {name: stats[name] for name in ("backlog", "in_flight", "retrying")}

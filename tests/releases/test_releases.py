@@ -4,6 +4,7 @@ rows tell; the soak has both at work)."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from tests.conftest import SOAK
 from tests.releases.deeds import fill, found, work
 from tests.releases.fixture import kept, moved_in
-from tests.releases.house import House
-from tests.releases.release import Here, There, exported
+from tests.releases.house import House, Notes
+from tests.releases.release import CheckAnswer, Here, Request, There, exported
 
 pytestmark = pytest.mark.usefixtures("engine")
 OLD = "38f1826"
@@ -29,6 +30,35 @@ def test_rows_of_the_release_before_are_worked_on(tmp_path: Path) -> None:
     house = moved_in(prefix, kept(OLD), [release])
     work(house)
     assert not house.complaints, house.story()
+
+
+class Slow:
+    """A release that answers receives with nothing at first, as one does that others are faster than."""
+
+    def __init__(self, empty: int) -> None:
+        self._empty = empty
+        self._left = ["late"]
+
+    def answer(self, request: Request) -> CheckAnswer:
+        answer = {"token": "t", "status": 200, "report": {}, "asked": [], "calls": []}
+        messages: list[Any] = []
+        if request.get("http", ("", ""))[1].endswith("/receive"):
+            self._empty -= 1
+            if self._empty < 0 and self._left:
+                messages = [{"body": self._left.pop(), "receipt": "r"}]
+        stats = {"stats": {"groups": {"mail": {"backlog": 0, "in_flight": 0, "retrying": 0}}}}
+        return {
+            **answer,
+            "at_ms": request["at_ms"],
+            "body": {"messages": messages, "results": [{"ok": True}], **stats},
+        }
+
+
+@pytest.mark.parametrize(("empty", "comes"), [(0, True), (3, True), (1000, False)])
+def test_an_empty_answer_ends_no_drain_while_something_is_owed(empty: int, comes: bool) -> None:
+    house = House("none", [Slow(empty)], notes=Notes(owed={"orders/mail": ["late"]}))
+    house.drain_all(["orders/mail"])
+    assert house.judge() == ([] if comes else ["orders/mail was never given ['late']"])
 
 
 @pytest.mark.skipif(not SOAK, reason="minutes of two releases: in the soak only")
