@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -168,24 +167,6 @@ def test_consumers_know_their_rank_and_leave(hr: Headrace, topic: str) -> None:
     assert registration is not None
     assert (registration.rank, registration.total) == (0, 1)
     assert list(hr.list_consumers(topic, "g")) == []
-
-
-def test_a_long_handler_keeps_its_lease(hr: Headrace, topic: str) -> None:
-    hr.put_group(topic, "g", begin="earliest")
-    sent = hr.send(topic, "slow")
-    log = Log(hr, 1)
-
-    def handle(message: Message) -> None:
-        while time.time() < begun + 2.2:  # its lease would be over
-            assert hr.receive(topic, "g") == []
-            time.sleep(0.1)
-        log.add(message.attempt)
-
-    hr.consumer(topic, group="g", lease=2, **QUICK)(handle)
-    begun = time.time()
-    hr.run(for_seconds=30)
-    assert log.messages == [1]
-    assert hr.get_message(topic, sent.id).deliveries["g"].status == "SUCCESS"
 
 
 def test_beyond_its_max_runtime_a_message_is_somebody_elses(hr: Headrace, topic: str) -> None:
