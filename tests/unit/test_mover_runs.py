@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -303,3 +304,18 @@ def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
     )
     with pytest.raises(Death):
         mover.tick(range(FRAGMENTS))
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 10_000])
+def test_a_timer_that_only_the_schedule_finds_goes_in_time_however_late_the_schedule_is(
+    jitter_ms: int,
+) -> None:
+    for due_ms in range(START_MS + 100_000, START_MS + 200_000, 5_000):
+        shed, rng = Shed(), random.Random(due_ms)
+        shed.timers.store([make.timer(due_ms)])
+        began_ms = START_MS
+        while not shed.moved:
+            shed.clock.at_ms = max(began_ms, shed.clock.at_ms)
+            shed.mover.run_once()
+            began_ms += 60_000 + rng.randint(0, jitter_ms)
+        assert shed.clock.at_ms - due_ms <= 100

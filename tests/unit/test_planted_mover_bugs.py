@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chalicelib import functions
 from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun
@@ -15,11 +16,12 @@ from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
 from chalicelib.store import timers as store
 from tests.contract.ports import test_timers
-from tests.contract.schedules import test_damaged_timers
+from tests.contract.schedules import test_damaged_timers, test_sweeping_groups
 from tests.contract.services import test_growth, test_lines
 from tests.simulation import virtual
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
+from tests.unit import test_mover_runs as runs
 from tests.unit import test_mover_troubles as troubles
 from tests.unit.test_mover_world import LATEST_MS, World
 
@@ -101,6 +103,25 @@ BUGS: Planted = {
     "a mover that keeps what only a later release can read": (
         Bug(MoverRun, "_move", "> _OUTLIVED_MS", "> 10**12"),
         test_damaged_timers.test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one,
+    ),
+    "a mover that looks no further than to the next one": (
+        Bug(MoverRun, "_is_soon", "+ SOON_MS", "+ 60_000"),
+        lambda: runs.test_a_timer_that_only_the_schedule_finds_goes_in_time_however_late_the_schedule_is(
+            10_000
+        ),
+    ),
+    "a watch for which the sweep leaves no time": (
+        Bug(
+            functions,
+            "sweep",
+            "context.get_remaining_time_in_millis() * 2 // 3",
+            "context.get_remaining_time_in_millis()",
+        ),
+        lambda: (
+            test_sweeping_groups.test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(
+                memory_stage()
+            )
+        ),
     ),
     "a look that takes all the memory": (
         Bug(
