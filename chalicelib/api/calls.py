@@ -54,7 +54,8 @@ class Context(msgspec.Struct, frozen=True):
         return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
 
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
-        """The topic and the group that the path names; NotFound."""
+        """The topic and the group that the path names; NotFound. `consistent`: as for a topic, the group's consumers
+        included; for a change, which must reach all of them."""
         topic = self.topic(consistent=consistent)
         return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
 

@@ -85,7 +85,7 @@ def get_dead_letter(context: Context) -> Response[DeadLetterView]:
 @call("POST", f"{_LETTERS}/redrive", scopes=_ROLES, body=RedriveBody)
 def redrive(context: Context) -> Response[Redriven]:
     """Send dead letters again: those with the ids, those that match the filter, or all."""
-    topic, group = context.group()
+    topic, group = context.group(consistent=True)
     body, redriver = context.body, context.deps.redriver
     if body.ids is not UNSET and body.filter is not UNSET:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
@@ -100,7 +100,7 @@ def redrive(context: Context) -> Response[Redriven]:
 @call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
 def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     """Replace a dead letter's body, before it is redriven."""
-    topic, group = context.group()
+    topic, group = context.group(consistent=True)
     body = parse.json_body(context.raw, context.body.body)
     redriver = context.deps.redriver
     letters = [
@@ -115,7 +115,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
 
     It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
-    topic, group = context.group()
+    topic, group = context.group(consistent=True)
     patch, position = parse.patch_text(context.raw), None
     purpose, ids = "", context.body.ids
     if ids is UNSET:
@@ -149,7 +149,7 @@ def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, pa
 @call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES, statuses=(204,))
 def delete_dead_letter(context: Context) -> Response[None]:
     """Delete a dead letter for good."""
-    topic, group = context.group()
+    topic, group = context.group(consistent=True)
     for letter in context.deps.redriver.find(topic, group, context.params["id"]):
         context.deps.redriver.discard(topic, group, letter, context.by)
     return Response(None, 204)
@@ -160,7 +160,7 @@ def retry_now(context: Context) -> Response[Retried]:
     """Try a RETRYING or DEAD delivery again now."""
     topic, id = context.topic(), context.params["id"]
     check_group(context.caller, context.body.group)
-    group = context.deps.catalog.group(topic, context.body.group)
+    group = context.deps.catalog.group(topic, context.body.group, consistent=True)
     message = context.deps.lookup.find_kept(topic, id, context.may_use_group)
     context.deps.redriver.try_now(topic, group, id, context.by)
     status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None

@@ -42,13 +42,16 @@ class Catalog:
         return self._topics.put(name, topic, since_ms)
 
     def group(self, topic: Topic, name: str, *, consistent: bool = False) -> Group:
-        """The topic's group, or NotFound. `consistent`: as for a topic."""
+        """The topic's group, or NotFound. `consistent`: as for a topic; what is asked next about its consumers is read
+        from the store, too."""
         key = (topic.uid, name)
         hit = None if consistent else self._groups.get(key)
         if hit is not None:
             return hit
         since_ms = self._clock.now_ms()
         group = self.control.group(topic, name)
+        if consistent and group is not None:
+            self._consumers.drop(group.uid)
         if group is None:
             raise NotFound(
                 "GROUP_NOT_FOUND",

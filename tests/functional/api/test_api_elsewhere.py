@@ -1,0 +1,127 @@
+"""A change is made whole by a process whose caches are from before another process's change.
+
+Each process caches a group's consumers for three seconds. What one process shows may be as old as that; what it changes
+must reach every consumer that is registered by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from chalicelib import wiring
+from chalicelib.api.calls import CALLS
+from tests.support.background import Background
+from tests.support.dead_letters import bodies, bury, edit, letters, redriven, try_now
+from tests.support.http import Client, Gateway, Group
+
+ONE = {
+    *("put_group", "delete_group", "pause_group", "resume_group", "create_replay"),  # of the group's own row
+    *("put_consumer", "heartbeat", "rotate_secret", "test_consumer"),  # of one consumer, by its name
+    *("receive", "ack", "nack", "extend"),  # of one consumer, by its name or the receipt
+}
+"""The calls with a group that do not concern all its consumers."""
+
+
+class Elsewhere:
+    """The gateway of another process on the same store."""
+
+    def __init__(self, gateway: Gateway, deps: wiring.Deps) -> None:
+        self._gateway = gateway
+        self._deps = deps
+
+    def handle(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wiring, "deps", lambda: self._deps)
+            return self._gateway.handle(method, path, headers, body)
+
+
+def _sought(elsewhere: Client, group: Group, message_id: str) -> None:
+    elsewhere.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
+    assert bodies(Group(elsewhere, group.topic, group.name), consumer="late") == ["x"]
+
+
+def _redriven(elsewhere: Client, group: Group, message_id: str) -> None:
+    assert redriven(Group(elsewhere, group.topic, group.name)) == 1
+    assert bodies(group, consumer="late") == ["x"]
+
+
+def _redriven_by_id(elsewhere: Client, group: Group, message_id: str) -> None:
+    assert redriven(Group(elsewhere, group.topic, group.name), ids=[message_id]) == 1
+    assert bodies(group, consumer="late") == ["x"]
+
+
+def _tried_now(elsewhere: Client, group: Group, message_id: str) -> None:
+    try_now(Group(elsewhere, group.topic, group.name), message_id).expect(200)
+    assert bodies(group, consumer="late") == ["x"]
+
+
+def _edited(elsewhere: Client, group: Group, message_id: str) -> None:
+    edit(Group(elsewhere, group.topic, group.name), message_id, "y").expect(200)
+    assert [letter["body"] for letter in letters(group)] == ["y"]
+
+
+def _merged(elsewhere: Client, group: Group, message_id: str) -> None:
+    patch = {"ids": [message_id], "patch": {"y": 1}}
+    elsewhere.call("PATCH", f"{group.path}/dead-letters", patch).expect(200)
+    assert [letter["body"] for letter in letters(group)] == [{"y": 1}]
+
+
+def _deleted(elsewhere: Client, group: Group, message_id: str) -> None:
+    elsewhere.delete(f"{group.path}/dead-letters/{message_id}").expect(204)
+    assert letters(group) == []
+
+
+def _left(elsewhere: Client, group: Group, message_id: str) -> None:
+    """Who came back under the name that another process knew is the one who leaves."""
+    group.api.delete(f"{group.path}/consumers/early").expect(204)
+    group.register("early")
+    elsewhere.delete(f"{group.path}/consumers/early").expect(204)
+    assert [each["consumer"] for each in _consumers(elsewhere, group)] == ["late"]
+
+
+DEEDS: dict[str, list[Callable[[Client, Group, str], None]]] = {
+    "seek_group": [_sought],
+    "redrive": [_redriven, _redriven_by_id],
+    "retry_now": [_tried_now],
+    "edit_dead_letter": [_edited],
+    "merge_dead_letters": [_merged],
+    "delete_dead_letter": [_deleted],
+    "delete_consumer": [_left],
+}
+
+
+@pytest.mark.parametrize("deed", [deed for deeds in DEEDS.values() for deed in deeds])
+def test_a_change_reaches_a_consumer_that_another_process_registered(
+    api: Client, background: Background, deed: Callable[[Client, Group, str], None]
+) -> None:
+    elsewhere = Client(Elsewhere(api.gateway, wiring.Deps(background.deps.adapters)), api.token)
+    topic = api.topic(mode="broadcast", shards=1)
+    group = topic.group()
+    group.register("early")
+    with background.clock.stopped():
+        assert len(_consumers(elsewhere, group)) == 1
+        group.register("late")
+        sent = topic.produce("x")
+        assert group.ack(*group.receive(consumer="early")) == ["ok"]
+        bury(group, consumer="late")
+        assert len(_consumers(elsewhere, group)) == 1, "what it shows may be old"
+        deed(elsewhere, group, sent["id"])
+
+
+def test_every_change_of_a_group_is_tried_elsewhere() -> None:
+    changes = [call for call in CALLS if call.method != "GET"]
+    fields = {call.handler.__name__: getattr(call.body, "__struct_fields__", ()) for call in changes}
+    of_groups = {
+        c.handler.__name__ for c in changes if "{group}" in c.path or "group" in fields[c.handler.__name__]
+    }
+    assert of_groups == ONE | DEEDS.keys()
+
+
+def _consumers(client: Client, group: Group) -> list[Any]:
+    items: list[Any] = client.get(f"{group.path}/consumers").expect(200)["items"]
+    return items
