@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ...domain.errors import Unavailable
+from ...domain.errors import Unavailable, Unreadable
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
 from ..consume.claimant import Claimant, ClaimedMessage
@@ -44,10 +44,12 @@ class Claims:
         self._consumer_uid = consumer_uid
         self.looks = 0
         self.fault: Unavailable | None = None  # the run ends when the messages in flight are settled
+        self.damage: Unreadable | None = None  # of a cursor: it stops its own source
 
     def grants(self, sources: Sources) -> Iterator[Grant]:
         """Claim from all sources. Each grant must be sent before the next one is asked for, since it takes slots. If
-        the store is not available, the grants end and `fault` says why."""
+        the store is not available, the grants end and `fault` says why. A cursor that is damaged stops only its own
+        source, and `damage` says so."""
         try:
             yield from self._from_all(sources)
         except Unavailable as error:
@@ -64,7 +66,10 @@ class Claims:
             for shard in sources.in_turn(self.looks, self._capacity.allowance(sources)):
                 if not self._time.allows_attempt(sources):  # the messages in flight have to be settled
                     return
-                yield from self._from_source(sources, shard)
+                try:
+                    yield from self._from_source(sources, shard)
+                except Unreadable as error:
+                    self.damage = error
             if self._capacity.under_way or self.fault or not self._capacity.is_limited:
                 return
             self._capacity.read_other_runs(sources)

@@ -10,9 +10,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from ...domain.assignment import Team
-from ...domain.errors import NotFound, unavailable
+from ...domain.errors import NotFound, Unreadable, unavailable
 from ...domain.timer import Timer, TimerKind
-from ...domain.topic import Group, Topic, cursor_key, lane_of
+from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
@@ -112,7 +112,9 @@ class DispatchRun:
             raise self._claims.fault
 
     def leave(self) -> None:
-        """Make sure that another run follows: at once if time ran out, else when the next message is due."""
+        """Make sure that another run follows: at once if time ran out, else when the next message is due.
+
+        Raises Unreadable after that, if a cursor is damaged."""
         if not self.report.finished:
             self._context.waker.start(self.task)
         elif (topic_and_group := self._find()) and (
@@ -123,6 +125,8 @@ class DispatchRun:
             wake = Timer(due_ms=due_ms, id=f"wake.{shard}", kind=TimerKind.WAKE, shard=shard)
             self._context.timers.store([wake])
             self._context.waker.wake_movers([wake])
+        if self._claims.damage:
+            raise self._claims.damage
 
     def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
         """The next time at which new work becomes due. Work that was due at the last look is not counted: time alone
@@ -133,9 +137,15 @@ class DispatchRun:
             for shard in sources.in_turn(self._claims.looks, sources.most)
         )
         seconds = self._time.longest_lease_seconds(sources)
-        dues_ms = (due_ms for key in keys for due_ms in self._context.claimer.dues_ms(key, seconds))
+        dues_ms = (due_ms for key in keys for due_ms in self._dues_ms(key, seconds))
         later = (due_ms for due_ms in (*self._capacity.circuits_ms, *dues_ms) if due_ms > self._looked_ms)
         return min(later, default=None)
+
+    def _dues_ms(self, key: CursorKey, lease_seconds: int) -> Sequence[int]:
+        try:
+            return self._context.claimer.dues_ms(key, lease_seconds)
+        except Unreadable:
+            return ()
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.cursor_size import has_room_to_wait
 from chalicelib.domain.cursor_transitions import rebuilt_lane
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
@@ -20,12 +20,14 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.log import Log
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
 from chalicelib.wiring import Deps
 from tests.contract.services.damaged.scenes import anew, stored
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, Change, change_cursor, having, without
 from tests.support.desk import Desk, attempts, offsets
+from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
 
@@ -60,6 +62,54 @@ def test_however_many_cursors_cannot_be_read_the_other_shards_are_received_from(
         change_cursor(stage, cursor_key(desk.topic, group, shard), without("x"))
     seen = [offset for _ in range(8) for offset in offsets(anew(desk).receive(group, 1))]
     assert seen == list(range(1, 9)), "wherever a receive begins"
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2, None], ids=["0", "1", "2", "lane"])
+@pytest.mark.parametrize("max_in_flight", [1, 64], ids=["one run", "a run for each shard"])
+@pytest.mark.parametrize("news", [NO_NEWS, News(changed=True)], ids=["", "changed"])
+def test_a_cursor_that_cannot_be_read_stops_no_push_from_the_other_shards(
+    stage: Stage, damaged: int | None, max_in_flight: int, news: News
+) -> None:
+    desk = PushDesk.at(stage, shards=3)
+    group = desk.group(max_in_flight=max_in_flight)
+    desk.subscriber(group, "one", does=fails(1))
+    desk.produce(*(make.draft(shard=n) for n in range(3)))
+    desk.push()
+    desk.pass_time(60)
+    before = len(desk.subscribers.calls)
+    assert before == 6, "each failed once, so the lane has a cursor, too"
+    change_cursor(stage, cursor_key(desk.topic, group, damaged), without("x"))
+    desk.restarted()
+    desk.subscribers.behaviours.clear()
+    desk.produce(*(make.draft(shard=n) for n in range(3)))
+    for worker in range(workers_of(desk.topic, group)):
+        with contextlib.suppress(Unavailable):
+            task = DispatchTask(desk.topic.name, group.name, worker)
+            desk.deps.dispatcher.deliver(task, lambda: 60.0, news)
+    assert len(desk.subscribers.calls) - before == (3 if damaged is None else 2)
+
+
+def test_what_a_run_leaves_waiting_beside_a_damaged_cursor_is_called_for_in_time(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=2, mode="serial", retry=EXACT)
+    group = desk.group(max_in_flight=1)
+    desk.subscriber(group, "one")
+    desk.produce(make.draft(shard=0))
+    desk.push()
+    change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
+    desk.restarted()
+    desk.subscribers.behaviours["one"] = fails(1)
+    desk.produce(make.draft(shard=1))
+    (task,) = desk.deps.waker.tasks_of(desk.topic, group)
+    assert isinstance(task, DispatchTask)
+    with pytest.raises(Unreadable):
+        desk.deps.dispatcher.deliver(task, lambda: 60.0)
+    stage.clock.advance(10_000)
+    desk.inbox.asked.clear()
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert task in [task_of(event) for function, event in desk.inbox.asked if function == "deliver"]
+    with pytest.raises(Unreadable):
+        desk.deps.dispatcher.deliver(task, lambda: 60.0)
+    assert [call.attempts[0][1] for call in desk.subscribers.calls] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
