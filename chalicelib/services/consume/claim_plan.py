@@ -177,9 +177,9 @@ class ClaimPlanner:
 
     def _candidate(self, slot: Slot, span: Span | None) -> Candidate:
         """A candidate with its verdict: deliver the message, or settle it without a delivery."""
-        attempt = span.attempt if span else 1
         if slot.message is None:
-            return Candidate(slot.offset, slot.count, attempt, span.unit if span else "", ClaimVerdict.SETTLE)
+            return Candidate(slot.offset, slot.count, verdict=ClaimVerdict.SETTLE)
+        attempt = span.attempt if span else 1
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         group = self._claimant.group

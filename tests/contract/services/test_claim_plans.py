@@ -1,0 +1,164 @@
+"""Which of a cursor's messages one claim takes: within its bounds, past what is busy, and what comes back first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chalicelib.domain import cursor_size
+from chalicelib.domain.cursor import Cursor, Lease
+from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES
+from chalicelib.domain.spans import Span
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
+from chalicelib.services.consume.settle import Nack
+from tests.support import factories as make
+from tests.support.damage import NEWER, change_row, having
+from tests.support.desk import Desk, attempts, offsets
+from tests.support.stages import Stage, memory_stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores read alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+def claim(desk: Desk, group: Group, most: int, **settings: Any) -> list[ClaimedMessage]:
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, **settings)
+    return desk.deps.claimer.claim(claimant, 0, most) or []
+
+
+def planner(desk: Desk, group: Group) -> ClaimPlanner:
+    return ClaimPlanner(
+        reader=desk.deps.reader,
+        claimant=Claimant(topic=desk.topic, group=group, lease_seconds=30),
+        shard=0,
+        key=cursor_key(desk.topic, group, 0),
+        now_ms=desk.stage.clock.now_ms(),
+    )
+
+
+def plan(desk: Desk, group: Group, most: int = 1, most_bytes: int = MAX_ANSWER_BYTES) -> ClaimPlan:
+    """Of a cursor that nobody has claimed from."""
+    return planner(desk, group).plan(Cursor(), most, most_bytes)
+
+
+def test_lapsed_leases_take_no_place_of_those_that_may_be_in_flight(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    assert attempts(claim(desk, group, 3, most_in_flight=2)) == {0: 1, 1: 1}
+    assert claim(desk, group, 3, most_in_flight=2) == []
+    stage.clock.advance(30 * SECOND_MS)
+    assert attempts(claim(desk, group, 3, most_in_flight=2)) == {0: 2, 1: 2}
+
+
+def test_a_part_is_one_of_what_may_be_in_flight_and_of_what_was_asked_for(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(40))
+    assert len(claim(desk, group, 10, parts=2, most_in_flight=4)) == 2
+    assert len(claim(desk, group, 5, parts=2, batch=10)) == 5
+
+
+def test_new_messages_fill_up_what_comes_back(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    desk.nack(group, desk.receive(group, 2))
+    assert attempts(claim(desk, group, 5)) == {0: 2, 1: 2, 2: 1, 3: 1, 4: 1}
+
+
+def test_what_comes_back_stands_in_the_order_of_the_log(stage: Stage) -> None:
+    """However many attempts each has had."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(40))
+    desk.nack(group, desk.receive(group, 40)[1::2])
+    claim(desk, group, 20)
+    stage.clock.advance(30 * SECOND_MS)
+    assert list(attempts(claim(desk, group, 40)).items()) == [(n, 2 + n % 2) for n in range(40)]
+
+
+def test_i7_a_free_key_is_found_behind_however_many_of_busy_ones(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*make.drafts(25, ordering_key="busy"), *(make.draft(ordering_key=key) for key in "abcd"))
+    assert offsets(claim(desk, group, 5)) == [0, 25, 26, 27, 28]
+
+
+def test_i7_what_comes_back_of_a_free_key_is_found_behind_a_busy_one(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*(make.draft(ordering_key=key) for key in "aab"))
+    held = claim(desk, group, 3)
+    assert offsets(held) == [0, 2]
+    desk.nack(group, held[1:])
+    assert attempts(claim(desk, group, 1)) == {2: 2}
+
+
+def test_a_gap_of_expired_rows_takes_one_step_whatever_its_length(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(300))
+    stage.clock.advance(DAY_MS + HOUR_MS)
+    desk.produce(make.draft())
+    stage.clock.advance(DAY_MS - HOUR_MS + SECOND_MS)
+    stage.drop_expired()
+    claimed = claim(desk, group, 1)
+    assert (offsets(claimed), desk.cursor(group).epoch) == ([300], 1)
+
+
+def test_a_cursor_too_large_for_more_gives_one_message_when_no_lease_is_open(stage: Stage) -> None:
+    """Otherwise nothing would ever make it smaller."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(802))
+    apart = tuple(Span(n, 1, due_ms=1 + n) for n in range(0, 800, 2))
+    for ends_ms, granted in ((0, 1), (SECOND_MS, 0)):
+        deadline_ms = stage.clock.now_ms() + ends_ms
+        cursor = Cursor(0, 802, {"t": Lease("t", (Span(801, 1),), deadline_ms)}, apart)
+        assert cursor_size.most_bytes(cursor) > MAX_CURSOR_BYTES * 25 // 32
+        claimed, after = planner(desk, group).plan_that_fits(cursor, 10, MAX_ANSWER_BYTES, "new")
+        assert sum(span.count for span in claimed.selection.granted) == granted
+        assert ("new" in after.leases) == bool(granted)
+
+
+def test_i15_an_entry_whose_message_a_later_release_wrote_is_left_to_it(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    row = desk.topic.shard_key(0)
+    change_row(stage, row, 0, NEWER)
+    assert Desk(stage, stage.process(), desk.topic).receive(group) == []
+    change_row(stage, row, 0, having("v", {"N": "1"}))
+    assert attempts(Desk(stage, stage.process(), desk.topic).receive(group)) == {0: 2}
+
+
+def test_one_write_buries_no_more_than_a_transaction_holds(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    expires_ms = stage.clock.now_ms() + SECOND_MS
+    desk.produce(*make.drafts(60, expires_ms=expires_ms))
+    stage.clock.advance(SECOND_MS)
+    assert len(plan(desk, group, 60).dead) == DEAD_PER_WRITE
+    large = Desk.at(stage)
+    for _ in range(12):
+        large.produce(make.draft("x" * 240_000, expires_ms=stage.clock.now_ms() + SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    buried = plan(large, large.group(), 12).dead
+    assert 1 < sum(record.message.draft.weight for record in buried if record.message) <= 2_000_000
+
+
+def test_an_answer_ends_before_the_first_message_that_it_has_no_room_for(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("x" * 1_000), make.draft("x" * 200_000), make.draft("x"))
+    assert plan(desk, group, 3, 10_000).selection.granted == (Span(0, 1),)
