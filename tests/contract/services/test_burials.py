@@ -70,11 +70,11 @@ def test_i7_what_is_kept_keeps_its_ordering_key(stage: Stage) -> None:
 def test_the_kept_need_no_more_room_than_a_cursor_has(stage: Stage) -> None:
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
-    for key in range(300):
+    for key in range(600):
         desk.produce(make.draft(ordering_key=f"k{key}"), short(stage))
-    assert bury(desk, group) < 300
+    assert bury(desk, group) < 600
     assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
-    assert sorted(desk.drain(group)) == [*range(0, 600, 2)]
+    assert sorted(desk.drain(group)) == [*range(0, 1200, 2)]
 
 
 def test_what_a_later_release_gave_back_is_not_buried(stage: Stage) -> None:
