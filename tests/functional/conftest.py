@@ -16,11 +16,12 @@ import pytest
 
 import app
 from chalicelib import settings, wiring
-from chalicelib.adapters import dynamo_adapters
+from chalicelib.adapters import dynamo_adapters, memory_adapters
 from local.gateway import Gateway
 from local.key_file import FileCipher
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.background import Background
+from tests.support.clock import SeededRandom
 from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.roles import Guard, guarded
@@ -81,6 +82,16 @@ def api(running: Background) -> Iterator[Client]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: running.deps)
         yield Client(Gateway(app.app), running.deps.tokens.ensure_admin(None))
+
+
+@pytest.fixture
+def empty_api(clock: ShiftingClock) -> Iterator[Client]:
+    """A client of a stage of its own, in memory: for lists of all topics, of which other tests make hundreds."""
+    with sending(clock, ORIGIN, FUNCTIONS) as sender, pytest.MonkeyPatch.context() as patch:
+        deps = wiring.Deps(memory_adapters(clock, SeededRandom("empty"), lambda: sender, Inbox()))
+        deps.setup()
+        patch.setattr(wiring, "deps", lambda: deps)
+        yield Client(Gateway(app.app), deps.tokens.ensure_admin(None))
 
 
 @pytest.fixture

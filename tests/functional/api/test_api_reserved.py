@@ -87,7 +87,7 @@ def test_an_event_whose_id_is_no_text_is_refused(api: Client, id: str) -> None:
 
 
 def test_answers_are_kept_by_nobody_and_guessed_by_nobody(api: Client) -> None:
-    for path in ("/v1/topics", "/v1/health", "/v1/nowhere", "/v1/topics/nobody", "/docs"):
+    for path in ("/v1/topics?limit=1", "/v1/health", "/v1/nowhere", "/v1/topics/nobody", "/docs"):
         headers = {name.lower(): value for name, value in api.get(path).headers.items()}
         assert headers["x-content-type-options"] == "nosniff", path
         assert headers["cache-control"] == "no-store", path
