@@ -91,9 +91,9 @@ def engine(pytestconfig: pytest.Config) -> Iterator[str]:
     before = dict(os.environ)
     for name, value in _LOCAL.items():
         os.environ.setdefault(name, value)
-    shared = getattr(pytestconfig, "workerinput", {}).get("engine")
-    if shared:
-        os.environ[_ENDPOINT] = shared
+    endpoint = getattr(pytestconfig, "workerinput", {}).get("engine")
+    if endpoint:
+        os.environ[_ENDPOINT] = endpoint
     try:
         with ExitStack() as stack:
             if _ENDPOINT not in os.environ:

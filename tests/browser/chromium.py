@@ -14,8 +14,8 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 def found() -> str | None:
     """The path of HEADRACE_CHROMIUM or of the first Chromium there is."""
-    named = os.environ.get("HEADRACE_CHROMIUM")
-    return named or next((path for name in _NAMES if (path := shutil.which(name))), None)
+    name_of_file = os.environ.get("HEADRACE_CHROMIUM")
+    return name_of_file or next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 def signed_in(browser: Any, service: LocalService, **options: Any) -> Any:

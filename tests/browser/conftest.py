@@ -29,7 +29,7 @@ def chromium() -> Iterator[Any]:
     path = found()
     if path is None:
         pytest.skip("There is no Chromium: apt-get install chromium, or set HEADRACE_CHROMIUM to one.")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE_MS)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield browser
         browser.close()

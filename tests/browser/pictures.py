@@ -28,10 +28,10 @@ def main() -> int:
     from playwright.sync_api import sync_playwright
 
     FOLDER.mkdir(exist_ok=True)
-    with serving() as service, sync_playwright() as running:
+    with serving() as service, sync_playwright() as driver:
         paths = pages.paths(play(service))
         go_on(service, MINUTES)
-        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for scheme in ("light", "dark"):
             page = signed_in(browser, service, color_scheme=scheme, viewport={"width": 1120, "height": 700})
             for name in SHOWN:

@@ -70,15 +70,15 @@ def play_long_names(service: Service) -> list[str]:
         "ordering_key": text,
         "headers": {text: text},
     }
-    sent = ask("POST", f"/topics/{topic}/messages", message)
-    [failed] = _receive(service, place, 1)
-    _settle(service, place, "nack", [failed], dead_letter=True, reason="r" * 500)
+    result = ask("POST", f"/topics/{topic}/messages", message)
+    [claimed_message] = _receive(service, place, 1)
+    _settle(service, place, "nack", [claimed_message], dead_letter=True, reason="r" * 500)
     ask("PUT", f"{place}/consumers/{consumer}", {"url": "http://127.0.0.1:9/" + "h" * 900})
     console = f"console/topics/{topic}"
     group_page = f"{console}/groups/{group}"
     return [
         console,
-        f"{console}/messages/{sent['id']}",
+        f"{console}/messages/{result['id']}",
         group_page,
         f"{group_page}/consumers/{consumer}",
         f"{group_page}/dead-letters",

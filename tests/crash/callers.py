@@ -43,8 +43,8 @@ class Gate:
     def wait_for_answers(self, more: int, timeout_seconds: float = 60) -> None:
         """Return when so many more answers have come."""
         with self._changed:
-            wanted = self._answers + more
-            assert self._changed.wait_for(lambda: self._answers >= wanted, timeout_seconds)
+            total = self._answers + more
+            assert self._changed.wait_for(lambda: self._answers >= total, timeout_seconds)
 
 
 class Caller:
@@ -68,12 +68,12 @@ class Caller:
         try:
             self._connection.request(method, path, json.dumps(body), headers)
             answer = self._connection.getresponse()
-            found = answer.status, json.loads(answer.read() or b"{}")
+            result = answer.status, json.loads(answer.read() or b"{}")
         except (OSError, http.client.HTTPException):
             self.close()
             return 0, {}
         self.gate.count()
-        return found
+        return result
 
     def close(self) -> None:
         if self._connection:
@@ -82,19 +82,21 @@ class Caller:
 
     def ask(
         self,
-        asked: list[Event],
+        blanks: list[Event],
         method: str,
         path: str,
         body: dict[str, Any],
-        told: Callable[[Any], Iterable[Event]],
+        events_of: Callable[[Any], Iterable[Event]],
     ) -> bool:
-        """Call, and note what was asked as answered; `told` reads a 2xx. Whether there was an answer."""
-        began, began_ms = self.history.stamp(), self.history.clock.now_ms()
+        """Call, and note what was asked as answered; `events_of` reads a 2xx. Whether there was an answer."""
+        start, start_ms = self.history.stamp(), self.history.clock.now_ms()
         status, answer = self.call(method, path, body)
-        events = told(answer) if 200 <= status < 300 else [replace(e, told=verdict(status)) for e in asked]
-        ended, ended_ms = self.history.stamp(), self.history.clock.now_ms()
+        events = (
+            events_of(answer) if 200 <= status < 300 else [replace(e, told=verdict(status)) for e in blanks]
+        )
+        end, end_ms = self.history.stamp(), self.history.clock.now_ms()
         self.history.add(
-            replace(e, began=began, ended=ended, began_ms=began_ms, ended_ms=ended_ms) for e in events
+            replace(e, began=start, ended=end, began_ms=start_ms, ended_ms=end_ms) for e in events
         )
         return status not in (0, 503)
 
@@ -112,9 +114,9 @@ def _blank(op: Op, **settings: Any) -> Event:
 
 def join(caller: Caller, group: str, mode: str) -> None:
     """Create a group that reads from the beginning."""
-    asked = _blank(Op.JOIN, reader=group, serial=mode == "serial", max_attempts=1000)
+    blank = _blank(Op.JOIN, reader=group, serial=mode == "serial", max_attempts=1000)
     body = {"mode": mode, "from": "earliest", "retry": {"max_attempts": 1000, "ladder": [1]}}
-    caller.ask([asked], "PUT", f"{TOPIC}/groups/{group}", body, lambda _: [replace(asked, told=Told.OK)])
+    caller.ask([blank], "PUT", f"{TOPIC}/groups/{group}", body, lambda _: [replace(blank, told=Told.OK)])
 
 
 def produce(caller: Caller, name: str, batches: int) -> None:
@@ -132,53 +134,53 @@ def produce(caller: Caller, name: str, batches: int) -> None:
 
 
 def _send(caller: Caller, messages: list[dict[str, Any]]) -> bool:
-    asked = [
+    blanks = [
         _blank(Op.PRODUCE, label=m["body"], unit=m["ordering_key"], dedup_id=m.get("dedup_id", ""))
         for m in messages
     ]
 
-    def told(answer: Any) -> Iterable[Event]:
-        for event, result in zip(asked, answer["results"], strict=True):
+    def events_of(answer: Any) -> Iterable[Event]:
+        for event, result in zip(blanks, answer["results"], strict=True):
             status = result["error"]["status"] if "error" in result else 200
             yield replace(event, told=verdict(status), message_id=result.get("id", ""))
 
-    return caller.ask(asked, "POST", f"{TOPIC}/messages/batch", {"messages": messages}, told)
+    return caller.ask(blanks, "POST", f"{TOPIC}/messages/batch", {"messages": messages}, events_of)
 
 
 def consume(caller: Caller, group: str) -> None:
     """Receive and settle until the others have finished and nothing comes any more."""
     while True:
-        finishing = caller.gate.finishing.is_set()
-        got, answered = _receive(caller, group, _QUIET_SECONDS if finishing else 0.5)
-        if finishing and answered and not got:
+        is_finishing = caller.gate.finishing.is_set()
+        messages, is_answered = _receive(caller, group, _QUIET_SECONDS if is_finishing else 0.5)
+        if is_finishing and is_answered and not messages:
             return
-        caller.random.shuffle(got)
-        part = got[: caller.random.randint(1, len(got))] if got else []
-        for verb, chosen in (
+        caller.random.shuffle(messages)
+        part = messages[: caller.random.randint(1, len(messages))] if messages else []
+        for verb, portion in (
             ("ack", part),
-            ("nack" if caller.random.random() < 0.2 else "ack", got[len(part) :]),
+            ("nack" if caller.random.random() < 0.2 else "ack", messages[len(part) :]),
         ):
-            if chosen:
-                _settle(caller, group, verb, chosen)
+            if portion:
+                _settle(caller, group, verb, portion)
 
 
 def _receive(caller: Caller, group: str, wait_seconds: float) -> tuple[list[tuple[Event, str]], bool]:
-    asked = _blank(Op.CLAIM, reader=group, lease_ms=_LEASE_SECONDS * 1000)
-    got: list[tuple[Event, str]] = []
+    blank = _blank(Op.CLAIM, reader=group, lease_ms=_LEASE_SECONDS * 1000)
+    messages: list[tuple[Event, str]] = []
 
-    def told(answer: Any) -> Iterable[Event]:
-        got.extend((_claimed(asked, m), m["receipt"]) for m in answer["messages"])
-        return [event for event, _ in got]
+    def events_of(answer: Any) -> Iterable[Event]:
+        messages.extend((_claimed(blank, m), m["receipt"]) for m in answer["messages"])
+        return [event for event, _ in messages]
 
     body = {"max": 5, "wait_seconds": wait_seconds, "lease_seconds": _LEASE_SECONDS}
-    answered = caller.ask([asked], "POST", f"{TOPIC}/groups/{group}/receive", body, told)
-    return got, answered
+    is_answered = caller.ask([blank], "POST", f"{TOPIC}/groups/{group}/receive", body, events_of)
+    return messages, is_answered
 
 
-def _claimed(asked: Event, message: dict[str, Any]) -> Event:
+def _claimed(blank: Event, message: dict[str, Any]) -> Event:
     token = _opened(message["receipt"]).split("|")[3]
     return replace(
-        asked,
+        blank,
         told=Told.OK,
         label=message["body"],
         message_id=message["id"],
@@ -191,19 +193,19 @@ def _opened(receipt: str) -> str:
     return base64.urlsafe_b64decode(receipt + "=" * (-len(receipt) % 4))[_TAG_BYTES:].decode()
 
 
-def _settle(caller: Caller, group: str, verb: str, chosen: list[tuple[Event, str]]) -> None:
+def _settle(caller: Caller, group: str, verb: str, messages: list[tuple[Event, str]]) -> None:
     fate = "SUCCESS" if verb == "ack" else "RETRY"
-    asked = [
+    blanks = [
         _blank(Op.SETTLE, reader=group, message_id=e.message_id, token=e.token, attempt=e.attempt, fate=fate)
-        for e, _ in chosen
+        for e, _ in messages
     ]
 
-    def told(answer: Any) -> Iterable[Event]:
-        for event, result in zip(asked, answer["results"], strict=True):
+    def events_of(answer: Any) -> Iterable[Event]:
+        for event, result in zip(blanks, answer["results"], strict=True):
             status = result["error"]["status"] if "error" in result else 200
             yield replace(event, told=Told.ALREADY if result.get("already") else verdict(status))
 
-    body: dict[str, Any] = {"receipts": [receipt for _, receipt in chosen]}
+    body: dict[str, Any] = {"receipts": [receipt for _, receipt in messages]}
     if verb == "nack":
         body["delay_seconds"] = 0
-    caller.ask(asked, "POST", f"{TOPIC}/groups/{group}/{verb}", body, told)
+    caller.ask(blanks, "POST", f"{TOPIC}/groups/{group}/{verb}", body, events_of)

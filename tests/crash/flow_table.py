@@ -121,10 +121,10 @@ def _race_to_claim(scene: Scene, client: Runner) -> None:
 
 def _ack_too_late(scene: Scene, client: Runner) -> None:
     """The ack is decided on a view in which the lease is still there."""
-    got = client.receive(GROUP, 10, lease_seconds=1)
+    messages = client.receive(GROUP, 10, lease_seconds=1)
     scene.seconds_pass(1)
     scene.client().receive(GROUP, 10)
-    client.ack(GROUP, got)
+    client.ack(GROUP, messages)
 
 
 def _append_slowly(seconds: float) -> Act:

@@ -73,8 +73,8 @@ def edit(scene: Scene, client: Runner) -> None:
 
 def _edit_and_redrive_what_is_left(scene: Scene, client: Runner) -> None:
     for letter in client.letters(GROUP):
-        found = letter if letter.edited else client.edit(GROUP, letter, "a")
-        client.redrive(GROUP, [found])
+        edited_letter = letter if letter.edited else client.edit(GROUP, letter, "a")
+        client.redrive(GROUP, [edited_letter])
 
 
 def _was_edited(scene: Scene, client: Runner) -> list[str]:
@@ -92,11 +92,11 @@ def _discard_what_is_left(scene: Scene, client: Runner) -> None:
         client.discard(GROUP, letter)
 
 
-def _try(label: str, spent: int | None = None) -> Act:
+def _try(label: str, attempts: int | None = None) -> Act:
     """The operator presses the button of a message."""
 
     def act(scene: Scene, client: Runner) -> None:
-        client.try_now(GROUP, _id_of(scene, label), spent)
+        client.try_now(GROUP, _id_of(scene, label), attempts)
 
     return act
 
@@ -126,10 +126,10 @@ def rotate(scene: Scene, client: Runner) -> None:
 
 
 def _has_two_secrets(scene: Scene, client: Runner) -> list[str]:
-    held = _consumer(scene, client).secrets
-    ends = [secret.until_ms for secret in held]
-    good = len(held) in (2, 3) and ends[0] is None and None not in ends[1:]  # a repeat makes one more
-    return [] if good else [f"secrets: {held}"]
+    secrets = _consumer(scene, client).secrets
+    ends = [secret.until_ms for secret in secrets]
+    good = len(secrets) in (2, 3) and ends[0] is None and None not in ends[1:]  # a repeat makes one more
+    return [] if good else [f"secrets: {secrets}"]
 
 
 def _is_called_at(target: str) -> Callable[[Scene, Runner], list[str]]:
@@ -145,17 +145,17 @@ def _is_called_at(target: str) -> Callable[[Scene, Runner], list[str]]:
 class _Late:
     """Control data to which somebody else writes just before an assignment is put."""
 
-    def __init__(self, control: Control, happens: Callable[[], object]) -> None:
+    def __init__(self, control: Control, event: Callable[[], object]) -> None:
         self._control = control
-        self._happens = [happens]
+        self._happens = [event]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def put_assignment(self, *asked: Any) -> bool:
+    def put_assignment(self, *args: Any) -> bool:
         while self._happens:
             self._happens.pop()()
-        return self._control.put_assignment(*asked)
+        return self._control.put_assignment(*args)
 
 
 def _race_to_assign(scene: Scene, client: Runner) -> None:
@@ -172,10 +172,10 @@ def _assigned(*names: str) -> Callable[[Scene, Runner], list[str]]:
     def wrong(scene: Scene, client: Runner) -> list[str]:
         topic, group = client.topic, client.group(GROUP)
         uids = {c.name: c.uid for c in client.deps.adapters.control.consumers(topic, group)}
-        stored = client.deps.adapters.control.assignment(topic, group)
-        owners = set(stored.owners) if stored else set()
-        good = stored is not None and len(stored.owners) == topic.shards
-        return [] if good and owners == {uids[name] for name in names} else [f"{stored} for {uids}"]
+        assignment = client.deps.adapters.control.assignment(topic, group)
+        owners = set(assignment.owners) if assignment else set()
+        good = assignment is not None and len(assignment.owners) == topic.shards
+        return [] if good and owners == {uids[name] for name in names} else [f"{assignment} for {uids}"]
 
     return wrong
 
@@ -233,7 +233,7 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
     # Retries at once
     "try now what waits for a timer": Flow(_try("a"), failed("a", "b"), group=PUSHED),
     "try now what waits in order": Flow(_try("a1"), _keyed_and_failed, group=SERIAL),
-    "try now what is dead": Flow(_try("a", spent=1), buried("a"), redrive_what_is_left, group=PUSHED),
+    "try now what is dead": Flow(_try("a", attempts=1), buried("a"), redrive_what_is_left, group=PUSHED),
     # Consumers
     "subscribe": Flow(subscribe(), produce("a"), subscribe(), group=PUSHED, also=_is_called_at("one")),
     "subscribe at another address": Flow(

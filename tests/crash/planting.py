@@ -12,10 +12,10 @@ from tests.support.flows import SharedTables
 
 def is_seen(tables: SharedTables, flow: str, fault: Fault | None, kind: Kind) -> bool:
     """Does the judge accuse the flow of this, without a fault or with it at one of its calls?"""
-    unspoilt = play(tables, FLOWS[flow])
+    calm_run = play(tables, FLOWS[flow])
     if fault is None:
-        return _is_accused(unspoilt, kind)
-    points = Played().points(flow, fault, unspoilt.plan.notes)
+        return _is_accused(calm_run, kind)
+    points = Played().points(flow, fault, calm_run.plan.notes)
     return any(_is_accused(play(tables, FLOWS[flow], fault, at), kind) for at in points)
 
 

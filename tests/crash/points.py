@@ -26,11 +26,11 @@ class Played:
 
     def points(self, flow: str, fault: Fault, notes: Sequence[Note]) -> list[int]:
         """The calls to spoil: of those that are alike the first, and that one whenever it is asked for again."""
-        fitting = all_points(fault, notes)
+        fault_points = all_points(fault, notes)
         if SOAK:
-            return fitting
-        played = [(at, (flow, fault, at), self._likeness(flow, fault, notes, at)) for at in fitting]
-        return [at for at, this, likeness in played if self._first.setdefault(likeness, this) == this]
+            return fault_points
+        triples = [(at, (flow, fault, at), self._likeness(flow, fault, notes, at)) for at in fault_points]
+        return [at for at, this, likeness in triples if self._first.setdefault(likeness, this) == this]
 
     def _likeness(self, flow: str, fault: Fault, notes: Sequence[Note], at: int) -> Hashable:
         """What makes points alike. Deaths: what had been written, and whether anybody was called since. Where nothing
@@ -43,7 +43,7 @@ class Played:
 
 def written_before(fault: Fault, notes: Sequence[Note], at: int) -> tuple[Hashable, ...]:
     """What a process that dies at a call leaves behind: was anybody called since its last write, and its writes."""
-    done = notes[: at if fault is Fault.DIE_AFTER else at - 1]
-    writes = [note for note in done if note.is_write]
-    called = 0 if fault is Fault.DIE_AFTER else notes[at - 1].outside
-    return called > (writes[-1].outside if writes else 0), *(note.shape for note in writes)
+    notes_before = notes[: at if fault is Fault.DIE_AFTER else at - 1]
+    writes = [note for note in notes_before if note.is_write]
+    calls = 0 if fault is Fault.DIE_AFTER else notes[at - 1].outside
+    return calls > (writes[-1].outside if writes else 0), *(note.shape for note in writes)

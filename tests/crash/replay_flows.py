@@ -23,8 +23,8 @@ def _make(scene: Scene, client: Runner) -> None:
 
 
 def _replay(scene: Scene, client: Runner) -> Replay:
-    [made] = client.deps.adapters.control.replays(scene.topic, None, 2)
-    return made
+    [replay] = client.deps.adapters.control.replays(scene.topic, None, 2)
+    return replay
 
 
 def _run(scene: Scene, client: Runner) -> None:
@@ -35,8 +35,8 @@ def _run(scene: Scene, client: Runner) -> None:
     client.deps.replays.tell(replay, Progress(ReplayState.RUNNING))
     outcomes = client.replay(replay, _SENT)
     if not any(isinstance(outcome, Exception) for outcome in outcomes):
-        done = Progress(ReplayState.DONE, len(_SENT), len(_SENT))
-        client.deps.replays.tell(_replay(scene, client), done)
+        progress = Progress(ReplayState.DONE, len(_SENT), len(_SENT))
+        client.deps.replays.tell(_replay(scene, client), progress)
 
 
 def _half(scene: Scene, client: Runner) -> None:
@@ -47,12 +47,12 @@ def _half(scene: Scene, client: Runner) -> None:
 
 def _undone(scene: Scene, client: Runner) -> list[str]:
     """What no history tells: a replay that is not over, messages out of their order."""
-    found = [] if _replay(scene, client).state is ReplayState.DONE else ["the replay is not done"]
+    complaints = [] if _replay(scene, client).state is ReplayState.DONE else ["the replay is not done"]
     for shard in range(_SHARDS):
         rows = client.deps.adapters.log.read(client.topic.shard_key(shard), 0, 1000, consistent=True)
         ids = [each.headers[REPLAY_OF_HEADER] for row in rows for each in row.drafts]
-        found += [] if ids == sorted(ids) else [f"shard {shard} has {ids}"]
-    return found
+        complaints += [] if ids == sorted(ids) else [f"shard {shard} has {ids}"]
+    return complaints
 
 
 def _twice(scene: Scene, client: Runner) -> list[str]:

@@ -48,8 +48,8 @@ class Home:
     def topics(
         self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
     ) -> list[Topic]:
-        found = self._control.topics(after or self._prefix, limit, consistent=consistent, pass_over=pass_over)
-        return [topic for topic in found if topic.name.startswith(self._prefix)]
+        page = self._control.topics(after or self._prefix, limit, consistent=consistent, pass_over=pass_over)
+        return [topic for topic in page if topic.name.startswith(self._prefix)]
 
 
 @dataclass
@@ -85,8 +85,8 @@ class Scene:
 
     def answers(self, name: str, *outcomes: CallResult) -> None:
         """What a subscriber answers, call after call; afterwards it is well."""
-        left = list(outcomes)
-        self.subscribers.behaviours[name] = lambda _: left.pop(0) if left else CallResult(Verdict.DONE)
+        results = list(outcomes)
+        self.subscribers.behaviours[name] = lambda _: results.pop(0) if results else CallResult(Verdict.DONE)
 
     def seconds_pass(self, seconds: float) -> None:
         self.clock.advance(round(seconds * 1000))
@@ -156,8 +156,8 @@ def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int =
     error: BaseException | None = None
     try:
         flow.act(scene, scene.client(plan))
-    except (Death, Exception) as raised:  # noqa: BLE001 - what may be raised is judged below
-        error = raised
+    except (Death, Exception) as exception:  # noqa: BLE001 - what may be raised is judged below
+        error = exception
     answers = scene.history.events[before:]
     client = scene.client()
     try:
@@ -182,31 +182,33 @@ def come_to_rest(scene: Scene, flow: Flow) -> None:
 def run_schedules(scene: Scene, client: Runner, mover: Callable[[], object]) -> None:
     """Movers, sweeps and who pulls, until there is nothing to do at this time. What has no end is judged as it is."""
     for _ in range(_MOST_ROUNDS):
-        waiting, called = timers_of(client.deps), len(scene.subscribers.calls)
-        if waiting:
+        timers, calls = timers_of(client.deps), len(scene.subscribers.calls)
+        if timers:
             mover()
         if scene.has_called:
             client.sweep()
-        taken = drain(client, with_called=scene.has_called)
-        quiet = not taken and len(scene.subscribers.calls) == called
-        if quiet and (not waiting or timers_of(client.deps) == waiting):
+        count = drain(client, with_called=scene.has_called)
+        quiet = not count and len(scene.subscribers.calls) == calls
+        if quiet and (not timers or timers_of(client.deps) == timers):
             return
 
 
 def complaints(outcome: Result, fault: Fault | None) -> list[str]:
     """What is wrong with an outcome."""
-    found = [*(f"{v.kind}: {v.about}" for v in outcome.violations), *outcome.wrong]
+    complaints_found = [*(f"{v.kind}: {v.about}" for v in outcome.violations), *outcome.wrong]
     if not outcome.plan.fired or fault in HARMLESS:
         if outcome.unwell and not (outcome.raced and outcome.error is None):
-            found.append(f"should have been as if nothing had happened: {outcome.error!r} {outcome.answers}")
+            complaints_found.append(
+                f"should have been as if nothing had happened: {outcome.error!r} {outcome.answers}"
+            )
     elif fault in DEADLY:
         if not isinstance(outcome.error, Death):
-            found.append(f"death was swallowed: {outcome.error!r}")
+            complaints_found.append(f"death was swallowed: {outcome.error!r}")
     elif outcome.error is not None and not isinstance(outcome.error, Unavailable):
-        found.append(f"raised {outcome.error!r}")
+        complaints_found.append(f"raised {outcome.error!r}")
     elif fault is Fault.FAIL_ALWAYS and not outcome.unwell and not _could_answer(outcome):
-        found.append("answered OK though the store did not answer")
-    return found
+        complaints_found.append("answered OK though the store did not answer")
+    return complaints_found
 
 
 def _could_answer(outcome: Result) -> bool:
@@ -215,11 +217,11 @@ def _could_answer(outcome: Result) -> bool:
     leases = {answer.token for answer in outcome.answers if answer.op is Op.CLAIM}
     claims_only = all(answer.op is Op.CLAIM for answer in outcome.answers)
     plan = outcome.plan
-    spoilt = [note for note in plan.spoilt if not note.is_trace]
+    notes = [note for note in plan.spoilt if not note.is_trace]
     writes = sum(note.is_of_cursor for note in plan.notes[: plan.at - 1])
-    return not spoilt or (
+    return not notes or (
         0 < len(leases) <= writes
-        and all(not note.is_write or (claims_only and note.is_of_cursor) for note in spoilt)
+        and all(not note.is_write or (claims_only and note.is_of_cursor) for note in notes)
     )
 
 
@@ -282,25 +284,25 @@ def ack_held(part: slice = slice(None)) -> Act:
 class Racing:
     """A log on which a rival is always faster, for a while; afterwards the writer may die before its counter."""
 
-    def __init__(self, log: Log, rival: Client, *, dies: bool) -> None:
+    def __init__(self, log: Log, rival: Client, *, is_deadly: bool) -> None:
         self._log = log
         self._rival = rival
         self._left = LOSSES_BEFORE_RESERVING
-        self._dies = dies
+        self._dies = is_deadly
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def put(self, *asked: Any) -> PutResult:
+    def put(self, *args: Any) -> PutResult:
         if self._left:
             self._left -= 1
             self._rival.produce(draft(f"rival{self._left}"))
-        return self._log.put(*asked)
+        return self._log.put(*args)
 
-    def begin_reserving(self, shard: ShardKey, following: int) -> None:
+    def begin_reserving(self, shard: ShardKey, offset: int) -> None:
         if self._dies:
             raise Death("before the counter")
-        self._log.begin_reserving(shard, following)
+        self._log.begin_reserving(shard, offset)
 
 
 class Slow:
@@ -313,10 +315,10 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def put(self, *asked: Any) -> PutResult:
+    def put(self, *args: Any) -> PutResult:
         while self._meanwhile:
             self._meanwhile.pop()()
-        return self._log.put(*asked)
+        return self._log.put(*args)
 
 
 def slowly(client: Runner, meanwhile: Callable[[], object]) -> None:
@@ -324,9 +326,9 @@ def slowly(client: Runner, meanwhile: Callable[[], object]) -> None:
     _append_with(client, Slow(client.deps.adapters.log, meanwhile))
 
 
-def losing_races(scene: Scene, client: Runner, *, dies: bool = False) -> None:
+def losing_races(scene: Scene, client: Runner, *, is_deadly: bool = False) -> None:
     """Give the client's next message so many lost races that it turns the shard to reserved offsets."""
-    _append_with(client, Racing(client.deps.adapters.log, scene.client(), dies=dies))
+    _append_with(client, Racing(client.deps.adapters.log, scene.client(), is_deadly=is_deadly))
 
 
 def _append_with(client: Runner, log: object) -> None:
@@ -342,7 +344,7 @@ def reserve_shard(scene: Scene, client: Runner) -> None:
 
 def turn_halfway(scene: Scene, client: Runner) -> None:
     """The writer that turned the shard died before it could set the counter."""
-    losing_races(scene, client, dies=True)
+    losing_races(scene, client, is_deadly=True)
     with contextlib.suppress(Death):
         client.produce(draft("turned"))
 

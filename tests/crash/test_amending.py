@@ -38,23 +38,23 @@ def tried(
     for name in ("begun", "fresh"):
         healthy.admin.put_group(topic, name, {"begin": "earliest"})
     drafts = [make.draft(name) for name in ("first", "old", "last")]
-    _, placed, _ = healthy.producer.produce(topic, drafts)
-    assert isinstance(placed, ProduceResult)
+    _, results, _ = healthy.producer.produce(topic, drafts)
+    assert isinstance(results, ProduceResult)
     reader = process(tables)
     consumer_group = reader.catalog.group(topic, "begun")
     assert len(reader.receiver.receive(topic, consumer_group, None, 1, 0, 30)) == 1
     plan, error = FaultPlan(fault, at), None
     deps = process(tables, plan)
     try:
-        message = deps.lookup.message(deps.catalog.topic(topic.name), placed.id)
+        message = deps.lookup.message(deps.catalog.topic(topic.name), results.id)
         if what == "edit":
             deps.amender.amend(topic, message, {"body": NEW})
         else:
             deps.amender.cancel(topic, message)
-    except (Death, Exception) as raised:  # noqa: BLE001 - what may be raised is judged below
-        error = raised
-    got = [received(reader, topic, "begun"), received(process(tables), topic, "fresh")[1:]]
-    return plan, error, got
+    except (Death, Exception) as exception:  # noqa: BLE001 - what may be raised is judged below
+        error = exception
+    bodies = [received(reader, topic, "begun"), received(process(tables), topic, "fresh")[1:]]
+    return plan, error, bodies
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
@@ -62,15 +62,15 @@ def tried(
 def test_no_fault_at_any_call_of_a_change_breaks_a_promise(
     tables: SharedTables, what: str, fault: Fault
 ) -> None:
-    changed = [NEW, b'"last"'] if what == "edit" else [b'"last"']
+    expected = [NEW, b'"last"'] if what == "edit" else [b'"last"']
     healthy, _, _ = tried(tables, what, None, 0)
     for at in (at for at, note in enumerate(healthy.notes, 1) if fault in note.spoilt_by):
-        plan, error, got = tried(tables, what, fault, at)
+        plan, error, bodies = tried(tables, what, fault, at)
         assert plan.fired
-        assert got[0] == got[1], f"call {at}: the groups differ"
+        assert bodies[0] == bodies[1], f"call {at}: the groups differ"
         if error is None:
-            assert got[0] == changed, f"call {at}: answered OK"
+            assert bodies[0] == expected, f"call {at}: answered OK"
         else:
-            assert got[0] in (changed, [OLD, b'"last"'])
+            assert bodies[0] in (expected, [OLD, b'"last"'])
             assert isinstance(error, Death if fault in DEADLY else Unavailable)
             assert fault not in HARMLESS

@@ -24,12 +24,12 @@ _played = Played()
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("name", FLOWS)
 def test_no_fault_at_any_call_breaks_a_promise(tables: SharedTables, name: str, fault: Fault) -> None:
-    found: list[str] = []
+    failures: list[str] = []
     for at in _played.points(name, fault, _healthy(tables, name).plan.notes):
         result = play(tables, FLOWS[name], fault, at)
         call = [*result.plan.calls, *["never made"] * at][at - 1]
-        found += [f"call {at} ({call}): {complaint}" for complaint in complaints(result, fault)]
-    assert not found, "\n".join(found)
+        failures += [f"call {at} ({call}): {complaint}" for complaint in complaints(result, fault)]
+    assert not failures, "\n".join(failures)
 
 
 @cache
@@ -41,16 +41,18 @@ def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
     tables: SharedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault, name = Fault.FAIL_ALWAYS, "claim from the lane"
-    unanswered = partial(play, tables, FLOWS[name], fault, CALLS[name])  # the last call: a second claim
-    assert complaints(unanswered(), fault) == []
-    believing = Bug(Claimer, "_wrote", "if token not in self._states.read(key).cursor.leases:", "if False:")
-    believing.plant(monkeypatch)
-    assert "answered OK though the store did not answer" in complaints(unanswered(), fault)
+    play_without_answer = partial(
+        play, tables, FLOWS[name], fault, CALLS[name]
+    )  # the last call: a second claim
+    assert complaints(play_without_answer(), fault) == []
+    bug = Bug(Claimer, "_wrote", "if token not in self._states.read(key).cursor.leases:", "if False:")
+    bug.plant(monkeypatch)
+    assert "answered OK though the store did not answer" in complaints(play_without_answer(), fault)
 
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_flow_makes_as_many_storage_calls_as_it_is_known_to(tables: SharedTables, name: str) -> None:
     result = _healthy(tables, name)
     assert complaints(result, None) == []
-    made = len(result.plan.calls)
-    assert made == CALLS[name], f"{result.plan.calls}: is the new call worth its price?"
+    count = len(result.plan.calls)
+    assert count == CALLS[name], f"{result.plan.calls}: is the new call worth its price?"

@@ -18,11 +18,11 @@ ID, LATER, ELSEWHERE = "aaaaaaaaaaaa-0-0", "bbbbbbbbbbbb-0-1", "cccccccccccc-1-0
 History = tuple[Sequence[Event], Final]
 
 
-def event(op: Op, at: int, seconds: float = 0, *, took: int = 1, **settings: Any) -> Event:
+def event(op: Op, at: int, seconds: float = 0, *, duration: int = 1, **settings: Any) -> Event:
     """An event that begins as the `at`-th thing, `seconds` after the start."""
     ms = round(seconds * SECOND)
     settings = {"told": Told.OK, "reader": READER, **settings}
-    return Event(op=op, began=at * 10, ended=at * 10 + took, began_ms=ms, ended_ms=ms, **settings)
+    return Event(op=op, began=at * 10, ended=at * 10 + duration, began_ms=ms, ended_ms=ms, **settings)
 
 
 def join(**settings: Any) -> Event:
@@ -63,8 +63,8 @@ def _serial(*events: Event) -> Sequence[Event]:
     return (join(serial=True), produce(), produce("n", LATER, at=1), *events)
 
 
-def _extended(told: Told) -> Sequence[Event]:
-    extend = event(Op.EXTEND, 3, 10, message_id=ID, token="2.abcd", lease_ms=LEASE, told=told)
+def _extended(answer: Told) -> Sequence[Event]:
+    extend = event(Op.EXTEND, 3, 10, message_id=ID, token="2.abcd", lease_ms=LEASE, told=answer)
     return (*DELIVERED[:3], extend, claim(4, 31, attempt=2), settle(5, 31, token="4.abcd"))
 
 

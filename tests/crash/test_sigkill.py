@@ -127,9 +127,9 @@ def _final(prefix: str, data: Path) -> Final:
 
 def _judge(history: History, end: Final) -> None:
     assert check(history.events, end) == []
-    accepted = {e.message_id for e in history.events if e.op is Op.PRODUCE and e.told is Told.OK}
+    accepted_ids = {e.message_id for e in history.events if e.op is Op.PRODUCE and e.told is Told.OK}
     unknown = sum(e.told is Told.UNKNOWN for e in history.events)
-    assert accepted, "nothing was accepted: nothing was tested"
+    assert accepted_ids, "nothing was accepted: nothing was tested"
     assert unknown, "no kill met a request: nothing was tested"
 
 
@@ -155,6 +155,6 @@ def test_a_machine_that_loses_its_engine_too_keeps_its_promises(
         history = _traffic(server, 30 if _SOAK else 2, uuid4().hex)
     finally:
         server.end(signal.SIGTERM)
-    with Engine(tmp_path / "dynamodb") as running:
-        monkeypatch.setenv(_ENDPOINT, running.endpoint)
+    with Engine(tmp_path / "dynamodb") as own_engine:
+        monkeypatch.setenv(_ENDPOINT, own_engine.endpoint)
         _judge(history, _final("killed", tmp_path))

@@ -24,13 +24,13 @@ def _healthy(tables: SharedTables, name: str) -> tuple[FaultPlan, list[str]]:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("name", FLOWS)
 def test_no_fault_at_any_call_breaks_a_transaction(tables: SharedTables, name: str, fault: Fault) -> None:
-    found: list[str] = []
+    failures: list[str] = []
     calls = _healthy(tables, name)[0].notes
     for at in _played.points(name, fault, calls):
-        found += [
+        failures += [
             f"call {at} ({calls[at - 1].operation}): {x}" for x in play(tables, FLOWS[name], fault, at)[1]
         ]
-    assert not found, "\n".join(found)
+    assert not failures, "\n".join(failures)
 
 
 CALLS = {

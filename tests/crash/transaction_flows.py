@@ -60,34 +60,36 @@ class World:
 
     def all(self, deps: Deps) -> list[Transaction]:
         topic = self.topic(deps)
-        listed = [t for state in TransactionState for t in deps.transactor.listed(topic, state, None, 100)]
-        return [deps.transactor.find(t.id) for t in listed]
+        rows = [t for state in TransactionState for t in deps.transactor.listed(topic, state, None, 100)]
+        return [deps.transactor.find(t.id) for t in rows]
 
 
 def prepare(world: World, deps: Deps, **settings: Any) -> Transaction:
-    given: Draft = draft("m", **settings)
-    delay_from_commit = given.due_ms is not None
-    made, _ = deps.transactor.prepare(world.topic(deps), given, CHECKS, delay_from_commit=delay_from_commit)
-    world.answered.append(made)
-    return made
+    message: Draft = draft("m", **settings)
+    delay_from_commit = message.due_ms is not None
+    transaction, _ = deps.transactor.prepare(
+        world.topic(deps), message, CHECKS, delay_from_commit=delay_from_commit
+    )
+    world.answered.append(transaction)
+    return transaction
 
 
-def decide(wanted: TransactionState) -> Step:
+def decide(state: TransactionState) -> Step:
     def act(world: World, deps: Deps) -> None:
-        (held,) = world.all(world.process())
-        world.answered.append(deps.transactor.decide(deps.transactor.find(held.id), wanted))
+        (transaction,) = world.all(world.process())
+        world.answered.append(deps.transactor.decide(deps.transactor.find(transaction.id), state))
 
     return act
 
 
-def decide_late(wanted: TransactionState, other: TransactionState) -> Step:
+def decide_late(state: TransactionState, other: TransactionState) -> Step:
     """Decide upon what was read before somebody else decided otherwise."""
 
     def act(world: World, deps: Deps) -> None:
-        (held,) = world.all(world.process())
+        (transaction,) = world.all(world.process())
         decide(other)(world, world.process())
         with suppress(Conflict):
-            world.answered.append(deps.transactor.decide(held, wanted))
+            world.answered.append(deps.transactor.decide(transaction, state))
 
     return act
 
@@ -106,16 +108,16 @@ def check_late(other: TransactionState) -> Step:
 
 
 def check(world: World, deps: Deps) -> None:
-    (held,) = world.all(world.process())
+    (transaction,) = world.all(world.process())
     world.clock.advance(60 * SECOND_MS)
-    deps.checker.check([Check(held.id, held.check_ms + 60_000)], lambda: 60.0)
+    deps.checker.check([Check(transaction.id, transaction.check_ms + 60_000)], lambda: 60.0)
 
 
 def move(world: World, deps: Deps) -> None:
     """The mover, and the checks it starts."""
-    (held,) = world.all(world.process())
+    (transaction,) = world.all(world.process())
     world.clock.advance(60 * SECOND_MS)
-    deps.mover.tick([fragment_of(held.id)])
+    deps.mover.tick([fragment_of(transaction.id)])
     _run(world, deps)
 
 
@@ -138,10 +140,10 @@ def delayed(world: World, deps: Deps) -> Transaction:
 
 
 def nearly_undecided(world: World, deps: Deps) -> None:
-    held = prepare(world, deps)
-    checked = replace(held, checks=MAX_CHECKS - 1)
-    assert deps.adapters.transactions.change(held, checked)
-    world.asked += [held.id] * checked.checks
+    transaction = prepare(world, deps)
+    tired = replace(transaction, checks=MAX_CHECKS - 1)
+    assert deps.adapters.transactions.change(transaction, tired)
+    world.asked += [transaction.id] * tired.checks
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,8 @@ def play(
     plan, error = FaultPlan(fault, at), None
     try:
         flow.act(world, world.process(plan))
-    except (Death, HeadraceError) as raised:
-        error = raised
+    except (Death, HeadraceError) as exception:
+        error = exception
     flow.after(world, world.process())
     come_to_rest(world)
     return plan, [*judge(world, flow), *_judge_error(fault if plan.fired else None, error)]
@@ -214,34 +216,34 @@ def come_to_rest(world: World) -> None:
     deps, quiet = world.process(), False
     for _ in range(20):
         world.clock.advance(60 * SECOND_MS)
-        held = world.all(deps)
-        ids = [id for t in held for id in (t.id, t.message_id)]
+        transactions = world.all(deps)
+        ids = [id for t in transactions for id in (t.id, t.message_id)]
         deps.mover.tick(sorted({fragment_of(id) for id in ids}))
         _run(world, deps)
         if quiet:
             return
-        quiet = not any(t.state is TransactionState.PREPARED for t in held)
+        quiet = not any(t.state is TransactionState.PREPARED for t in transactions)
         quiet = quiet and not any(id in timer for timer in timers_of(deps) for id in ids)
 
 
 def judge(world: World, flow: Flow) -> list[str]:
     """What is wrong at rest."""
     deps, wrong = world.process(), []
-    held = world.all(deps)
-    if len(held) > 1 or (world.answered and not held):
-        wrong.append(f"{len(held)} transactions")
+    transactions = world.all(deps)
+    if len(transactions) > 1 or (world.answered and not transactions):
+        wrong.append(f"{len(transactions)} transactions")
     rows = deps.adapters.log.read(world.topic(deps).shard_key(0), 0, 100, consistent=True)
     ids = [message.id for row in rows for o in range(row.first, row.end) if (message := row.message(0, o))]
-    for transaction in held:
+    for transaction in transactions:
         if transaction.state not in flow.end:
             wrong.append(f"ended {transaction.state}")
         if ids != [transaction.message_id] * (transaction.state is COMMIT):
             wrong.append(f"{transaction.state}, but in the log: {ids}")
         if transaction.state is COMMIT and transaction.due_ms is None and transaction.offset != rows[0].first:
             wrong.append("it stands elsewhere than was said")
-        told = {(t.state, t.shard, t.offset, t.due_ms) for t in world.answered if t.decided_ms}
-        if told - {(transaction.state, transaction.shard, transaction.offset, transaction.due_ms)}:
-            wrong.append(f"{told} was answered, {transaction} is true")
+        answers = {(t.state, t.shard, t.offset, t.due_ms) for t in world.answered if t.decided_ms}
+        if answers - {(transaction.state, transaction.shard, transaction.offset, transaction.due_ms)}:
+            wrong.append(f"{answers} was answered, {transaction} is true")
         if not 0 <= len(world.asked) - transaction.checks <= 1 or transaction.checks > MAX_CHECKS:
             wrong.append(f"{transaction.checks} of {len(world.asked)} calls counted")
         timers = deps.adapters.timers.look(fragment_of(transaction.id), 10**15 - 2, 10_000).timers

@@ -29,9 +29,9 @@ def test_a_body_over_the_topics_limit_is_refused_and_the_rest_goes(headrace: Loc
 
 def test_a_message_that_nobody_waits_for_is_stored(headrace: LocalHeadrace) -> None:
     headrace.put_topic("orders")
-    sent = headrace.send("orders", 1)
-    assert sent.status == "NEW"
-    assert headrace.get_message("orders", sent.id).body == 1
+    message = headrace.send("orders", 1)
+    assert message.status == "NEW"
+    assert headrace.get_message("orders", message.id).body == 1
     with pytest.raises(errors.TopicNotFound):
         headrace.send("ordres", 1)
     with pytest.raises(errors.GroupNotFound):

@@ -22,16 +22,24 @@ def test_a_stored_message_says_what_it_is_and_where_it_stands(headrace: LocalHea
         ordering_key="customer-7",
         headers={"app": "shop", "sent-at": "2026-11-22T09:00:00.000Z"},
     )
-    (sent,) = headrace.send_many("orders", [message])
-    assert not isinstance(sent, Exception)
-    stored = headrace.get_message("orders", sent.id)
-    assert (stored.topic, stored.shard, stored.offset) == ("orders", sent.shard, sent.offset)
-    assert (stored.keys, stored.tag, stored.ordering_key) == (["order-188"], "paid", "customer-7")
-    assert stored.headers == message.headers
-    assert stored.size == len(json.dumps(message.body, separators=(",", ":")))
-    assert stored.accepted_at is not None
-    assert timedelta() <= stored.accepted_at - before < timedelta(minutes=5)
-    (event,) = headrace.get_trace("orders", sent.id)
+    (receipt,) = headrace.send_many("orders", [message])
+    assert not isinstance(receipt, Exception)
+    stored_message = headrace.get_message("orders", receipt.id)
+    assert (stored_message.topic, stored_message.shard, stored_message.offset) == (
+        "orders",
+        receipt.shard,
+        receipt.offset,
+    )
+    assert (stored_message.keys, stored_message.tag, stored_message.ordering_key) == (
+        ["order-188"],
+        "paid",
+        "customer-7",
+    )
+    assert stored_message.headers == message.headers
+    assert stored_message.size == len(json.dumps(message.body, separators=(",", ":")))
+    assert stored_message.accepted_at is not None
+    assert timedelta() <= stored_message.accepted_at - before < timedelta(minutes=5)
+    (event,) = headrace.get_trace("orders", receipt.id)
     assert event.event == "accepted"
     assert event.by is not None
     assert event.by.name, "the name of the token that sent it"

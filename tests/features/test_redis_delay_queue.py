@@ -17,16 +17,16 @@ def hr(headrace: LocalHeadrace) -> LocalHeadrace:
 
 
 def test_who_sends_does_not_wait_for_the_work(hr: LocalHeadrace) -> None:
-    called, may_go_on = threading.Event(), threading.Event()
+    is_called, may_go_on = threading.Event(), threading.Event()
 
     def answer(push: Push) -> int:
-        called.set()
+        is_called.set()
         return 204 if may_go_on.wait(30) else 500
 
     with hr.subscriber("orders", "coupons", answer):
-        sent = hr.send("orders", {"order": 188})
-        assert called.wait(30)
-        assert hr.get_message("orders", sent.id).deliveries["coupons"].status == "RUNNING"
+        message = hr.send("orders", {"order": 188})
+        assert is_called.wait(30)
+        assert hr.get_message("orders", message.id).deliveries["coupons"].status == "RUNNING"
         may_go_on.set()
         hr.expect("orders").delivered(1)
 
@@ -42,11 +42,11 @@ def test_what_is_due_comes_to_its_own_topic(hr: LocalHeadrace) -> None:
 
 
 def test_an_unpaid_order_is_closed_and_a_paid_one_is_not(hr: LocalHeadrace) -> None:
-    closed = []
+    orders = []
 
     @hr.consumer("orders", group="closer")
     def close(message: Message) -> None:
-        closed.append(message.body["order"])
+        orders.append(message.body["order"])
 
     for order in (188, 189):
         hr.send("orders", {"order": order}, key=f"order-{order}", dedup_id=f"close-{order}", delay="30m")
@@ -54,7 +54,7 @@ def test_an_unpaid_order_is_closed_and_a_paid_one_is_not(hr: LocalHeadrace) -> N
     hr.cancel_message("orders", timer.id)  # it was paid
     hr.clock.advance(minutes=30, seconds=1)
     hr.drain()
-    assert closed == [189]
+    assert orders == [189]
 
 
 def test_who_waits_for_a_refund_looks_again_and_again(hr: LocalHeadrace) -> None:
@@ -67,12 +67,12 @@ def test_who_waits_for_a_refund_looks_again_and_again(hr: LocalHeadrace) -> None
             raise Retry(in_seconds=["5m", "20m"][message.attempt - 1])  # the bank has not decided yet
 
     hr.send("orders", {"refund": 7})
-    seen = []
+    counts = []
     for minutes in (0, 4, 2, 18, 4):
         hr.clock.advance(minutes=minutes)
         hr.drain()
-        seen.append(len(looks))
-    assert seen == [1, 1, 2, 2, 3]
+        counts.append(len(looks))
+    assert counts == [1, 1, 2, 2, 3]
     hr.expect("orders").delivered(1).empty()
 
 
@@ -106,7 +106,7 @@ def test_what_nobody_takes_for_a_week_is_kept_and_taken_then(hr: LocalHeadrace) 
 
     with hr.subscriber("orders", "shop", answer) as shop:
         hr.put_group("orders", "shop", retry={"max_attempts": 1000, "ladder": [86_400]})
-        sent = hr.send("orders", {"order": 188})
+        message = hr.send("orders", {"order": 188})
         hr.clock.advance(days=8, hours=1)
         hr.expect("orders").retrying(1).dead(0)
         is_away = False
@@ -115,7 +115,7 @@ def test_what_nobody_takes_for_a_week_is_kept_and_taken_then(hr: LocalHeadrace) 
         numbers = [int(push.headers["headrace-attempt"]) for push in shop.pushes]
         assert numbers == list(range(1, len(numbers) + 1))
         assert 8 <= len(numbers) <= 10
-        assert {push.headers["webhook-id"] for push in shop.pushes} == {sent.id}
+        assert {push.headers["webhook-id"] for push in shop.pushes} == {message.id}
 
 
 @pytest.mark.parametrize("blank", ["", "  "])
@@ -132,11 +132,11 @@ def test_neither_topic_nor_id_nor_url_may_be_blank(hr: LocalHeadrace, blank: str
 
 def test_an_id_of_ones_own_finds_the_job_and_cancels_it(hr: LocalHeadrace) -> None:
     hr.put_group("orders", "mailer", begin="earliest")
-    sent = hr.send("orders", {"order": 188}, dedup_id="job-188", delay="1h")
+    message = hr.send("orders", {"order": 188}, dedup_id="job-188", delay="1h")
     (job,) = hr.list_messages("orders", dedup_id="job-188")
-    assert (job.id, job.status) == (sent.id, "DELAYED")
+    assert (job.id, job.status) == (message.id, "DELAYED")
     hr.cancel_message("orders", job.id)
     hr.clock.advance(hours=2)
     assert hr.receive("orders", "mailer") == []
     again = hr.send("orders", {"order": 188}, dedup_id="job-188", delay="1h")
-    assert (again.id, again.duplicate, again.status) == (sent.id, True, "CANCELLED")
+    assert (again.id, again.duplicate, again.status) == (message.id, True, "CANCELLED")

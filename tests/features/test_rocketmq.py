@@ -20,12 +20,12 @@ def test_what_got_no_answer_comes_again_to_another_before_the_next_of_its_key(hr
     hr.put_group("trade", "points", mode="serial", begin="earliest")
     first = hr.send("trade", "created", ordering_key="order-188")
     hr.send("trade", "paid", ordering_key="order-188")
-    (lost,) = hr.receive("trade", "points", lease=5)
+    (lost_message,) = hr.receive("trade", "points", lease=5)
     hr.clock.advance(seconds=6)
     (again,) = hr.receive("trade", "points")
     assert (again.id, again.body, again.attempt) == (first.id, "created", 2)
-    (late,) = hr.ack("trade", "points", lost)
-    assert not late.ok
+    (answer,) = hr.ack("trade", "points", lost_message)
+    assert not answer.ok
     hr.ack("trade", "points", again)
     assert [message.body for message in hr.receive("trade", "points")] == ["paid"]
 
@@ -81,10 +81,14 @@ def test_a_one_way_send_needs_no_look_at_its_future(hr: LocalHeadrace) -> None:
 
 
 def test_a_message_shows_its_size_and_when_it_was_stored(hr: LocalHeadrace) -> None:
-    sent = hr.send("trade", {"order": 188}, key="order-188")
-    shown = hr.get_message("trade", sent.id)
-    assert (shown.size, shown.accepted_at, shown.offset) == (len(b'{"order":188}'), sent.accepted_at, 0)
-    assert (shown.keys, shown.transaction_id) == (["order-188"], None)
+    result = hr.send("trade", {"order": 188}, key="order-188")
+    message = hr.get_message("trade", result.id)
+    assert (message.size, message.accepted_at, message.offset) == (
+        len(b'{"order":188}'),
+        result.accepted_at,
+        0,
+    )
+    assert (message.keys, message.transaction_id) == (["order-188"], None)
 
 
 def test_five_queues_of_two_consumers_are_three_and_two(hr: LocalHeadrace) -> None:

@@ -21,13 +21,13 @@ def test_of_two_serial_consumers_one_works_and_the_other_takes_over(hr: LocalHea
     hr.put_group("orders", "deduct", mode="serial", begin="earliest")
     for name in ("node-1", "node-2"):
         hr.put_consumer("orders", "deduct", name)
-    sent = [hr.send("orders", n) for n in range(3)]
+    results = [hr.send("orders", n) for n in range(3)]
     for n in range(2):
         assert hr.receive("orders", "deduct", consumer="node-2") == []
         (message,) = hr.receive("orders", "deduct", consumer="node-1")
         assert message.body == n, "one at a time, in the order sent"
         hr.ack("orders", "deduct", message)
-    (attempt,) = [e for e in hr.get_trace("orders", sent[0].id) if e.event == "delivered"]
+    (attempt,) = [e for e in hr.get_trace("orders", results[0].id) if e.event == "delivered"]
     assert (attempt.consumer, attempt.rank, attempt.total) == ("node-1", 0, 2)
     hr.clock.advance(seconds=20)
     hr.heartbeat("orders", "deduct", "node-2")
@@ -55,16 +55,16 @@ def test_a_topic_tells_how_much_waits_and_how_much_was_consumed(hr: LocalHeadrac
 
 def test_a_failed_message_has_one_retry_less_and_comes_again(hr: LocalHeadrace) -> None:
     hr.put_group("orders", "mailer", begin="earliest", retry={"max_attempts": 4, "ladder": [1]})
-    sent = hr.send("orders", {"order": "188"})
-    left = []
+    sent_message = hr.send("orders", {"order": "188"})
+    retries = []
     for _ in range(3):
         (message,) = hr.receive("orders", "mailer")
         hr.nack("orders", "mailer", message, reason="no paper")
-        left.append(hr.get_message("orders", sent.id).deliveries["mailer"].retries_left)
+        retries.append(hr.get_message("orders", sent_message.id).deliveries["mailer"].retries_left)
         hr.clock.advance(seconds=3)
-    assert left == [3, 2, 1], "retries that are still to be made"
-    outcomes = [e.outcome for e in hr.get_trace("orders", sent.id) if e.event == "delivered"]
+    assert retries == [3, 2, 1], "retries that are still to be made"
+    outcomes = [e.outcome for e in hr.get_trace("orders", sent_message.id) if e.event == "delivered"]
     assert outcomes == ["RETRY"] * 3
     (message,) = hr.receive("orders", "mailer")
     assert message.attempt == 4
-    assert hr.get_message("orders", sent.id).deliveries["mailer"].retries_left == 0
+    assert hr.get_message("orders", sent_message.id).deliveries["mailer"].retries_left == 0

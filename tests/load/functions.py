@@ -13,28 +13,28 @@ from tests.load.behaviours import chance, is_poison
 
 def partial(event: dict[str, Any]) -> dict[str, Any]:
     """Some messages of a batch fail, and sometimes nobody can tell which."""
-    began = time.time()
+    start = time.time()
     messages = event["messages"]
     lot = chance(event["group"], messages[0]["id"], messages[0]["attempt"])
     if lot < 0.05:
-        return _told(event, began, messages, [*(m["id"] for m in messages), "never-sent"])
-    failed = [m["id"] for m in messages if is_poison(m["body"]) or chance(m["id"], m["attempt"]) < 0.1]
-    return _told(event, began, [m for m in messages if m["id"] in failed], failed)
+        return _told(event, start, messages, [*(m["id"] for m in messages), "never-sent"])
+    failures = [m["id"] for m in messages if is_poison(m["body"]) or chance(m["id"], m["attempt"]) < 0.1]
+    return _told(event, start, [m for m in messages if m["id"] in failures], failures)
 
 
 def _told(
-    event: dict[str, Any], began: float, failed: list[dict[str, Any]], answer: list[str]
+    event: dict[str, Any], start: float, failures: list[dict[str, Any]], answer: list[str]
 ) -> dict[str, Any]:
-    bad = {m["id"] for m in failed}
-    ended = time.time()
+    bad = {m["id"] for m in failures}
+    end = time.time()
     lines = [
         json.dumps(
             {
                 "reader": f"{event['topic']}/{event['group']}",
                 "message_id": m["id"],
                 "attempt": m["attempt"],
-                "began": began,
-                "ended": ended,
+                "began": start,
+                "ended": end,
                 "fate": "RETRY" if m["id"] in bad else "SUCCESS",
             }
         )

@@ -48,7 +48,7 @@ class Wire:
 def serving(folder: Path, prefix: str, **environment: str) -> Iterator[Client]:
     """Serve from `folder`; what the server writes is in its files `output` and `errors`."""
     port = free_port()
-    told = {
+    settings = {
         "HEADRACE_PORT": str(port),
         "HEADRACE_DATA": str(folder / "data"),
         "HEADRACE_TOKEN": _TOKEN,
@@ -58,7 +58,9 @@ def serving(folder: Path, prefix: str, **environment: str) -> Iterator[Client]:
     command = [sys.executable, "-m", "local"]
     # Not a pipe: one that nobody reads fills up, and then the server waits in its log.
     with (folder / "output").open("w") as output, (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(command, cwd=_ROOT, env=os.environ | told, stdout=output, stderr=errors)
+        process = subprocess.Popen(
+            command, cwd=_ROOT, env=os.environ | settings, stdout=output, stderr=errors
+        )
         try:
             _await(process, port)
             yield Client(Wire(port), _TOKEN)

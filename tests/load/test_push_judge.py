@@ -28,8 +28,8 @@ REST = Rest(
 )
 
 
-def kinds(tried: list[PushAttempt], rest: Rest = REST) -> set[Kind]:
-    return {violation.kind for violation in check_push([LINE, CROWD], [FIRST, SECOND], tried, rest)}
+def kinds(attempts: list[PushAttempt], rest: Rest = REST) -> set[Kind]:
+    return {violation.kind for violation in check_push([LINE, CROWD], [FIRST, SECOND], attempts, rest)}
 
 
 def changed(place: int, **fields: float | str) -> list[PushAttempt]:
@@ -48,15 +48,17 @@ def test_a_request_that_met_silence_may_come_once_more() -> None:
 
 
 def test_a_success_that_came_too_late_may_be_followed_by_another() -> None:
-    late = [replace(GOOD[5], ended=12.2), replace(GOOD[5], attempt=2, began=13.1, ended=13.2)]
-    tried = [*GOOD[:5], *late, *GOOD[6:]]
+    late_attempts = [replace(GOOD[5], ended=12.2), replace(GOOD[5], attempt=2, began=13.1, ended=13.2)]
+    attempts = [*GOOD[:5], *late_attempts, *GOOD[6:]]
     patient, hasty = (replace(CROWD, patience_seconds=seconds) for seconds in (3, 2))
-    assert {v.kind for v in check_push([LINE, patient], [FIRST, SECOND], tried, REST)} >= {Kind.SETTLED_TWICE}
-    assert check_push([LINE, hasty], [FIRST, SECOND], tried, REST) == []
+    assert {v.kind for v in check_push([LINE, patient], [FIRST, SECOND], attempts, REST)} >= {
+        Kind.SETTLED_TWICE
+    }
+    assert check_push([LINE, hasty], [FIRST, SECOND], attempts, REST) == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "tried"),
+    ("kind", "history"),
     [
         (Kind.LOST, lambda: [t for t in GOOD if t != GOOD[5]]),
         (Kind.LOST, lambda: changed(5, fate="RETRY")),
@@ -77,8 +79,8 @@ def test_a_success_that_came_too_late_may_be_followed_by_another() -> None:
         (Kind.DISHONEST, lambda: changed(6, fate="SUCCESS")),
     ],
 )
-def test_a_bad_history_is_accused(kind: Kind, tried: Callable[[], list[PushAttempt]]) -> None:
-    assert kind in kinds(tried())
+def test_a_bad_history_is_accused(kind: Kind, history: Callable[[], list[PushAttempt]]) -> None:
+    assert kind in kinds(history())
 
 
 @pytest.mark.parametrize(

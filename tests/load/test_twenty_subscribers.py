@@ -74,28 +74,28 @@ SUBSCRIBERS = [
 
 @pytest.mark.skipif(not os.environ.get("HEADRACE_SOAK"), reason="its judge reads this machine's clock")
 def test_twenty_subscribers_get_what_they_are_owed_and_nothing_else(engine: str, tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+    seen_file = tmp_path / "seen"
     functions = {
         "HEADRACE_FUNCTIONS": str(Path(b.__file__).with_name("functions.py")),
-        "LOAD_SEEN": str(seen),
+        "LOAD_SEEN": str(seen_file),
     }
     with (
         Receiver(_answer) as receiver,
         serving(tmp_path, f"load-{uuid4().hex[:8]}", **functions) as api,
     ):
         _set_up(api, receiver)
-        sent = _produce(api)
+        messages = _produce(api)
         _await_rest(api)
-        rest = _rest(api, sent)
-        tried = [
+        rest = _rest(api, messages)
+        attempts = [
             *_visited(receiver.visits),
-            *(PushAttempt(**json.loads(x)) for x in seen.read_text().splitlines()),
+            *(PushAttempt(**json.loads(x)) for x in seen_file.read_text().splitlines()),
         ]
     readers = [
         Reader(s.mode, s.reader, LADDER, MAX_ATTEMPTS, s.mode == "serial", LATE_SECONDS) for s in SUBSCRIBERS
     ]
-    assert check_push(readers, sent, tried, rest) == []
-    assert {t.fate for t in tried} == {"SUCCESS", "RETRY", "DEAD"}
+    assert check_push(readers, messages, attempts, rest) == []
+    assert {t.fate for t in attempts} == {"SUCCESS", "RETRY", "DEAD"}
     assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
@@ -133,7 +133,7 @@ def _set_up(api: Client, receiver: Receiver) -> None:
 
 def _produce(api: Client) -> list[Sent]:
     """In batches of changing sizes, while what was sent before is delivered."""
-    sent: list[Sent] = []
+    sent_messages: list[Sent] = []
     numbers = iter(range(MESSAGES))
     size = 0
     while batch := list(islice(numbers, 1 + size % 17)):
@@ -143,11 +143,11 @@ def _produce(api: Client) -> list[Sent]:
             results = api.post(f"/v1/topics/{topic}/messages/batch", {"messages": messages}).expect(200)[
                 "results"
             ]
-            sent += [
+            sent_messages += [
                 Sent(r["id"], topic, r["shard"], r["offset"], m.get("ordering_key", ""))
                 for m, r in zip(messages, results, strict=True)
             ]
-    return sent
+    return sent_messages
 
 
 def _message(topic: str, n: int) -> dict[str, Any]:
@@ -190,10 +190,10 @@ def _await_rest(api: Client) -> None:
     _wait(at_rest, lambda: str({topic: _stats(api, topic) for topic in SHARDS}))
 
 
-def _wait(until: Callable[[], bool], told: Callable[[], str]) -> None:
+def _wait(until: Callable[[], bool], state: Callable[[], str]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not until():
-        assert time.monotonic() < deadline, told()
+        assert time.monotonic() < deadline, state()
         time.sleep(0.25)
 
 
@@ -201,8 +201,8 @@ def _stats(api: Client, topic: str) -> Any:
     return api.get(f"/v1/topics/{topic}").expect(200)["stats"]
 
 
-def _rest(api: Client, sent: Sequence[Sent]) -> Rest:
-    dead: dict[str, list[str]] = {}
+def _rest(api: Client, messages: Sequence[Sent]) -> Rest:
+    dead_ids: dict[str, list[str]] = {}
     for s in SUBSCRIBERS:
         group = f"/v1/topics/{s.mode}/groups/{s.group}"
         letters = [x for page in api.pages(f"{group}/dead-letters", 200) for x in page]
@@ -210,11 +210,11 @@ def _rest(api: Client, sent: Sequence[Sent]) -> Rest:
             assert letter["body"]["n"] >= 0
             assert letter["reason"] in ("ATTEMPTS_EXHAUSTED", "REJECTED")
         mine = [x for x in letters if x.get("consumer", s.name) == s.name]
-        dead[s.reader] = [x["id"] for x in mine]
+        dead_ids[s.reader] = [x["id"] for x in mine]
     statuses = {}
-    for message in (m for topic in SHARDS for m in [m for m in sent if m.topic == topic][:SAMPLE]):
-        shown = api.get(f"/v1/topics/{message.topic}/messages/{message.id}").expect(200)
-        for group, delivery in shown["deliveries"].items():
+    for message in (m for topic in SHARDS for m in [m for m in messages if m.topic == topic][:SAMPLE]):
+        view = api.get(f"/v1/topics/{message.topic}/messages/{message.id}").expect(200)
+        for group, delivery in view["deliveries"].items():
             if message.topic != "broadcast":
                 statuses[f"{message.topic}/{group}", message.id] = delivery["status"]
-    return Rest(dead, statuses)
+    return Rest(dead_ids, statuses)

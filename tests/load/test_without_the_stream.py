@@ -27,13 +27,13 @@ def test_i10_without_the_stream_all_arrives_with_the_next_sweep(engine: str, tmp
         for mode in modes:
             group = topic.group(mode, mode=mode)
             api.put(f"{group.path}/consumers/c", {"url": receiver.url(mode)}).expect(201)
-        sent = {result["id"] for result in topic.batch([{"body": n} for n in range(_MESSAGES)])}
-        began = time.monotonic()
-        arrived: dict[str, set[str]] = {}
-        while arrived != dict.fromkeys(modes, sent):
-            assert time.monotonic() - began < _SECONDS, {mode: len(ids) for mode, ids in arrived.items()}
+        sent_ids = {result["id"] for result in topic.batch([{"body": n} for n in range(_MESSAGES)])}
+        start = time.monotonic()
+        arrivals: dict[str, set[str]] = {}
+        while arrivals != dict.fromkeys(modes, sent_ids):
+            assert time.monotonic() - start < _SECONDS, {mode: len(ids) for mode, ids in arrivals.items()}
             time.sleep(0.25)
-            arrived = {mode: {_id(v) for v in receiver.visits[:] if v.path == f"/{mode}"} for mode in modes}
+            arrivals = {mode: {_id(v) for v in receiver.visits[:] if v.path == f"/{mode}"} for mode in modes}
 
 
 def _id(visit: Visit) -> str:

@@ -73,14 +73,14 @@ class Loop:
         for mutant in mutants(path):
             share = self._options.many if mutant.operator in MANY else self._options.share
             if chance.random() < share and (not self._options.only or mutant.id in self._options.only):
-                changed = _codes(compile(mutant.source, file, "exec"))
-                pairs = zip(codes, changed, strict=True)
+                mutant_codes = _codes(compile(mutant.source, file, "exec"))
+                pairs = zip(codes, mutant_codes, strict=True)
                 swaps = [(function, new) for old, new in pairs if old != new for function in functions[old]]
                 yield mutant, self._fate(file, mutant, swaps) if swaps else "same code"
 
     def _fate(self, file: str, mutant: Mutant, swaps: Swaps) -> str:
-        chosen = self._judges.of(file, mutant.lines, self._options.seconds)
-        seconds = int(self._judges.seconds(chosen))
+        tests = self._judges.of(file, mutant.lines, self._options.seconds)
+        seconds = int(self._judges.seconds(tests))
 
         def take_over() -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (3 * seconds + 5, 3 * seconds + 6))
@@ -89,7 +89,7 @@ class Loop:
             for function, code in swaps:
                 function.__code__ = code
 
-        return self._judges.verdict(chosen, take_over) if chosen else "unreached"
+        return self._judges.verdict(tests, take_over) if tests else "unreached"
 
 
 def _modules(names: Sequence[str]) -> Iterator[Path]:

@@ -39,11 +39,11 @@ def mutants(path: Path) -> Iterator[Mutant]:
     sites = _Sites()
     wrapper.visit(sites)
     places = wrapper.resolve(PositionProvider)
-    begins = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
+    starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
     numbers: Counter[str] = Counter()
     for node, new, operator in sites.changes:
         start, end = places[node].start, places[node].end
-        first, last = (begins[at.line - 1] + at.column for at in (start, end))
+        first, last = (starts[at.line - 1] + at.column for at in (start, end))
         after = wrapper.module.code_for_node(new).strip()
         if operator == "operator_string" and " " in after:
             continue  # prose

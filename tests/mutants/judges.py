@@ -22,13 +22,13 @@ Learned = tuple[dict[tuple[str, int], set[int]], list[float]]
 class Judges:
     """They learn once what they reach; `kept` is a file for that."""
 
-    def __init__(self, session: pytest.Session, kept: str | None) -> None:
+    def __init__(self, session: pytest.Session, folder: str | None) -> None:
         self._items = session.items
         self._hook = session.config.hook
         session.config.pluginmanager.register(self)
         self._may_fail = True
-        self._reach, self._seconds = self._learned(Path(kept or tempfile.mkdtemp(), "learned"))
-        self._breadth = Counter(at for reaching in self._reach.values() for at in reaching)
+        self._reach, self._seconds = self._learned(Path(folder or tempfile.mkdtemp(), "learned"))
+        self._breadth = Counter(at for tests in self._reach.values() for at in tests)
 
     def __str__(self) -> str:
         return f"{len(self._items)} tests of {sum(self._seconds):.0f} s"
@@ -40,41 +40,41 @@ class Judges:
     def of(self, file: str, lines: range, seconds: float) -> list[int]:
         """Those that reach one of the lines, by number; the ones that reach little else first, and of so many seconds
         in all."""
-        reaching = {at for line in lines for at in self._reach.get((file, line), ())}
-        narrowest = sorted(reaching, key=self._breadth.__getitem__)
+        tests = {at for line in lines for at in self._reach.get((file, line), ())}
+        narrowest = sorted(tests, key=self._breadth.__getitem__)
         sums = list(accumulate(self._seconds[at] for at in narrowest))
         return [at for at, total in zip(narrowest, sums, strict=True) if total <= max(seconds, sums[0])]
 
-    def seconds(self, chosen: Sequence[int]) -> float:
-        return sum(self._seconds[at] for at in chosen)
+    def seconds(self, tests: Sequence[int]) -> float:
+        return sum(self._seconds[at] for at in tests)
 
-    def verdict(self, chosen: Sequence[int], prepare: Callable[[], None]) -> str:
+    def verdict(self, tests: Sequence[int], prepare: Callable[[], None]) -> str:
         """Whether these tests pass ("alive"), after something was prepared that only they see."""
 
         def work() -> None:
             self._may_fail = False
             prepare()
-            for _ in self._run(chosen):
+            for _ in self._run(tests):
                 pass
 
         status = _forked(work)
         return "timed out" if os.WIFSIGNALED(status) else "killed" if os.WEXITSTATUS(status) else "alive"
 
-    def _run(self, chosen: Sequence[int]) -> Iterator[int]:
+    def _run(self, tests: Sequence[int]) -> Iterator[int]:
         """Run tests; each is told before it begins."""
-        for at, following in zip_longest(chosen, chosen[1:]):
+        for at, successor in zip_longest(tests, tests[1:]):
             yield at
-            nextitem = None if following is None else self._items[following]
+            nextitem = None if successor is None else self._items[successor]
             self._hook.pytest_runtest_protocol(item=self._items[at], nextitem=nextitem)
 
-    def _learned(self, kept: Path) -> Learned:
+    def _learned(self, file: Path) -> Learned:
         """Which tests reach a line, and how many seconds each takes."""
-        if not kept.exists() and _forked(lambda: self._learn(kept)):
+        if not file.exists() and _forked(lambda: self._learn(file)):
             sys.exit("The tests could not be run.")
-        learned: Learned = pickle.loads(kept.read_bytes())
-        return learned
+        lessons: Learned = pickle.loads(file.read_bytes())
+        return lessons
 
-    def _learn(self, kept: Path) -> None:
+    def _learn(self, target: Path) -> None:
         tracer = coverage.Coverage(
             data_file=None, include=["chalicelib/*"], concurrency=["thread", "greenlet"]
         )
@@ -91,8 +91,8 @@ class Judges:
             for line, names in data.contexts_by_lineno(file).items()
         }
         seconds = [end - begin for begin, end in pairwise([*times, time.process_time()])]
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(pickle.dumps((reach, seconds)))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(pickle.dumps((reach, seconds)))
 
 
 def _forked(work: Callable[[], None]) -> int:

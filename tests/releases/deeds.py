@@ -82,20 +82,20 @@ def fill(house: House) -> None:
 
 
 def _consume(house: House) -> None:
-    got = house.receive("orders/mail", 10, "c0")
-    house.settle("orders/mail", "ack", [got[0], got[2], got[4]])
-    house.settle("orders/mail", "nack", got[1:2], delay_seconds=2 * HOUR_SECONDS)
-    house.settle("orders/mail", "nack", got[3:4], delay_seconds=1)
-    house.settle("orders/mail", "nack", got[5:8], dead_letter=True, reason="no good")
-    house.notes.held += [["orders/mail", message["body"], message["receipt"]] for message in got[8:]]
-    dead = house.call("GET", "/topics/orders/groups/mail/dead-letters")["items"]
+    messages = house.receive("orders/mail", 10, "c0")
+    house.settle("orders/mail", "ack", [messages[0], messages[2], messages[4]])
+    house.settle("orders/mail", "nack", messages[1:2], delay_seconds=2 * HOUR_SECONDS)
+    house.settle("orders/mail", "nack", messages[3:4], delay_seconds=1)
+    house.settle("orders/mail", "nack", messages[5:8], dead_letter=True, reason="no good")
+    house.notes.held += [["orders/mail", message["body"], message["receipt"]] for message in messages[8:]]
+    dead_letters = house.call("GET", "/topics/orders/groups/mail/dead-letters")["items"]
     letters = "/topics/orders/groups/mail/dead-letters"
-    house.call("PATCH", f"{letters}/{dead[0]['id']}", {"body": dead[0]["body"]})
-    house.call("POST", f"{letters}/redrive", {"ids": [dead[1]["id"]]}, expect=200)
-    house.notes.dead["orders/mail"].remove(dead[1]["body"])
-    seen = house.receive("orders/all/a", 5)
-    house.settle("orders/all/a", "ack", seen[:3])
-    house.settle("orders/all/a", "nack", seen[3:], delay_seconds=2 * HOUR_SECONDS)
+    house.call("PATCH", f"{letters}/{dead_letters[0]['id']}", {"body": dead_letters[0]["body"]})
+    house.call("POST", f"{letters}/redrive", {"ids": [dead_letters[1]["id"]]}, expect=200)
+    house.notes.dead["orders/mail"].remove(dead_letters[1]["body"])
+    messages = house.receive("orders/all/a", 5)
+    house.settle("orders/all/a", "ack", messages[:3])
+    house.settle("orders/all/a", "nack", messages[3:], delay_seconds=2 * HOUR_SECONDS)
     book = house.receive("ledger/book", 2)
     house.settle("ledger/book", "nack", book[:1], delay_seconds=HOUR_SECONDS)
     house.notes.held += [["ledger/book", message["body"], message["receipt"]] for message in book[1:]]
@@ -107,15 +107,18 @@ def _wait(house: House) -> None:
     send(
         house, "orders", "first", delay_seconds=20 * HOUR_SECONDS, ordering_key="customer-8", keys=["order-2"]
     )
-    moved = send(house, "orders", "moved", delay_seconds=HOUR_SECONDS)
+    message_id = send(house, "orders", "moved", delay_seconds=HOUR_SECONDS)
     house.call(
-        "PATCH", f"/topics/orders/messages/{moved}", {"deliver_at": _at(house, 3 * HOUR_SECONDS)}, expect=200
+        "PATCH",
+        f"/topics/orders/messages/{message_id}",
+        {"deliver_at": _at(house, 3 * HOUR_SECONDS)},
+        expect=200,
     )
     house.notes.due_ms["moved"] = house.at_ms + 3 * HOUR_SECONDS * 1000
-    gone = house.call(
+    cancelled_message = house.call(
         "POST", "/topics/orders/messages", {"body": "gone", "delay_seconds": HOUR_SECONDS}, expect=201
     )
-    house.call("DELETE", f"/topics/orders/messages/{gone['id']}", expect=204)
+    house.call("DELETE", f"/topics/orders/messages/{cancelled_message['id']}", expect=204)
 
 
 def _decide(house: House) -> None:
@@ -131,12 +134,12 @@ def _decide(house: House) -> None:
         body: dict[str, Any] = {"message": {"body": label, **fields}, "check_after_seconds": 3 * HOUR_SECONDS}
         if label == "to be asked":
             body["check_url"] = "https://bank.example/"
-        made = house.call("POST", "/topics/orders/transactions", body, expect=201)
-        house.notes.transactions[label] = made["transaction_id"]
+        transaction = house.call("POST", "/topics/orders/transactions", body, expect=201)
+        house.notes.transactions[label] = transaction["transaction_id"]
         if end:
-            house.call("POST", f"/transactions/{made['transaction_id']}/{end}", {}, expect=200)
+            house.call("POST", f"/transactions/{transaction['transaction_id']}/{end}", {}, expect=200)
         if "back" not in label:
-            _sent(house, "orders", label, {"id": made["message_id"]})
+            _sent(house, "orders", label, {"id": transaction["message_id"]})
 
 
 def _change(house: House) -> None:
@@ -155,9 +158,9 @@ def _edit(house: House, topic: str, label: str, new: str) -> None:
     path = f"/topics/{topic}/messages/{id}"
     house.call("PATCH", path, {"body": new}, expect=200, newest=label in IN_LINE)
     house.notes.ids[new] = id
-    for owed in house.notes.owed.values():
-        if label in owed:
-            owed[owed.index(label)] = new
+    for owed_labels in house.notes.owed.values():
+        if label in owed_labels:
+            owed_labels[owed_labels.index(label)] = new
 
 
 def _at(house: House, seconds: int) -> str:
@@ -191,9 +194,9 @@ def look(house: House) -> None:
         for label in house.notes.owed[reader][::4]:
             id = house.notes.ids[label]
             how: dict[str, Any] = {"expect": 200, "newest": label in IN_LINE}
-            shown = house.call("GET", f"/topics/{topic}/messages/{id}", **how)
-            if shown.get("body") != label:
-                house.complaints.append(f"{label} is shown as {shown}")
+            view = house.call("GET", f"/topics/{topic}/messages/{id}", **how)
+            if view.get("body") != label:
+                house.complaints.append(f"{label} is shown as {view}")
             house.call("GET", f"/topics/{topic}/messages/{id}/trace", **how)
     for id in house.notes.transactions.values():
         house.call("GET", f"/transactions/{id}", expect=200)
@@ -218,8 +221,8 @@ def look_at_lists(house: House, *keys: str) -> None:
 
 def _settle_what_is_held(house: House) -> None:
     """Receipts of whoever gave them out are everybody's."""
-    held, house.notes.held = house.notes.held, []
-    for n, (reader, label, receipt) in enumerate(held):
+    leases, house.notes.held = house.notes.held, []
+    for n, (reader, label, receipt) in enumerate(leases):
         message = {"body": label, "receipt": receipt}
         house.settle(reader, "extend", [message], lease_seconds=1000)
         if n % 2:
@@ -253,11 +256,11 @@ def _change_more(house: House) -> None:
         if reader.startswith("orders/"):
             notes.owed[reader].remove("tomorrow")
     letters = "/topics/orders/groups/mail/dead-letters"
-    dead = house.call("GET", letters)["items"]
-    house.call("PATCH", f"{letters}/{dead[0]['id']}", {"body": dead[0]["body"]}, expect=200)
-    house.call("POST", f"{letters}/redrive", {"ids": [dead[0]["id"]]}, expect=200)
-    notes.dead["orders/mail"].remove(dead[0]["body"])
-    house.call("DELETE", f"{letters}/{dead[-1]['id']}", expect=204)
+    dead_letters = house.call("GET", letters)["items"]
+    house.call("PATCH", f"{letters}/{dead_letters[0]['id']}", {"body": dead_letters[0]["body"]}, expect=200)
+    house.call("POST", f"{letters}/redrive", {"ids": [dead_letters[0]["id"]]}, expect=200)
+    notes.dead["orders/mail"].remove(dead_letters[0]["body"])
+    house.call("DELETE", f"{letters}/{dead_letters[-1]['id']}", expect=204)
     house.call("POST", "/topics/orders/groups/mail/consumers/c1/heartbeat", {}, expect=200)
     house.call("DELETE", "/topics/orders/groups/mail/consumers/c1", expect=204)
     house.call("POST", "/topics/orders/groups/hook/consumers/url/rotate-secret", {}, expect=200)
@@ -273,8 +276,8 @@ def _end(house: House) -> None:
     """What is not needed any more is deleted, and made again under its name."""
     house.call("DELETE", "/topics/orders/groups/late", expect=204)
     house.call("PUT", "/topics/orders/groups/late", {"from": "latest"}, expect=201)
-    if got := house.receive("orders/late"):
-        house.complaints.append(f"a group that was made again was given {got}")
+    if messages := house.receive("orders/late"):
+        house.complaints.append(f"a group that was made again was given {messages}")
     house.call("DELETE", "/topics/orders?confirm=orders", expect=204)
     house.call("PUT", "/topics/orders", {}, expect=201)
     house.call("GET", f"/topics/orders/messages/{house.notes.ids['tagged']}", expect=404)

@@ -66,9 +66,9 @@ class House:
         self.path.append(f"{(self.at_ms - START_MS) / 1000:.3f} release {n}: {what} {answer.get('status')}")
         self.at_ms = max(self.at_ms, answer["at_ms"])
         self._inbox += [(function, event) for function, event in answer["asked"]]
-        for group, consumer, label, _, succeeded in answer["calls"]:
+        for group, consumer, label, _, is_success in answer["calls"]:
             self.came(self.called[group, consumer], label)
-            if succeeded:
+            if is_success:
                 self.notes.done.setdefault(self.called[group, consumer], []).append(label)
         return answer
 
@@ -89,12 +89,12 @@ class House:
 
     def run(self, function: str, event: Any = None) -> Any:
         """A function, and what it starts, and what that starts."""
-        scheduled = dict.fromkeys(("source", "time", "account", "region", "id"), "")
-        scheduled |= {"resources": [], "detail": {}, "detail-type": "Scheduled Event", "version": "0"}  # type: ignore[dict-item]
-        report = self._ask({"run": function, "event": scheduled if event is None else event})["report"]
+        schedule_event = dict.fromkeys(("source", "time", "account", "region", "id"), "")
+        schedule_event |= {"resources": [], "detail": {}, "detail-type": "Scheduled Event", "version": "0"}  # type: ignore[dict-item]
+        report = self._ask({"run": function, "event": schedule_event if event is None else event})["report"]
         while self._inbox:
-            started, its_event = self._inbox.popleft()
-            self._ask({"run": started, "event": its_event})
+            function_name, its_event = self._inbox.popleft()
+            self._ask({"run": function_name, "event": its_event})
         return report
 
     def minute(self) -> None:
@@ -119,15 +119,15 @@ class House:
     def receive(self, reader: str, most: int = 10, consumer: str | None = None) -> list[Any]:
         topic, group, *who = reader.split("/")
         body: dict[str, Any] = {"max": most, "lease_seconds": 600}
-        if named := consumer or (who[0] if who else None):
-            body["consumer"] = named
-        got: list[Any] = self.call("POST", f"/topics/{topic}/groups/{group}/receive", body).get(
+        if consumer_name := consumer or (who[0] if who else None):
+            body["consumer"] = consumer_name
+        messages: list[Any] = self.call("POST", f"/topics/{topic}/groups/{group}/receive", body).get(
             "messages", []
         )
-        self.path.append(f"{reader} was given {[message['body'][:8] for message in got]}")
-        for message in got:
+        self.path.append(f"{reader} was given {[message['body'][:8] for message in messages]}")
+        for message in messages:
             self.came(reader, message["body"])
-        return got
+        return messages
 
     def came(self, reader: str, label: str) -> None:
         """A message was given to somebody: may it be?"""
@@ -139,17 +139,17 @@ class House:
         if notes.due_ms.get(label, 0) > self.at_ms:
             self.complaints.append(f"{reader} was given {label} before its time")
 
-    def settle(self, reader: str, how: str, got: Sequence[Any], **fields: Any) -> None:
+    def settle(self, reader: str, how: str, messages: Sequence[Any], **fields: Any) -> None:
         """Settle messages as they came; each of them must be the reader's to settle."""
         topic, group, *_ = reader.split("/")
-        body = {"receipts": [message["receipt"] for message in got], **fields}
+        body = {"receipts": [message["receipt"] for message in messages], **fields}
         answer = self.call("POST", f"/topics/{topic}/groups/{group}/{how}", body)
-        labels = [message["body"] for message in got]
-        refused = [
+        labels = [message["body"] for message in messages]
+        refusals = [
             label for label, r in zip(labels, answer.get("results", []), strict=False) if not r.get("ok")
         ]
-        if refused or not answer.get("results"):
-            self.complaints.append(f"{how} of {reader} was refused for {refused}: {answer}")
+        if refusals or not answer.get("results"):
+            self.complaints.append(f"{how} of {reader} was refused for {refusals}: {answer}")
         if how == "ack":
             self.notes.done.setdefault(reader, []).extend(labels)
         if fields.get("dead_letter"):
@@ -160,8 +160,8 @@ class House:
         for reader in readers:
             looks = len(self._releases)  # another process may believe for a moment that all is under way
             while looks:
-                if got := self.receive(reader, 100):
-                    self.settle(reader, "ack", got)
+                if messages := self.receive(reader, 100):
+                    self.settle(reader, "ack", messages)
                 else:
                     looks -= 1
                     self.at_ms += _MOMENT_MS * (looks > 0)

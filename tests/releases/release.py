@@ -40,9 +40,9 @@ class Sender:
         outcomes = []
         for attempt in parcel.attempts:
             label = json.loads(attempt.message.draft.body)
-            fails = label.startswith("bad") and attempt.number == 1
-            self.calls.append([parcel.group, consumer.name, label, attempt.number, not fails])
-            outcomes.append(_result("FAILED", "HTTP 500") if fails else _result("DONE"))
+            is_failing = label.startswith("bad") and attempt.number == 1
+            self.calls.append([parcel.group, consumer.name, label, attempt.number, not is_failing])
+            outcomes.append(_result("FAILED", "HTTP 500") if is_failing else _result("DONE"))
         return tuple(outcomes)
 
     def refusal(self, kind: str, target: str) -> str | None:
@@ -116,10 +116,10 @@ class Here:
             answer = self._answered(request)
         finally:
             self._wiring.deps = before
-        asked, calls = list(self._inbox.asked), self._sender.calls
+        questions, calls = list(self._inbox.asked), self._sender.calls
         self._inbox.asked.clear()
         self._sender.calls = []
-        return {**answer, "asked": asked, "calls": calls, "at_ms": self.clock.at_ms}
+        return {**answer, "asked": questions, "calls": calls, "at_ms": self.clock.at_ms}
 
     def _answered(self, request: Request) -> CheckAnswer:
         if "token" in request:
@@ -128,8 +128,8 @@ class Here:
             method, path, body, token = request["http"]
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             raw = None if body is None else json.dumps(body).encode()
-            status, _, told = self._gateway.handle(method, path, headers, raw)
-            return {"status": status, "body": json.loads(told) if told.strip() else None}
+            status, _, text = self._gateway.handle(method, path, headers, raw)
+            return {"status": status, "body": json.loads(text) if text.strip() else None}
         if request["run"] == "mover":  # one look: its minute would be ours
             return {"report": self.deps.mover.tick(range(8)).as_dict()}
         return {"report": self._functions[request["run"]](request["event"], _Minute())}

@@ -73,8 +73,8 @@ def test_two_releases_work_side_by_side(tmp_path: Path, commit: str, seed: int) 
         house = House(prefix, [release, other], seed=seed)
         found(house)
         # The stage was the older one's: it made the signing key, which it could not read if this one had encrypted it.
-        made = ["GET", "/v1/topics?limit=1", None, house.token]
-        assert "next_page_token" in other.answer({"at_ms": house.at_ms, "http": made})["body"]
+        request = ["GET", "/v1/topics?limit=1", None, house.token]
+        assert "next_page_token" in other.answer({"at_ms": house.at_ms, "http": request})["body"]
         house.call("POST", "/topics/orders/groups/hook/consumers/url/rotate-secret", {}, newest=True)
         assert "'~" in repr(house.rows()["control"]), "no secret is encrypted"
         for deeds in (fill, work):

@@ -100,14 +100,14 @@ def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_pa
     template = json.loads(describe(stack, tmp_path / "build").read_text())
     resources = template["Resources"]
     paths = resources["IamAPI"]["Properties"]["DefinitionBody"]["paths"]
-    signed = {(m.upper(), path) for path, methods in paths.items() for m in methods}
-    guarded = {
+    signed_routes = {(m.upper(), path) for path, methods in paths.items() for m in methods}
+    guarded_routes = {
         (method, path)
         for path, methods in app.app.routes.items()
         for method, entry in methods.items()
         if entry.authorizer
     }
-    assert signed == guarded
+    assert signed_routes == guarded_routes
     assert all(each["security"] == [{"sigv4": []}] for methods in paths.values() for each in methods.values())
     assert '"Ref": "IamAPI"' in json.dumps(resources["IamAPIInvokePermission"])
     first = resources["RestAPI"]["Properties"]["DefinitionBody"]

@@ -30,18 +30,18 @@ def documented() -> dict[str, list[str]]:
 
 def allows(resources: Iterable[str], method: str, path: str) -> bool:
     """As IAM matches: `*` is any text, slashes too; `?` one character."""
-    asked = f"{method}{path}"
+    route = f"{method}{path}"
     patterns = (re.escape(each).replace(r"\*", ".*").replace(r"\?", ".") for each in resources)
-    return any(re.fullmatch(pattern, asked) for pattern in patterns)
+    return any(re.fullmatch(pattern, route) for pattern in patterns)
 
 
 def allowed(resources: Iterable[str], names: dict[str, str]) -> set[str]:
     """The calls that a policy allows, where paths name these."""
-    found = list(resources)
+    arns = list(resources)
     return {
         f"{entry.method} {entry.path}"
         for entry in GUARDED
-        if allows(found, entry.method, entry.path.format(**names))
+        if allows(arns, entry.method, entry.path.format(**names))
     }
 
 
@@ -99,12 +99,12 @@ def test_the_denial_takes_away_every_call_that_reaches_further_than_its_path_nam
     [text] = re.findall(r"```json\n(.*?)```", SECTION, re.DOTALL)
     statement = json.loads(text)
     assert (statement["Effect"], statement["Action"]) == ("Deny", "execute-api:Invoke")
-    denied = [each.partition("<api>/api/")[2] for each in statement["Resource"]]
-    unseen = SECTION.partition("<!-- unseen")[2]
-    listed = dict(re.findall(r"^\| `(\S+ \S+)` \| (.*) \|$", unseen, re.MULTILINE))
+    denied_routes = [each.partition("<api>/api/")[2] for each in statement["Resource"]]
+    unseen_part = SECTION.partition("<!-- unseen")[2]
+    reasons = dict(re.findall(r"^\| `(\S+ \S+)` \| (.*) \|$", unseen_part, re.MULTILINE))
     of_a_topic = {
-        call for call, why in listed.items() if "/{topic}" in call and re.search("`(group|consumer)`", why)
+        call for call, why in reasons.items() if "/{topic}" in call and re.search("`(group|consumer)`", why)
     }
-    taken = {call for call in listed if call in allowed(denied, HERE)}
-    assert listed.keys() - taken <= of_a_topic
-    assert allowed(denied, HERE) <= listed.keys()
+    denied_calls = {call for call in reasons if call in allowed(denied_routes, HERE)}
+    assert reasons.keys() - denied_calls <= of_a_topic
+    assert allowed(denied_routes, HERE) <= reasons.keys()

@@ -45,11 +45,11 @@ def count(world: World, table: str) -> int:
 
 
 def until_refused(client: Client) -> int:
-    for made in range(100):
+    for count in range(100):
         reply = client.get("/v1/ladders/jmq")
         if reply.status == 429:
             is_told_to_wait(reply)
-            return made
+            return count
     raise AssertionError("never refused")
 
 
@@ -59,21 +59,21 @@ def is_told_to_wait(reply: Reply) -> None:
 
 
 def test_a_token_makes_no_more_calls_than_its_limit_says_and_hinders_nobody(world: World) -> None:
-    limited, other = holder(world, rate_limit=LIMIT), holder(world, rate_limit=LIMIT)
-    assert 1 <= until_refused(limited) <= 2 * LIMIT
+    client, other = holder(world, rate_limit=LIMIT), holder(world, rate_limit=LIMIT)
+    assert 1 <= until_refused(client) <= 2 * LIMIT
     other.get("/v1/ladders/jmq").expect(200)
     world.api.get("/v1/ladders/jmq").expect(200)
     world.clock.advance(1)
-    limited.get("/v1/ladders/jmq").expect(200)
+    client.get("/v1/ladders/jmq").expect(200)
 
 
 def test_over_ten_seconds_it_gets_what_its_limit_says(world: World) -> None:
-    limit, seconds, made = 4, 10, 0
-    limited = holder(world, rate_limit=limit)
+    limit, seconds, count = 4, 10, 0
+    client = holder(world, rate_limit=limit)
     for _ in range(4 * seconds):
         world.clock.advance(0.25)
-        made += sum(limited.get("/v1/ladders/jmq").status == 200 for _ in range(2))
-    assert limit * (seconds - 1) <= made <= limit * (seconds + 1)
+        count += sum(client.get("/v1/ladders/jmq").status == 200 for _ in range(2))
+    assert limit * (seconds - 1) <= count <= limit * (seconds + 1)
 
 
 def test_who_has_no_limit_writes_nothing_for_it(world: World) -> None:
@@ -87,13 +87,13 @@ def test_who_has_no_limit_writes_nothing_for_it(world: World) -> None:
 def test_who_has_a_limit_makes_no_token_and_none_of_those_that_have_another_limit_its_own(
     world: World,
 ) -> None:
-    limited = holder(world, rate_limit=1000)
+    client = holder(world, rate_limit=1000)
     for more in ({}, {"rate_limit": 1001}, {"rate_limit": 1}):
-        limited.post("/v1/tokens", {"name": "x", "scopes": ["produce"], **more}).refused(403, "TOO_MUCH")
+        client.post("/v1/tokens", {"name": "x", "scopes": ["produce"], **more}).refused(403, "TOO_MUCH")
     other = world.api.post("/v1/tokens", {"name": "x", "scopes": ["produce"], "rate_limit": 5}).expect(201)
-    limited.post(f"/v1/tokens/{other['id']}/rotate").refused(403, "TOO_MUCH")
-    own = str(limited.token).split("_")[1]
-    assert limited.post(f"/v1/tokens/{own}/rotate").expect(200)["rate_limit"] == 1000
+    client.post(f"/v1/tokens/{other['id']}/rotate").refused(403, "TOO_MUCH")
+    own = str(client.token).split("_")[1]
+    assert client.post(f"/v1/tokens/{own}/rotate").expect(200)["rate_limit"] == 1000
 
 
 def test_the_console_is_no_way_around_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,16 +135,16 @@ def test_calls_whose_token_is_none_are_counted_and_few_of_them_written(
 ) -> None:
     process = world.deps
     monkeypatch.setattr("chalicelib.wiring.deps", lambda: process)
-    revoked = holder(world)
-    id = str(revoked.token).split("_")[1]
+    client = holder(world)
+    id = str(client.token).split("_")[1]
     world.api.delete(f"/v1/tokens/{id}").expect(204)
     before = count(world, world.tables.audit)
     for _ in range(120):
         world.clock.advance(0.01)
-        revoked.get("/v1/ladders/jmq").refused(401, "UNAUTHORIZED")
+        client.get("/v1/ladders/jmq").refused(401, "UNAUTHORIZED")
     entries = world.api.get(f"/v1/audit?token={id}").expect(200)["items"]
-    told = [entry["object"] for entry in entries if entry["result"] == "UNAUTHORIZED"]
-    assert told == [f"token {id}, refusal {n} of this hour" for n in (100, 10, 1)]
+    objects = [entry["object"] for entry in entries if entry["result"] == "UNAUTHORIZED"]
+    assert objects == [f"token {id}, refusal {n} of this hour" for n in (100, 10, 1)]
     assert {(each["method"], each["path"]) for each in entries[:3]} == {("GET", "/v1/ladders/jmq")}
     assert count(world, world.tables.audit) == before + 3
     world.clock.advance(3600)
@@ -168,7 +168,7 @@ def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> Non
     stack = read("dev", {"anonymous_per_second": 7})  # type: ignore[dict-item]
     resources = json.loads(describe(stack, tmp_path / "build").read_text())["Resources"]
     settings = resources["RestAPI"]["Properties"]["MethodSettings"]
-    bounded = {
+    bounded_calls = {
         (each["HttpMethod"], each["ResourcePath"]) for each in settings if each["ThrottlingRateLimit"] == 7
     }
     anonymous = {
@@ -177,5 +177,5 @@ def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> Non
         for method, entry in methods.items()
         if not entry.authorizer
     }
-    assert bounded == anonymous
-    assert {("GET", "/~1v1~1health"), ("POST", "/~1console~1sign-in")} <= bounded
+    assert bounded_calls == anonymous
+    assert {("GET", "/~1v1~1health"), ("POST", "/~1console~1sign-in")} <= bounded_calls

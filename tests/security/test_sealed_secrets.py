@@ -49,8 +49,8 @@ def receiver() -> Iterator[Receiver]:
 def subscribed(world: World, url: str = "http://127.0.0.1:9/", **fields: Any) -> tuple[GroupCalls, bytes]:
     """A group with a subscriber `c`, and the secret."""
     group = world.api.topic(shards=1).group()
-    told = world.api.put(f"{group.path}/consumers/c", {"url": url, **fields}).expect(201)
-    secret = parse_secret(told["secret"])
+    registration = world.api.put(f"{group.path}/consumers/c", {"url": url, **fields}).expect(201)
+    secret = parse_secret(registration["secret"])
     assert isinstance(secret, bytes)
     return group, secret
 
@@ -89,8 +89,8 @@ def test_no_row_tells_a_secret_or_the_signing_key(world: World, monkeypatch: pyt
     encrypt = cipher.encrypt  # type: ignore[union-attr]
     monkeypatch.setattr(cipher, "encrypt", scrambled)
     group, first = subscribed(world)
-    told = world.api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)
-    second = parse_secret(told["secret"])
+    rotation = world.api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)
+    second = parse_secret(rotation["secret"])
     assert isinstance(second, bytes)
     rows = all_rows(world)
     assert [form for secret in (first, second) for form in forms(secret) if form in rows] == []
@@ -109,11 +109,11 @@ def test_a_delivery_is_signed_with_what_was_encrypted(world: World, receiver: Re
 def test_a_ciphertext_is_worth_nothing_in_another_row(world: World, receiver: Receiver) -> None:
     victim, _ = subscribed(world)
     attacker, _ = subscribed(world, receiver.url)
-    stolen = stored(world, victim)[2].secrets
+    secrets_of_victim = stored(world, victim)[2].secrets
     topic, group, mine = stored(world, attacker)
     key, *_ = world.adapters.control.key_ring().keys  # type: ignore[union-attr]
     tries = 0
-    for secrets in (stolen, (key,)):
+    for secrets in (secrets_of_victim, (key,)):
         assert world.adapters.control.put_consumer(topic, group, replace(mine, secrets=secrets), mine)
         topic, group, mine = stored(world, attacker)
         with pytest.raises(Unavailable):
@@ -180,7 +180,7 @@ def test_a_cold_start_asks_kms_for_nothing_before_it_signs(world: World) -> None
 
 def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_write(world: World) -> None:
     group, secret = subscribed(world)
-    topic, held, consumer = stored(world, group)
+    topic, stored_group, consumer = stored(world, group)
     plain = replace(
         consumer, secrets=(Secret(secret.hex()), Secret("ab" * 32, world.clock.now_ms() + 60_000))
     )
@@ -188,11 +188,11 @@ def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_writ
         patch.setattr(
             "chalicelib.services.core.secret_cipher.SecretCipher.upgraded", lambda self, secret, place: secret
         )
-        assert world.adapters.control.put_consumer(topic, held, plain, consumer)
+        assert world.adapters.control.put_consumer(topic, stored_group, plain, consumer)
     assert secret.hex() in all_rows(world)
     assert signing(world, group) == [secret, b"\xab" * 32]
-    topic, held, consumer = stored(world, group)
-    world.deps.registry.disable(topic, held, consumer, "test")
+    topic, stored_group, consumer = stored(world, group)
+    world.deps.registry.disable(topic, stored_group, consumer, "test")
     assert secret.hex() not in all_rows(world)
     assert signing(world, group) == [secret, b"\xab" * 32]
     world.clock.advance(61)
@@ -237,7 +237,7 @@ def upgraded(engine: str, tmp_path: Path) -> Iterator[World]:
 
 def test_an_upgraded_signing_key_is_encrypted_when_the_release_before_has_gone(upgraded: World) -> None:
     api, others = upgraded.deps, upgraded.deps
-    sealed = api.signing_keys.sign("page:x", "here")
+    token = api.signing_keys.sign("page:x", "here")
     others.signing_keys.present()
     upgraded.clock.advance(299)
     api.signing_keys.present()
@@ -249,7 +249,7 @@ def test_an_upgraded_signing_key_is_encrypted_when_the_release_before_has_gone(u
     others.signing_keys.present()
     for process in (api, others, upgraded.deps):
         assert process.signing_key == b"\x0f" * 32
-        assert process.signing_keys.verified("page:x", sealed) == "here"
+        assert process.signing_keys.verified("page:x", token) == "here"
     ring = upgraded.adapters.control.key_ring()
     upgraded.clock.advance(301)
     api.signing_keys.present()
@@ -298,8 +298,8 @@ def test_receipts_page_tokens_and_sessions_survive_a_rotation_until_it_ends(worl
     page = api.get("/v1/tokens?limit=1").expect(200)["next_page_token"]
     browser = Browser(api.gateway)
     browser.sign_in(str(api.token))
-    told = api.post(ROTATE, {"overlap_seconds": 3600}).expect(200)
-    assert len(told["former_until"]) >= 1
+    rotation = api.post(ROTATE, {"overlap_seconds": 3600}).expect(200)
+    assert len(rotation["former_until"]) >= 1
     after = group.receive(1, lease_seconds=6 * 3600)
     assert group.ack(*before, *after) == ["ok", "ok"]
     assert api.get(f"/v1/tokens?limit=1&page_token={page}").status == 200
@@ -313,11 +313,11 @@ def test_receipts_page_tokens_and_sessions_survive_a_rotation_until_it_ends(worl
 def test_without_overlap_what_was_signed_before_is_void_at_once(world: World) -> None:
     group = world.api.topic(shards=1).group()
     group.topic.produce("x")
-    got = group.receive(1)
+    messages = group.receive(1)
     world.api.post(ROTATE, {"overlap_seconds": 604_800}).expect(200)
-    told = world.api.post(ROTATE, {"overlap_seconds": 0}).expect(200)
-    assert told["former_until"] == []
-    assert group.ack(*got) == ["RECEIPT_INVALID"]
+    rotation = world.api.post(ROTATE, {"overlap_seconds": 0}).expect(200)
+    assert rotation["former_until"] == []
+    assert group.ack(*messages) == ["RECEIPT_INVALID"]
 
 
 def test_another_process_learns_of_a_rotation_by_what_it_does_not_know(world: World) -> None:
@@ -325,9 +325,9 @@ def test_another_process_learns_of_a_rotation_by_what_it_does_not_know(world: Wo
     slow.signing_keys.present()
     world.clock.advance(30)
     world.deps.signing_keys.rotate(3600)
-    sealed = world.deps.signing_keys.sign("page:x", "here")
-    assert slow.signing_keys.verified("page:x", sealed) == "here"
-    assert slow.signing_keys.verified("page:x", f"{sealed[:-2]}xx") is None
+    token = world.deps.signing_keys.sign("page:x", "here")
+    assert slow.signing_keys.verified("page:x", token) == "here"
+    assert slow.signing_keys.verified("page:x", f"{token[:-2]}xx") is None
     assert slow.signing_key == world.deps.signing_key
 
 
@@ -346,8 +346,8 @@ def test_two_rotations_at_once_are_one(world: World) -> None:
     ring = world.adapters.control.key_ring()
     assert ring is not None
     deps.signing_keys.rotate(60)
-    late = KeyRing((deps.secret_cipher.encrypted(b"x" * 32, SIGNING_KEY),))
-    assert not world.adapters.control.put_key_ring(late, ring)
+    late_ring = KeyRing((deps.secret_cipher.encrypted(b"x" * 32, SIGNING_KEY),))
+    assert not world.adapters.control.put_key_ring(late_ring, ring)
 
 
 def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
@@ -358,11 +358,11 @@ def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
 
 
 def test_registering_again_with_the_same_secret_changes_nothing_and_decrypts_nothing(world: World) -> None:
-    given = "whsec_" + base64.b64encode(os.urandom(32)).decode()
-    group, secret = subscribed(world, secret=given)
+    text = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    group, secret = subscribed(world, secret=text)
     before = stored(world, group)[2].secrets
     world.kms.asked.clear()
-    again = {"url": "http://127.0.0.1:9/", "secret": given}
+    again = {"url": "http://127.0.0.1:9/", "secret": text}
     assert "secret" not in world.api.put(f"{group.path}/consumers/c", again).expect(200)
     assert stored(world, group)[2].secrets == before
     assert world.kms.asked == []

@@ -85,11 +85,11 @@ def _in_words(actions: str) -> str:
 def test_a_table_is_what_the_code_says(table: FunctionType) -> None:
     name = table.__name__
     begin, end = f"<!-- {name}: made by tests/security/test_security_page.py -->\n", f"<!-- end of {name} -->"
-    made = "\n".join(table()) + "\n"
+    lines = "\n".join(table()) + "\n"
     text = PAGE.read_text()
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
     if os.environ.get("HEADRACE_WRITE_PAGES"):
-        PAGE.write_text(f"{before}{begin}\n{made}\n{end}{after}")
+        PAGE.write_text(f"{before}{begin}\n{lines}\n{end}{after}")
         return
-    assert text == f"{before}{begin}\n{made}\n{end}{after}", "run this file with HEADRACE_WRITE_PAGES=1"
+    assert text == f"{before}{begin}\n{lines}\n{end}{after}", "run this file with HEADRACE_WRITE_PAGES=1"

@@ -45,18 +45,22 @@ def victim_of(world: World) -> Victim:
     api.put(f"/v1/topics/{topic}").expect(201)
     api.put(f"/v1/topics/{topic}/groups/{group}", {"from": "earliest"}).expect(201)
     api.put(f"/v1/topics/{topic}/groups/{group}/consumers/{MARK}").expect(201)
-    sent = api.post(f"/v1/topics/{topic}/messages", {"body": MARK, "keys": [MARK]}).expect(201)["id"]
+    message_id = api.post(f"/v1/topics/{topic}/messages", {"body": MARK, "keys": [MARK]}).expect(201)["id"]
     api.post(f"/v1/topics/{topic}/messages", {"body": MARK}).expect(201)
     receive = f"/v1/topics/{topic}/groups/{group}/receive"
     receipts = [api.post(receive, {"max": 1}).expect(200)["messages"][0]["receipt"]]
-    dead = {"receipts": receipts, "dead_letter": True}
-    api.post(f"/v1/topics/{topic}/groups/{group}/nack", dead).expect(200)
+    settlement = {"receipts": receipts, "dead_letter": True}
+    api.post(f"/v1/topics/{topic}/groups/{group}/nack", settlement).expect(200)
     [letter] = api.get(f"/v1/topics/{topic}/groups/{group}/dead-letters").expect(200)["items"]
-    prepared = api.post(f"/v1/topics/{topic}/transactions", {"message": {"body": MARK}}).expect(201)
+    transaction = api.post(f"/v1/topics/{topic}/transactions", {"message": {"body": MARK}}).expect(201)
     token = api.post("/v1/tokens", {"name": MARK, "scopes": ["produce"]}).expect(201)["id"]
     span = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
     replay = api.post(f"/v1/topics/{topic}/replays", span).expect(202)["replay_id"]
-    ids = {"messages": sent, "dead-letters": letter["id"], "transactions": prepared["transaction_id"]}
+    ids = {
+        "messages": message_id,
+        "dead-letters": letter["id"],
+        "transactions": transaction["transaction_id"],
+    }
     return Victim(topic, group, MARK, {**ids, "tokens": token, "replays": replay})
 
 
@@ -158,8 +162,8 @@ def reaches_no_other_group(attacker: Attacker) -> None:
         if entry.path.startswith("/v1/replays/"):
             attacker.tries_to(entry).refused(404, "REPLAY_NOT_FOUND")
         if entry.method == "GET" or "/messages/{id}" in entry.path:
-            unasked = attacker.unasked(entry, attacker.tries_to(entry))
-            assert attacker.victim.group.encode() not in unasked, f"{entry.path} names a group of others"
+            rest = attacker.unasked(entry, attacker.tries_to(entry))
+            assert attacker.victim.group.encode() not in rest, f"{entry.path} names a group of others"
         if name == "list_replays":
             assert attacker.tries_to(entry).expect(200)["items"] == []
 
@@ -181,9 +185,9 @@ def changes_nothing_that_all_groups_would_feel(administrator: Attacker) -> None:
 
 def assert_nothing_was_lost_and_only_tokens_were_added(world: World, before: dict[str, list[str]]) -> None:
     after = rows(world)
-    added = {name: set(after[name]) - set(lines) for name, lines in before.items()}
-    assert {name for name, lines in added.items() if lines} <= {world.tables.control}
-    assert all("attacker" in line for line in added[world.tables.control])
+    new_lines = {name: set(after[name]) - set(lines) for name, lines in before.items()}
+    assert {name for name, lines in new_lines.items() if lines} <= {world.tables.control}
+    assert all("attacker" in line for line in new_lines[world.tables.control])
     assert all(set(lines) <= set(after[name]) for name, lines in before.items()), "something was lost"
 
 
@@ -195,13 +199,16 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
         attackers.append(Attacker(client, victim))
         return attackers[-1]
 
-    revoked, expired = client_with(world, "admin"), client_with(world, "admin", expires_in_days=1)
+    revoked_client, expired_client = (
+        client_with(world, "admin"),
+        client_with(world, "admin", expires_in_days=1),
+    )
     elsewhere = client_with(world, *EVERY_SCOPE, topics=["mine*"])
     other_group = client_with(world, *EVERY_SCOPE, groups=["mine*"])
-    revoke(world, revoked)
+    revoke(world, revoked_client)
     before = rows(world)
-    forged = f"hr_{'0' * 12}_{'a' * 59}"
-    for client in (world.api.with_token(None), world.api.with_token(forged), revoked):
+    token = f"hr_{'0' * 12}_{'a' * 59}"
+    for client in (world.api.with_token(None), world.api.with_token(token), revoked_client):
         is_shut_out(attacker(client))
     for scope in EVERY_SCOPE:
         lacks_scopes(attacker(client_with(world, scope)), scope)
@@ -210,7 +217,7 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
     changes_nothing_that_all_groups_would_feel(attacker(client_with(world, "admin", groups=["mine*"])))
     assert_nothing_was_lost_and_only_tokens_were_added(world, before)
     world.clock.advance(DAY_SECONDS + 1)
-    is_shut_out(attacker(expired))
+    is_shut_out(attacker(expired_client))
     world.clock.advance(8 * DAY_SECONDS)
     finds_no_message_that_only_another_group_has(attacker(other_group))
     tries = sum(each.tries for each in attackers)

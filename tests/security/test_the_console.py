@@ -49,8 +49,8 @@ def test_a_strangers_link_signs_nobody_in_until_it_is_confirmed(world: World, si
 
 
 def test_a_link_from_a_terminal_signs_in_at_once(world: World) -> None:
-    for sent in ({}, {"Sec-Fetch-Site": "none"}):
-        status, headers, _ = world.api.gateway.handle("GET", link_of(world), sent, None)
+    for request_headers in ({}, {"Sec-Fetch-Site": "none"}):
+        status, headers, _ = world.api.gateway.handle("GET", link_of(world), request_headers, None)
         assert status == 303
         cookie = cookie_of(headers) or ""
         assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))

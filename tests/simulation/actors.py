@@ -77,8 +77,8 @@ def _with_retry(world: World, group: GroupPlan) -> dict[str, object]:
 
 
 def _names(group: GroupPlan) -> list[str]:
-    registered = range(group.pullers) if group.mode == "broadcast" else range(1, group.pullers)
-    return [*(f"pull{n}" for n in registered), *(f"call{n}" for n in range(group.called))]
+    numbers = range(group.pullers) if group.mode == "broadcast" else range(1, group.pullers)
+    return [*(f"pull{n}" for n in numbers), *(f"call{n}" for n in range(group.called))]
 
 
 def crashes(world: World) -> None:
@@ -103,25 +103,25 @@ def producer(world: World, name: str) -> None:
 
 def _draft(world: World, label: str) -> Draft:
     rng = world.random
-    made = draft(label, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
+    message = draft(label, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
     if rng.random() < 0.4:
-        made = replace(made, dedup_id=f"id of {label}")
+        message = replace(message, dedup_id=f"id of {label}")
     if rng.random() < 0.1:
-        made = replace(made, expires_ms=int(world.scheduler.now) + rng.randint(1, 60_000))
-    return made
+        message = replace(message, expires_ms=int(world.scheduler.now) + rng.randint(1, 60_000))
+    return message
 
 
 def _send(world: World, drafts: Sequence[Draft]) -> None:
     """What has a dedup id is sent again until there is an answer, and sometimes even then."""
     while drafts:
         answers = world.ask(SimClient.produce, *drafts)
-        known = (
+        stored_drafts = (
             [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, ProduceResult)]
             if answers
             else []
         )
         again = world.random.random() < 0.1
-        drafts = [d for d in drafts if d.dedup_id and (again or d not in known)]
+        drafts = [d for d in drafts if d.dedup_id and (again or d not in stored_drafts)]
         world.pause(world.random.uniform(0, 2))
 
 
@@ -138,52 +138,52 @@ def puller(world: World, me: Puller) -> None:
     rng = world.random
     while True:
         lease = rng.choice((2, 5, 20))
-        got = world.ask(SimClient.receive, me.group.name, rng.choice((1, 3, 10)), me.name, lease)
-        if got:
-            rng.choice(_HABITS)(world, me, got, lease)
+        messages = world.ask(SimClient.receive, me.group.name, rng.choice((1, 3, 10)), me.name, lease)
+        if messages:
+            rng.choice(_HABITS)(world, me, messages, lease)
         world.pause(rng.uniform(0.2, 4))
 
 
-def _ack(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
-    world.ask(SimClient.ack, me.group.name, got, me.name)
+def _ack(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
+    world.ask(SimClient.ack, me.group.name, messages, me.name)
 
 
-def _ack_some(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
+def _ack_some(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
     """One by one, in any order, and not all."""
-    for each in world.random.sample(list(got), max(1, len(got) - 1)):
+    for each in world.random.sample(list(messages), max(1, len(messages) - 1)):
         world.pause(world.random.uniform(0, 1))
         _ack(world, me, [each], lease)
 
 
-def _ack_twice(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
-    _ack(world, me, got, lease)
-    _ack(world, me, got, lease)
+def _ack_twice(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
+    _ack(world, me, messages, lease)
+    _ack(world, me, messages, lease)
 
 
-def _ack_late(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
+def _ack_late(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
     """A zombie: it thinks that the message is still its own."""
     world.pause(lease + world.random.uniform(-1, 10))
-    _ack(world, me, got, lease)
+    _ack(world, me, messages, lease)
 
 
-def _nack(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
+def _nack(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
     delay_ms = world.random.choice((0, 0, 1_000, 7_000))
-    world.ask(SimClient.nack, me.group.name, got, Nack(delay_ms), me.name)
+    world.ask(SimClient.nack, me.group.name, messages, Nack(delay_ms), me.name)
 
 
-def _bury(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
-    world.ask(SimClient.nack, me.group.name, got[:1], Nack(dead_letter=True), me.name)
-    _ack(world, me, got, lease)
+def _bury(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
+    world.ask(SimClient.nack, me.group.name, messages[:1], Nack(dead_letter=True), me.name)
+    _ack(world, me, messages, lease)
 
 
-def _extend(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
+def _extend(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
     for _ in range(world.random.choice((1, 2))):
         world.pause(lease * world.random.uniform(0.3, 1.1))
-        world.ask(SimClient.extend, me.group.name, got, lease, me.name)
-    _ack(world, me, got, lease)
+        world.ask(SimClient.extend, me.group.name, messages, lease, me.name)
+    _ack(world, me, messages, lease)
 
 
-def _die(world: World, me: Puller, got: Sequence[ClaimedMessage], lease: int) -> None:
+def _die(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
     """It forgets what it had; another comes in its place."""
     world.pause(world.random.uniform(0, 30))
 

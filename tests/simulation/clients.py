@@ -44,8 +44,8 @@ class SimClient(Client):
         """Consumers have deliveries of their own in broadcasts only."""
         return str(self.world.reader_of(group, consumer))
 
-    def produce(self, *drafts: Draft, named: Request | None = None) -> list[ProduceResult | HeadraceError]:
-        outcomes = super().produce(*drafts, named=named)
+    def produce(self, *drafts: Draft, name: Request | None = None) -> list[ProduceResult | HeadraceError]:
+        outcomes = super().produce(*drafts, name=name)
         self.deps.waker.appended(
             self.topic, {o.shard for o in outcomes if isinstance(o, ProduceResult) and o.shard is not None}
         )
@@ -55,9 +55,9 @@ class SimClient(Client):
         self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
     ) -> list[ClaimedMessage]:
         if consumer is not None:
-            topic, found, who = self._find(group, consumer)
+            topic, consumer_group, who = self._find(group, consumer)
             assert who
-            self.deps.registry.sign_of_life(topic, found, who)
+            self.deps.registry.sign_of_life(topic, consumer_group, who)
         return super().receive(group, most, consumer, lease_seconds)
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
@@ -85,10 +85,10 @@ class SimClient(Client):
         topic, _ = self.deps.admin.put_topic(TOPIC, {"shards": self.topic.shards + 1})
         self.deps.waker.wake_after_redivision(topic)
 
-    def pause(self, group: str, paused: bool) -> None:
-        found = self.deps.admin.pause(self.topic, group, paused)
-        if not paused:
-            self.deps.waker.wake_group(self.topic, found)
+    def pause(self, group: str, is_paused: bool) -> None:
+        consumer_group = self.deps.admin.pause(self.topic, group, is_paused)
+        if not is_paused:
+            self.deps.waker.wake_group(self.topic, consumer_group)
 
     def rotate(self, group: str, consumer: str) -> None:
         consumer_group = self.group(group)
@@ -103,9 +103,9 @@ class SimClient(Client):
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""
         letters = self.letters(group)
-        with self._asking(*(self._about_letter(Op.REDRIVE, x) for x in letters)) as asking:
-            went = self.deps.redriver.redrive(self.topic, self.group(group), letters)
-            asking.note_all(Told.OK if went == len(letters) else Told.UNKNOWN)
+        with self._asking(*(self._about_letter(Op.REDRIVE, x) for x in letters)) as request:
+            count = self.deps.redriver.redrive(self.topic, self.group(group), letters)
+            request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
 
     def try_now(self, group: str, message_id: str) -> None:
         """Make the next attempt of a message now, be it dead or waiting."""
@@ -113,18 +113,18 @@ class SimClient(Client):
         letters = self.deps.redriver.letters(self.topic, consumer_group, message_id)
         uids = self.deps.catalog.cursor_owners(self.topic, consumer_group)
         readers = [self.world.reader_by(consumer_group.uid, uid) for uid in uids]
-        waiting = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
-        seen = [self._about_letter(Op.REDRIVE, x) for x in letters]
+        hurries = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
+        redrives = [self._about_letter(Op.REDRIVE, x) for x in letters]
         # What waits now may be a letter when it is looked at, after all the attempts it has.
         most = (consumer_group.retry or self.topic.retry).max_attempts
         letters_by_then = [
             replace(hurry, op=Op.REDRIVE, attempt=most)
-            for hurry in waiting
-            if hurry.reader not in {event.reader for event in seen}
+            for hurry in hurries
+            if hurry.reader not in {event.reader for event in redrives}
         ]
-        with self._asking(*waiting, *seen, *letters_by_then) as asking:
+        with self._asking(*hurries, *redrives, *letters_by_then) as request:
             self.deps.redriver.try_now(self.topic, consumer_group, message_id)
-            asking.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
+            request.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
 
     def _about_letter(self, op: Op, letter: DeadLetter) -> Event:
         reader = self.world.reader_by(letter.key.group_uid, letter.key.consumer_uid)
@@ -140,14 +140,16 @@ class SimClient(Client):
     def discard(self, group: str) -> None:
         """Delete a dead letter."""
         for letter in self.letters(group)[:1]:
-            with self._asking(self._about_letter(Op.DISCARD, letter)) as asking:
+            with self._asking(self._about_letter(Op.DISCARD, letter)) as request:
                 self.deps.redriver.discard(self.topic, self.group(group), letter)
-                asking.note_all(Told.OK)
+                request.note_all(Told.OK)
 
     def amend(self, message_id: str, **changes: Any) -> Told:
         """Edit, hurry or postpone a delayed message."""
-        delayed = self.deps.delayed
-        return self._change_mind(message_id, lambda topic, found: delayed.amend(topic, found, changes))
+        delayed_messages = self.deps.delayed
+        return self._change_mind(
+            message_id, lambda topic, message: delayed_messages.amend(topic, message, changes)
+        )
 
     def cancel(self, message_id: str) -> Told:
         """Take a delayed message back."""
@@ -174,18 +176,18 @@ class SimClient(Client):
             dedup_id=draft.dedup_id or "",
             later=True,
         )
-        with self._asking(event) as asking:
-            made, _ = self.deps.transactor.prepare(
+        with self._asking(event) as request:
+            transaction, _ = self.deps.transactor.prepare(
                 self.topic, draft, checks, delay_from_commit=delay_from_commit
             )
-            asking.note([replace(event, message_id=made.message_id)])
-        return made
+            request.note([replace(event, message_id=transaction.message_id)])
+        return transaction
 
-    def decide(self, transaction_id: str, wanted: TransactionState) -> Told:
+    def decide(self, transaction_id: str, state: TransactionState) -> Told:
         """Commit or roll back. REFUSED: the opposite was decided."""
         transactor = self.deps.transactor
         try:
-            transactor.decide(transactor.find(transaction_id), wanted)
+            transactor.decide(transactor.find(transaction_id), state)
             return Told.OK
         except HeadraceError as error:
             return told(error)

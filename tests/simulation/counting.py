@@ -59,12 +59,12 @@ def _outside(world: World) -> Deps:
 
 
 def _at_rest(
-    world: World, deps: Deps, topic: Topic, group: Group, seen: TopicStats, end: Final
+    world: World, deps: Deps, topic: Topic, group: Group, stats: TopicStats, end: Final
 ) -> Iterator[str]:
     """Accepted is done, dead or was never owed; and it is what everybody has done with it."""
-    told, owners = seen.groups[group.name].account, deps.catalog.cursor_owners(topic, group)
-    if told.total != seen.accepted * len(owners) or told.new + told.running + told.retrying:
-        yield f"of {seen.accepted} for {len(owners)} of {group.name} there are {told}"
+    account, owners = stats.groups[group.name].account, deps.catalog.cursor_owners(topic, group)
+    if account.total != stats.accepted * len(owners) or account.new + account.running + account.retrying:
+        yield f"of {stats.accepted} for {len(owners)} of {group.name} there are {account}"
     labels = {i: label for label, ids in end.places.items() for i in ids}
     tags = {e.label: e.tag for e in world.events if e.op is Op.PRODUCE}
     words = Counter(
@@ -72,27 +72,27 @@ def _at_rest(
         for (reader, message_id), word in end.statuses.items()
         if reader.partition("/")[0] == group.name
     )
-    holes = seen.accepted - len(labels)
+    holes = stats.accepted - len(labels)
     expected = (words["SUCCESS"], words["DEAD"], words[None] + holes * len(owners))
-    if (told.success, told.dead, told.skipped) != expected:
-        yield f"of {group.name} are done, dead and skipped {expected}, and told is {told}"
+    if (account.success, account.dead, account.skipped) != expected:
+        yield f"of {group.name} are done, dead and skipped {expected}, and told is {account}"
 
 
 def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """What waits before the log."""
     (stats,) = deps.counts.stats([topic])
     promises = world.promises
-    waiting = [d for d in promises.delays.values() if d.message_id and not d.cancels]
-    least = sum(delay.message_id not in promises.entered for delay in waiting)
+    delays = [d for d in promises.delays.values() if d.message_id and not d.cancels]
+    least = sum(delay.message_id not in promises.entered for delay in delays)
     if not least <= stats.delayed.number <= len(promises.delays) + len(promises.deals):
         yield f"{stats.delayed.number} are delayed, {least} surely"
-    held = [world.adapters.transactions.get(each) for each in promises.deal_labels]
-    prepared = sum(each is not None and each.state in UNDECIDED for each in held)
-    if stats.prepared.number != prepared:
-        yield f"{stats.prepared.number} are prepared, and in the store {prepared}"
-    done = {e.message_id for e in world.events if e.op is Op.PRODUCE and e.message_id}
-    if stats.accepted < len(done & promises.entered.keys()):
-        yield f"{stats.accepted} were accepted, and known of {len(done)}"
+    transactions = [world.adapters.transactions.get(each) for each in promises.deal_labels]
+    undecided = sum(each is not None and each.state in UNDECIDED for each in transactions)
+    if stats.prepared.number != undecided:
+        yield f"{stats.prepared.number} are prepared, and in the store {undecided}"
+    ids = {e.message_id for e in world.events if e.op is Op.PRODUCE and e.message_id}
+    if stats.accepted < len(ids & promises.entered.keys()):
+        yield f"{stats.accepted} were accepted, and known of {len(ids)}"
 
 
 def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
@@ -100,13 +100,13 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     (stats,) = deps.counts.stats([topic])
     messages = list(_messages(deps, topic))
     for group in deps.catalog.groups(topic):
-        told, words = stats.groups[group.name], Counter[str]()
-        listed: dict[str, set[str]] = {word: set() for word in _WORDS}
+        figures, words = stats.groups[group.name], Counter[str]()
+        by_word: dict[str, set[str]] = {word: set() for word in _WORDS}
         for message in messages:
             if status := deps.statuses.delivery(topic, group, message):
                 words.update([each.status for each in status.consumers.values()] or [status.status])
-                listed[status.status].add(message.id)
-        a = told.account
+                by_word[status.status].add(message.id)
+        a = figures.account
         owners = len(deps.catalog.cursor_owners(topic, group))
         if a.total != stats.accepted * owners:
             yield f"of {stats.accepted} for {owners} of {group.name} there are {a}"
@@ -116,7 +116,7 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
             yield f"running, retrying, dead of {group.name} are {counts}, and one by one {by_one}"
         if len(messages) == stats.accepted and a.new != words["NEW"]:
             yield f"new to {group.name} are {a.new}, and one by one {words['NEW']}"
-        for word, ids in listed.items():
+        for word, ids in by_word.items():
             page, _ = deps.lookup.newest_first(topic, Filters(group, word), _MOST, None)
             if {message.id for message in page} != ids:
                 yield f"{len(page)} are listed as {word} for {group.name}, and are {len(ids)}"
@@ -128,18 +128,18 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
 
 def _untrue(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """Traces that tell of what nobody did."""
-    tried = {
+    attempts = {
         (e.reader.partition("/")[0], e.message_id, e.attempt)
         for e in world.events
         if e.op in (Op.SETTLE, Op.CLAIM)
     }
-    unheard = any(e.op is Op.CLAIM and e.told is Told.UNKNOWN for e in world.events)
+    is_unheard = any(e.op is Op.CLAIM and e.told is Told.UNKNOWN for e in world.events)
     for message in _messages(deps, topic):
         path = deps.tracer.path(topic, message)
         if path[0].event not in ("accepted", "prepared") and not world.plan.skew_ms:
             yield f"the path of {message.id} begins with {path[0].event}"
-        for each in path if not unheard else ():
-            if each.event == "delivered" and (each.group, message.id, each.attempt) not in tried:
+        for each in path if not is_unheard else ():
+            if each.event == "delivered" and (each.group, message.id, each.attempt) not in attempts:
                 yield f"the path of {message.id} tells of attempt {each.attempt} for {each.group}: {each.outcome}"
 
 
@@ -148,13 +148,13 @@ def _ask(world: World, topic: Topic) -> None:
     if {"grow", "join"} & set(world.plan.deeds):
         return
     before = _tails(world, topic)
-    seen = world.ask(_stats)
+    stats = world.ask(_stats)
     after = _tails(world, topic)
-    if seen is None:
+    if stats is None:
         return
-    if not before <= seen.accepted <= after:
-        world.accuse(f"{seen.accepted} were accepted, between {before} and {after}")
-    for name, group in seen.groups.items():
+    if not before <= stats.accepted <= after:
+        world.accuse(f"{stats.accepted} were accepted, between {before} and {after}")
+    for name, group in stats.groups.items():
         owners = len({shard.consumer_uid for shard in group.shards})
         if not before * owners <= group.account.total <= after * owners:
             world.accuse(f"of {before} to {after} for {owners} of {name} there were {group.account}")
@@ -176,9 +176,11 @@ def _sought(world: World) -> bool:
 def _is_older_tried(counts: tuple[int, int, int], by_one: tuple[int, int, int]) -> bool:
     """The one thing that is not counted exactly: where both deliveries of a message wait for an attempt, the older's
     counts as RUNNING instead of the newer's as RETRYING."""
-    (running, retrying, dead), (running_ones, retrying_ones, dead_ones) = counts, by_one
-    is_one_more = running > running_ones and running + retrying == running_ones + retrying_ones
-    return is_one_more and dead == dead_ones
+    (running_count, retrying_count, dead_count), (running_ones, retrying_ones, dead_ones) = counts, by_one
+    is_one_more = (
+        running_count > running_ones and running_count + retrying_count == running_ones + retrying_ones
+    )
+    return is_one_more and dead_count == dead_ones
 
 
 def _messages(deps: Deps, topic: Topic) -> Iterator[Message]:

@@ -27,10 +27,10 @@ def delayer(world: World, name: str) -> None:
     for n in range(world.plan.delayed):
         world.pause(world.random.expovariate(2 * world.plan.delayed / world.plan.seconds))
         due_ms = int(world.scheduler.now) + world.random.choice(_DELAYS_MS)
-        given = _draft(world, f"{name}-{n}", due_ms)
-        delay = Delay({(due_ms, given.body)})
+        message = _draft(world, f"{name}-{n}", due_ms)
+        delay = Delay({(due_ms, message.body)})
         world.promises.delays[f"{name}-{n}"] = delay
-        _send(world, given, delay)
+        _send(world, message, delay)
         for _ in range(world.random.choice((0, 1, 1, 2)) if delay.message_id else 0):
             world.random.choice(_MINDS)(world, delay)
 
@@ -65,13 +65,13 @@ def _draft(world: World, label: str, due_ms: int | None) -> Draft:
     )
 
 
-def _send(world: World, given: Draft, delay: Delay) -> None:
+def _send(world: World, message: Draft, delay: Delay) -> None:
     """What has a dedup id is sent again until there is an answer."""
     while not delay.message_id:
-        for answer in world.ask(SimClient.produce, given) or ():
+        for answer in world.ask(SimClient.produce, message) or ():
             if isinstance(answer, ProduceResult):
                 delay.message_id = answer.id
-        if not given.dedup_id:
+        if not message.dedup_id:
             return
         world.pause(world.random.uniform(0, 2))
 
@@ -131,38 +131,38 @@ def trader(world: World, name: str) -> None:
         )
         deal = Deal(truth, rng.choice(_MOODS))
         world.promises.deals[f"{name}-{n}"] = deal
-        held = _prepare(world, f"{name}-{n}")
-        if held is None or rng.random() < 0.3:
+        transaction = _prepare(world, f"{name}-{n}")
+        if transaction is None or rng.random() < 0.3:
             continue
-        checked_s = max(0, _until_moved(world, held.check_ms) + rng.uniform(0, 3))
+        checked_s = max(0, _until_moved(world, transaction.check_ms) + rng.uniform(0, 3))
         waits_s = (0.0, rng.uniform(0, 15)) if deal.mood != "fickle" else (checked_s,)
         world.pause(min(rng.choice((*waits_s, checked_s)), world.plan.seconds))
         if rng.random() < 0.3:  # somebody else thinks otherwise
-            rival = partial(_decide, world, f"{name}-{n}", held.id, rng.choice(DECIDED))
+            rival = partial(_decide, world, f"{name}-{n}", transaction.id, rng.choice(DECIDED))
             world.scheduler.spawn(rival, world, rng.uniform(0, 30))
-        _decide(world, f"{name}-{n}", held.id, truth)
+        _decide(world, f"{name}-{n}", transaction.id, truth)
 
 
 def _prepare(world: World, label: str) -> Transaction | None:
     rng = world.random
     due_ms = int(world.scheduler.now) + rng.choice(_DELAYS_MS) if rng.random() < 0.3 else None
-    given = _draft(world, label, due_ms)
+    message = _draft(world, label, due_ms)
     url = "https://bank.example/" if rng.random() < 0.8 else None
     checks = Checks(url, rng.choice(_CHECKED_EVERY_S))
     delay_from_commit = due_ms is not None and rng.random() < 0.5
     while True:
-        held = world.ask(SimClient.prepare, given, checks, delay_from_commit=delay_from_commit)
-        if held or not given.dedup_id:
-            return held
+        transaction = world.ask(SimClient.prepare, message, checks, delay_from_commit=delay_from_commit)
+        if transaction or not message.dedup_id:
+            return transaction
         world.pause(rng.uniform(0, 2))
 
 
 def _decide(world: World, label: str, transaction_id: str, truth: TransactionState) -> None:
     """Until there is an answer, or not; some ask for the opposite next, to their own loss."""
-    for wanted in (truth, *world.random.sample(DECIDED, world.random.choice((0, 0, 1, 2)))):
+    for state in (truth, *world.random.sample(DECIDED, world.random.choice((0, 0, 1, 2)))):
         for _ in range(world.random.choice((1, 3))):
-            world.promises.deals[label].asked.add(wanted)
-            answer = world.ask(SimClient.decide, transaction_id, wanted) or Told.UNKNOWN
-            world.promises.decided(label, transaction_id, wanted, answer)
+            world.promises.deals[label].asked.add(state)
+            answer = world.ask(SimClient.decide, transaction_id, state) or Told.UNKNOWN
+            world.promises.decided(label, transaction_id, state, answer)
             if answer is not Told.UNKNOWN:
                 break

@@ -49,10 +49,10 @@ class Figures:
         if not _figures:
             return
         kinds = {name.removeprefix("fault: "): n for name, n in _figures.items() if name.startswith("fault")}
-        told = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
+        summary = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
         terminalreporter.write_line(
             f"simulation: {_figures['worlds']:,} worlds, {_figures['steps']:,} steps, "
             f"{_figures['weeks']:,} stages over weeks, {_figures['things in weeks']:,} steps, "
             f"{_figures['hurried']:,} stages short of time, {_figures['things in hurried']:,} steps, "
-            f"{sum(kinds.values()):,} faults ({told})"
+            f"{sum(kinds.values()):,} faults ({summary})"
         )

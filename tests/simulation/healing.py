@@ -42,15 +42,15 @@ def heal(world: World) -> SimClient:
             process.deps.expirer.run_once()
             process.deps.checkpointer.run_once()
         _pull(client)
-        pending = list(_pending(world, client))
-        if not pending:
+        tasks = list(_pending(world, client))
+        if not tasks:
             return client
         if world.scheduler.now > end:
             break
-        nearest = min([at for at, _ in pending if at > world.scheduler.now], default=0)
+        nearest = min([at for at, _ in tasks if at > world.scheduler.now], default=0)
         patience = 1 + rounds // 20  # minutes: what did not come at once may never come
         world.scheduler.now = max(world.scheduler.now + patience * MINUTE_MS, nearest)
-    world.accuse(f"forgotten: {sorted({what for _, what in pending})}")
+    world.accuse(f"forgotten: {sorted({what for _, what in tasks})}")
     return client
 
 
@@ -88,8 +88,8 @@ def _pull(client: SimClient) -> None:
     for reader in readers_of(client.deps, client.topic):
         if reader.is_called:
             continue
-        while got := client.receive(reader.group.name, 100, reader.consumer):
-            client.ack(reader.group.name, got, reader.consumer)
+        while messages := client.receive(reader.group.name, 100, reader.consumer):
+            client.ack(reader.group.name, messages, reader.consumer)
 
 
 def _pending(world: World, client: SimClient) -> Iterator[tuple[float, str]]:

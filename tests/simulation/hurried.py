@@ -88,12 +88,12 @@ class Hurry:
 
     def short(self, questions: int) -> Callable[[], bool]:
         """Time that is up after so many questions."""
-        left = iter(range(questions))
+        answers = iter(range(questions))
 
         def has_time() -> bool:
-            has = next(left, None) is not None
-            self.injected["a run out of time"] += not has
-            return has
+            has_more = next(answers, None) is not None
+            self.injected["a run out of time"] += not has_more
+            return has_more
 
         return has_time
 
@@ -195,11 +195,11 @@ def _sweeps(hurry: Hurry) -> None:
 
 def _sends(hurry: Hurry, deps: Deps, topic: Topic) -> None:
     label = f"m{len(hurry.path)}"
-    for placed in deps.producer.produce(deps.catalog.topic(topic.name), [draft(label)]):
-        assert isinstance(placed, ProduceResult)
-        assert placed.shard is not None
-        assert placed.offset is not None
-        hurry.places.append((topic.shard_key(placed.shard), placed.offset))
+    for result in deps.producer.produce(deps.catalog.topic(topic.name), [draft(label)]):
+        assert isinstance(result, ProduceResult)
+        assert result.shard is not None
+        assert result.offset is not None
+        hurry.places.append((topic.shard_key(result.shard), result.offset))
     if topic.name not in hurry.ill:
         hurry.owed += [Owed(label, target) for target in hurry.targets[topic.name]]
     hurry.note(topic.name, "accepts", label)
@@ -217,12 +217,12 @@ def _delivers(hurry: Hurry) -> None:
 def _waits(hurry: Hurry) -> None:
     """Who still waits has waited for a run more."""
     bodies = zip(hurry.subscribers.calls, hurry.subscribers.bodies, strict=True)
-    sent = {(label_of(body), call.target) for call, body in bodies}
-    hurry.owed = [owed for owed in hurry.owed if (owed.label, owed.target) not in sent]
-    for owed in hurry.owed:
-        owed.runs += 1
-        if owed.runs == len(hurry.topics) + 1:
-            hurry.accuse(f"{owed.label} for {owed.target} was not found in {owed.runs} runs")
+    pushes = {(label_of(body), call.target) for call, body in bodies}
+    hurry.owed = [delivery for delivery in hurry.owed if (delivery.label, delivery.target) not in pushes]
+    for delivery in hurry.owed:
+        delivery.runs += 1
+        if delivery.runs == len(hurry.topics) + 1:
+            hurry.accuse(f"{delivery.label} for {delivery.target} was not found in {delivery.runs} runs")
 
 
 # The expirer

@@ -34,17 +34,17 @@ def play(seed: int, plan: Plan | None = None) -> tuple[World, list[str]]:
         begin(world)
         world.run()
         return world, list(_judged(world, heal(world)))
-    except AssertionError as broken:  # Endless, or what the code itself takes for impossible
-        return world, [*world.complaints, str(broken) or "the code met what it takes for impossible"]
+    except AssertionError as error:  # Endless, or what the code itself takes for impossible
+        return world, [*world.complaints, str(error) or "the code met what it takes for impossible"]
 
 
 def _judged(world: World, client: SimClient) -> Iterator[str]:
     client.deps = Deps(replace(world.adapters, clock=client.deps.adapters.clock))
     end = final(client, timers_of)
-    judged = check(world.promises.resolved(world.events), end, 2 * world.plan.skew_ms)
-    known = _second_lives(world, end)
+    violations = check(world.promises.resolved(world.events), end, 2 * world.plan.skew_ms)
+    second_lives = _second_lives(world, end)
     yield from world.complaints
-    yield from (f"{v.kind}: {v.about}" for v in judged if not _excused(world, v, known))
+    yield from (f"{v.kind}: {v.about}" for v in violations if not _excused(world, v, second_lives))
     set_back_ms = 2 * world.plan.skew_ms if world.plan.steps_every_s else 0
     yield from world.promises.broken(client.deps, client.topic, end, set_back_ms)
     yield from disordered(world.events, end, world.promises, 2 * world.plan.skew_ms)
@@ -61,25 +61,25 @@ def timers_of(deps: Deps) -> list[str]:
 def _second_lives(world: World, end: Final) -> tuple[str, ...]:
     """Deliveries that a seek began anew while their first life may go on in the retry lane or among the dead letters:
     there are two of them, then, and two ends. Or nobody can tell to which life a claim belongs."""
-    failed = (
+    failures = (
         e for e in world.events if e.lane or e.fate in ("RETRY", "DEAD") or e.op in (Op.REDRIVE, Op.HURRY)
     )
-    lives = {(e.reader, e.message_id) for e in failed}
-    lives |= {who for who, status in end.statuses.items() if status == "DEAD"}
+    deliveries = {(e.reader, e.message_id) for e in failures}
+    deliveries |= {who for who, status in end.statuses.items() if status == "DEAD"}
     seeks = [e for e in world.events if e.op is Op.SEEK and e.maybe]
-    for seek in seeks:
-        lives |= {
-            (e.reader, e.message_id) for e in world.events if e.began < seek.ended and seek.began < e.ended
+    for event in seeks:
+        deliveries |= {
+            (e.reader, e.message_id) for e in world.events if e.began < event.ended and event.began < e.ended
         }
-    sought = {seek.reader for seek in seeks}
-    return tuple(f"{message_id} for {reader}" for reader, message_id in lives if reader in sought)
+    readers = {event.reader for event in seeks}
+    return tuple(f"{message_id} for {reader}" for reader, message_id in deliveries if reader in readers)
 
 
 def _excused(world: World, violation: Violation, second_lives: tuple[str, ...]) -> bool:
     """Is it known that seeks leave records and dead letters of former lives, and broadcasts' leavers what they had
     waiting and buried? And a seek that is answered by nobody lets nobody tell which messages had to wait for which."""
-    left = {reader.partition("/")[0] for reader in _readers(world, Op.LEAVE)}
-    if violation.kind is Kind.LETTER and any(f" for {group}," in violation.about for group in left):
+    groups = {reader.partition("/")[0] for reader in _readers(world, Op.LEAVE)}
+    if violation.kind is Kind.LETTER and any(f" for {group}," in violation.about for group in groups):
         return True
     if violation.kind in (Kind.LETTER, Kind.OUT_OF_ORDER):
         return any(f" for {reader}" in violation.about for reader in _readers(world, Op.SEEK))
@@ -98,6 +98,6 @@ def _same_ids(world: World) -> Iterator[str]:
     for event in world.events:
         if event.dedup_id and event.message_id:
             ids.setdefault(event.dedup_id, set()).add(event.message_id)
-    for dedup_id, found in ids.items():
-        if len(found) > 1:
-            yield f"{dedup_id} names {found}"
+    for dedup_id, ids_found in ids.items():
+        if len(ids_found) > 1:
+            yield f"{dedup_id} names {ids_found}"

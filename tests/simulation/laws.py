@@ -16,15 +16,15 @@ def broken(before: Cursor, after: Cursor, change: Change, now_ms: int) -> Iterat
         yield f"every offset of {after.floor}-{after.next} has one place, and these have: {sorted(places)}"
     if change.whole:
         return
-    done = {*range(before.begin, before.floor), *_settled(before)}
-    if lost := done - {*range(before.begin, after.floor), *_settled(after)}:
-        yield f"settled offsets came back: {lost}"
+    settled_offsets = {*range(before.begin, before.floor), *_settled(before)}
+    if lost_offsets := settled_offsets - {*range(before.begin, after.floor), *_settled(after)}:
+        yield f"settled offsets came back: {lost_offsets}"
     if (after.floor, after.next) < (before.floor, before.next) or after.next < before.next:
         yield f"a cursor went back from {before.next} to {after.next}"
-    claimed = after.epoch != before.epoch
-    if after.epoch - before.epoch not in (0, 1) or (set(after.leases) - set(before.leases) and not claimed):
+    is_claim = after.epoch != before.epoch
+    if after.epoch - before.epoch not in (0, 1) or (set(after.leases) - set(before.leases) and not is_claim):
         yield f"leases {set(after.leases) - set(before.leases)} from epoch {before.epoch} to {after.epoch}"
-    if claimed:
+    if is_claim:
         yield from _taken(before, after, now_ms)
 
 
@@ -33,11 +33,11 @@ def _taken(before: Cursor, after: Cursor, now_ms: int) -> Iterator[str]:
     for token, lease in before.leases.items():
         if after.leases.get(token) != lease and lease.deadline_ms > now_ms:
             yield f"the lease {token} was taken {lease.deadline_ms - now_ms} ms before its end"
-    granted = {
+    new_offsets = {
         o for token in set(after.leases) - set(before.leases) for o in _offsets(after.leases[token].spans)
     }
     for span in before.waiting:
-        if span.due_ms > now_ms and granted.intersection(span.offsets()):
+        if span.due_ms > now_ms and new_offsets.intersection(span.offsets()):
             yield f"offset {span.start} was granted {span.due_ms - now_ms} ms early"
 
 

@@ -58,9 +58,9 @@ def _discard(world: World, group: GroupPlan) -> None:
 
 
 def _try_now(world: World, group: GroupPlan) -> None:
-    retried = [e.message_id for e in world.events if e.op is Op.SETTLE and e.fate != "SUCCESS" and e.maybe]
-    if retried:
-        world.ask(SimClient.try_now, group.name, world.random.choice(retried))
+    ids = [e.message_id for e in world.events if e.op is Op.SETTLE and e.fate != "SUCCESS" and e.maybe]
+    if ids:
+        world.ask(SimClient.try_now, group.name, world.random.choice(ids))
 
 
 def _rotate(world: World, group: GroupPlan) -> None:

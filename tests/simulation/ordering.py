@@ -44,8 +44,8 @@ def disordered(events: Sequence[Event], final: Final, promises: Promises, skew_m
     """Which messages stand where their key forbids it. Clocks lie up to `skew_ms` apart."""
     order = {id(event): n for n, event in enumerate(events)}
     by_key: defaultdict[str, list[Standing]] = defaultdict(list)
-    for key, standing in _standing(events, final, promises):
-        by_key[key].append(standing)
+    for key, place in _standing(events, final, promises):
+        by_key[key].append(place)
     for key, members in by_key.items():
         if len(shards := {m.spot[0] for m in members}) > 1:
             yield f"key {key} is in shards {sorted(shards)}"
@@ -57,12 +57,12 @@ def disordered(events: Sequence[Event], final: Final, promises: Promises, skew_m
 
 
 def _standing(events: Sequence[Event], final: Final, promises: Promises) -> Iterator[tuple[str, Standing]]:
-    asks: defaultdict[str, list[Event]] = defaultdict(list)
+    produces: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.op is Op.PRODUCE and event.unit != "-" and event.maybe and event.label not in promises.deals:
-            asks[event.label].append(event)
-    for label, asked in asks.items():
-        ids = {event.message_id for event in asked if event.told is Told.OK} & set(
+            produces[event.label].append(event)
+    for label, of_label in produces.items():
+        ids = {event.message_id for event in of_label if event.told is Told.OK} & set(
             final.places.get(label, ())
         )
         delay = promises.delays.get(label)
@@ -71,7 +71,7 @@ def _standing(events: Sequence[Event], final: Final, promises: Promises) -> Iter
         (message_id,) = ids
         due_ms = next(iter(delay.forms))[0] if delay else None
         entered = promises.entered.get(message_id, 0)
-        yield asked[0].unit, Standing(label, final.spots[message_id], tuple(asked), due_ms, entered)
+        yield of_label[0].unit, Standing(label, final.spots[message_id], tuple(of_label), due_ms, entered)
 
 
 def _comes_first(one: Standing, other: Standing, order: Mapping[int, int], skew_ms: int) -> bool:

@@ -105,9 +105,9 @@ def plan_of(seed: int) -> Plan:
 def _troubles(seed: int) -> dict[str, Any]:
     """Mostly none or two of the troubles that AWS has."""
     rng = random.Random(f"troubles {seed}")
-    drawn = rng.sample(sorted(_TROUBLES), rng.choice((0, 1, 2, 2, 3)))
+    names = rng.sample(sorted(_TROUBLES), rng.choice((0, 1, 2, 2, 3)))
     settings: dict[str, Any] = {}
-    for name in drawn:
+    for name in names:
         settings |= _TROUBLES[name](rng)
     return settings
 
@@ -138,7 +138,7 @@ def _retry(rng: random.Random) -> Retry:
 
 
 def _group(rng: random.Random, number: int, mode: str) -> GroupPlan:
-    serves = rng.choice(("pull", "push", "push", "both"))
+    kind = rng.choice(("pull", "push", "push", "both"))
     settings: dict[str, Any] = {"mode": mode, "begin": rng.choice(("earliest", "latest"))}
     settings["max_in_flight"] = rng.choice((1, 2, 8, 64))
     if rng.random() < 0.3:
@@ -147,8 +147,8 @@ def _group(rng: random.Random, number: int, mode: str) -> GroupPlan:
         settings["tags"] = ("red", "blue")
     if rng.random() < 0.3:
         settings["retry"] = _retry(rng)
-    pullers = rng.choice((1, 2)) if serves != "push" else 0
-    return GroupPlan(f"g{number}", settings, pullers, rng.choice((1, 2)) if serves != "pull" else 0)
+    pullers = rng.choice((1, 2)) if kind != "push" else 0
+    return GroupPlan(f"g{number}", settings, pullers, rng.choice((1, 2)) if kind != "pull" else 0)
 
 
 def _faults(rng: random.Random) -> Faults:

@@ -171,7 +171,7 @@ class Process:
             task.home = before
 
     def call(
-        self, method: str, work: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
+        self, method: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """One port call."""
         if not self.alive:
@@ -186,7 +186,7 @@ class Process:
                 break
         else:
             fault = ""
-        refusal = "" if faults is world.calm else world.weather.refuses(method, args, named)
+        refusal = "" if faults is world.calm else world.weather.refuses(method, args, kwargs)
         world.trace(self, method, args, refusal or fault)
         if refusal:
             world.scheduler.wait(world.plan.refusal_ms)
@@ -196,11 +196,11 @@ class Process:
             raise Death(f"before {method}")
         if fault == "fail_before":
             raise unavailable()
-        if faults.stale and not named.get("consistent") and draw() < faults.stale:
-            seen = self._stale(method, work, args, named)
-            if seen is not NotImplemented:
-                return seen
-        answer = work(*args, **named)
+        if faults.stale and not kwargs.get("consistent") and draw() < faults.stale:
+            stale_answer = self._stale(method, work, args, kwargs)
+            if stale_answer is not NotImplemented:
+                return stale_answer
+        answer = work(*args, **kwargs)
         world.applied(self, method, args, answer)
         if fault == "die_after":
             self.die()
@@ -218,7 +218,7 @@ class Process:
         return 1 + float(random()) * 8
 
     def _stale(
-        self, method: str, work: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
+        self, method: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         past, lag_ms = self.world.past, self.world.random.random() * LAG_MS
         if method == "cursors.get":
@@ -226,7 +226,7 @@ class Process:
         if method == "cursors.of_owner":
             return past.owned(*args, lag_ms) if len(args) == 2 else past.owned(args[0], "", lag_ms)
         if method == "log.read":
-            return past.rows(args[0], work(*args, **named), lag_ms)
+            return past.rows(args[0], work(*args, **kwargs), lag_ms)
         if method == "log.read_back":
             shard, last, rows = args
             return past.rows(shard, work(shard, last, rows + 10), lag_ms)[:rows]
@@ -245,9 +245,9 @@ class Port:
         work = getattr(self._port, method)
         process, name = self._process, f"{self._name}.{method}"
 
-        def call(*args: Any, **named: Any) -> Any:
-            return process.call(name, work, args, named)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return process.call(name, work, args, kwargs)
 
-        made = work if method in LOCAL else call
-        setattr(self, method, made)
-        return made
+        method_of_port = work if method in LOCAL else call
+        setattr(self, method, method_of_port)
+        return method_of_port

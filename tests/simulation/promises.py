@@ -39,7 +39,7 @@ class Delay:
     def change(self, ask: Callable[[], Told | None], due_ms: int | None, body: bytes | None) -> Told:
         """It is asked to have another time or body, and may have it before there is an answer."""
         self.was_moved |= due_ms is not None
-        old, new = self.forms, {(due_ms or due, body or was) for due, was in self.forms}
+        old, new = self.forms, {(due_ms or due, body or old_body) for due, old_body in self.forms}
         self.forms = old | new
         answer = ask() or Told.UNKNOWN
         self.forms = {Told.OK: new, Told.REFUSED: old}.get(answer, self.forms)
@@ -82,13 +82,13 @@ class Promises:
 
     # While it happens
 
-    def stored(self, segment: Segment, moved: Sequence[Promotable], now_ms: int) -> None:
+    def stored(self, segment: Segment, timers: Sequence[Promotable], now_ms: int) -> None:
         """A segment was written by somebody on whose clock it is now. (Retries may be hurried.)"""
         at = self._stamp()
         self.entered |= {
             draft.id: at for draft in segment.drafts if draft.id and draft.id not in self.entered
         }
-        for timer in moved:
+        for timer in timers:
             if isinstance(timer, Timer) and timer.kind is TimerKind.DELIVER and timer.due_ms > now_ms:
                 self._accuse(f"{timer.id} was moved {timer.due_ms - now_ms} ms early")
 
@@ -98,28 +98,33 @@ class Promises:
 
     def answered(self, delay: Delay, answer: Told) -> None:
         """An answer about a delayed message says who won: its time, or whoever changed it."""
-        came = delay.message_id in self.entered
-        if answer is Told.REFUSED and not came and set(delay.cancels) <= {Told.REFUSED}:
+        is_entered = delay.message_id in self.entered
+        if answer is Told.REFUSED and not is_entered and set(delay.cancels) <= {Told.REFUSED}:
             self._accuse(f"it is not too late for {delay.message_id}")
-        if Told.OK in delay.cancels and came:
+        if Told.OK in delay.cancels and is_entered:
             self._accuse(f"{delay.message_id} was cancelled, and has come")
 
-    def decided(self, label: str, transaction_id: str, wanted: TransactionState, answer: Told) -> None:
+    def decided(self, label: str, transaction_id: str, state: TransactionState, answer: Told) -> None:
         """The first decision is final, and whoever is late is told so."""
-        deal, held = self.deals[label], self._transactions.get(transaction_id)
-        assert held
+        deal, transaction = self.deals[label], self._transactions.get(transaction_id)
+        assert transaction
         if answer is Told.OK:
-            deal.confirmed.add(wanted)
+            deal.confirmed.add(state)
         if answer is Told.REFUSED:
-            deal.refused.add(wanted)
-        if (answer is Told.OK) != (held.state is wanted) and answer is not Told.UNKNOWN:
-            self._accuse(f"{label} is {held.state}; {wanted} was answered {answer}")
+            deal.refused.add(state)
+        if (answer is Told.OK) != (transaction.state is state) and answer is not Told.UNKNOWN:
+            self._accuse(f"{label} is {transaction.state}; {state} was answered {answer}")
 
     def asks(self, transaction: Transaction) -> Deal:
         """A producer is asked about its transaction: nobody may know the answer yet."""
-        deal, held = self.deals[self.deal_labels[transaction.id]], self._transactions.get(transaction.id)
-        if held is None or held.state is not TransactionState.PREPARED:
-            self._accuse(f"{transaction.id} is checked, and is {held and held.state}")
+        deal, stored_transaction = (
+            self.deals[self.deal_labels[transaction.id]],
+            self._transactions.get(transaction.id),
+        )
+        if stored_transaction is None or stored_transaction.state is not TransactionState.PREPARED:
+            self._accuse(
+                f"{transaction.id} is checked, and is {stored_transaction and stored_transaction.state}"
+            )
         deal.calls += 1
         return deal
 
@@ -145,14 +150,14 @@ class Promises:
         for label, delay in self.delays.items():
             for message in _found(deps, topic, final, label):
                 yield from _late_form(label, delay, message, set_back_ms)
-        undecided = {t.id for t in deps.transactor.listed(topic, TransactionState.UNDECIDED, None, _PAGE)}
+        undecided_ids = {t.id for t in deps.transactor.listed(topic, TransactionState.UNDECIDED, None, _PAGE)}
         for transaction_id, label in self.deal_labels.items():
-            held = self._transactions.get(transaction_id)
-            assert held
-            if (held.state is TransactionState.UNDECIDED) != (transaction_id in undecided):
-                yield f"{label} is {held.state}, undecided are {undecided}"
-            came = list(_found(deps, topic, final, label))
-            yield from _wrong(label, self.deals[label], held, came, set_back_ms)
+            transaction = self._transactions.get(transaction_id)
+            assert transaction
+            if (transaction.state is TransactionState.UNDECIDED) != (transaction_id in undecided_ids):
+                yield f"{label} is {transaction.state}, undecided are {undecided_ids}"
+            messages = list(_found(deps, topic, final, label))
+            yield from _wrong(label, self.deals[label], transaction, messages, set_back_ms)
         labels = list(self.deal_labels.values())
         yield from (f"{label} was prepared twice" for label in set(labels) if labels.count(label) > 1)
 
@@ -176,22 +181,26 @@ def _late_form(label: str, delay: Delay, message: Message, set_back_ms: int) -> 
 
 
 def _wrong(
-    label: str, deal: Deal, held: Transaction, found: Sequence[Message], set_back_ms: int
+    label: str, deal: Deal, transaction: Transaction, messages: Sequence[Message], set_back_ms: int
 ) -> Iterator[str]:
     """I11 to I13."""
-    came = [message.id for message in found]
-    if came != [held.message_id] * (held.state is TransactionState.COMMITTED):
-        yield f"{label} is {held.state}, and in the log are {came}"
-    if held.state in DECIDED and held.state not in deal.asked:
-        yield f"{label} is {held.state}; asked for was {deal.asked}"
-    if deal.confirmed - {held.state} or (deal.refused and held.state in deal.refused):
-        yield f"{label} is {held.state}; confirmed {deal.confirmed}, refused {deal.refused}"
-    if held.state is TransactionState.PREPARED:
+    ids = [message.id for message in messages]
+    if ids != [transaction.message_id] * (transaction.state is TransactionState.COMMITTED):
+        yield f"{label} is {transaction.state}, and in the log are {ids}"
+    if transaction.state in DECIDED and transaction.state not in deal.asked:
+        yield f"{label} is {transaction.state}; asked for was {deal.asked}"
+    if deal.confirmed - {transaction.state} or (deal.refused and transaction.state in deal.refused):
+        yield f"{label} is {transaction.state}; confirmed {deal.confirmed}, refused {deal.refused}"
+    if transaction.state is TransactionState.PREPARED:
         yield f"{label} waits for its decision forever"
-    if held.state is TransactionState.UNDECIDED and held.check_url and held.checks != MAX_CHECKS:
-        yield f"{label} was given up after {held.checks} checks"
-    if not held.checks <= min(deal.calls, MAX_CHECKS):
-        yield f"{label} counts {held.checks} of {deal.calls} checks"
-    for message in found:
-        if held.due_ms and message.accepted_ms < held.due_ms - set_back_ms:
-            yield f"{label} came {held.due_ms - message.accepted_ms} ms early"
+    if (
+        transaction.state is TransactionState.UNDECIDED
+        and transaction.check_url
+        and transaction.checks != MAX_CHECKS
+    ):
+        yield f"{label} was given up after {transaction.checks} checks"
+    if not transaction.checks <= min(deal.calls, MAX_CHECKS):
+        yield f"{label} counts {transaction.checks} of {deal.calls} checks"
+    for message in messages:
+        if transaction.due_ms and message.accepted_ms < transaction.due_ms - set_back_ms:
+            yield f"{label} came {transaction.due_ms - message.accepted_ms} ms early"

@@ -59,26 +59,26 @@ class Notes:
     def add(self, event: Event) -> None:
         self._world.events.append(event)
 
-    def granted(self, asked: Event, got: Sequence[ClaimedMessage]) -> None:
-        for d in got:
+    def granted(self, claim: Event, messages: Sequence[ClaimedMessage]) -> None:
+        for d in messages:
             event = self.answered(
-                asked,
+                claim,
                 Told.OK,
                 message_id=d.message.id,
                 token=d.receipt.token,
                 attempt=d.attempt,
                 lane=d.receipt.entry is not None,
             )
-            until_ms = d.receipt.claimed_ms + asked.lease_ms
+            until_ms = d.receipt.claimed_ms + claim.lease_ms
             self._granted.append((event, until_ms))
 
     def began(self, group: str, consumer: Consumer, parcel: Parcel, seconds: float) -> None:
         """Attempts begin: by now they must be ours, and time must be left for them."""
         reader = self._world.reader_of(group, consumer.name)
         for attempt in parcel.attempts:
-            wanted = (reader, attempt.message.id, attempt.number)
+            attempt_key = (reader, attempt.message.id, attempt.number)
             now_ms = self._process.clock.now_ms()
-            grants = [g for g in self._granted if _attempt(g[0]) == wanted]
+            grants = [g for g in self._granted if _attempt(g[0]) == attempt_key]
             # the first with time: a seek makes leases void, and what was not begun under them is granted again
             in_time = (g for g in grants if g[1] - now_ms >= seconds * 1000)
             grant = next(in_time, grants[-1] if grants else None)
@@ -129,14 +129,14 @@ class NotingClaimer:
 
     def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[ClaimedMessage] | None:
         reader = self._world.reader_by(claimant.group.uid, claimant.consumer_uid)
-        asked = self._notes.asked(op=Op.CLAIM, reader=reader, lease_ms=claimant.lease_seconds * 1000)
+        event = self._notes.asked(op=Op.CLAIM, reader=reader, lease_ms=claimant.lease_seconds * 1000)
         try:
-            got = self._claimer.claim(claimant, shard, most)
+            messages = self._claimer.claim(claimant, shard, most)
         except BaseException:
-            self._notes.add(self._notes.answered(asked, Told.UNKNOWN))
+            self._notes.add(self._notes.answered(event, Told.UNKNOWN))
             raise
-        self._notes.granted(asked, got or ())
-        return got
+        self._notes.granted(event, messages or ())
+        return messages
 
 
 class NotingSettler:
@@ -172,7 +172,7 @@ class NotingSettler:
         return list(answers)
 
     def _note(
-        self, asked: Event, receipt: Receipt, decision: SettleDecision, attempt: int, answer: Told
+        self, event: Event, receipt: Receipt, decision: SettleDecision, attempt: int, answer: Told
     ) -> None:
         reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
         if decision.disposition is Disposition.RELEASED:
@@ -180,14 +180,14 @@ class NotingSettler:
             return
         self._notes.add(
             self._notes.answered(
-                asked,
+                event,
                 answer,
                 reader=reader,
                 message_id=receipt.id,
                 token=receipt.token,
                 attempt=attempt,
                 fate=_FATES[decision.disposition],
-                delay_ms=max(0, decision.due_ms - asked.began_ms),
+                delay_ms=max(0, decision.due_ms - event.began_ms),
             )
         )
 
@@ -230,10 +230,10 @@ class Line:
         world.scheduler.wait(seconds * 1000 * (deal.mood == "hanging" or world.random.random()))
         if deal.mood in ("unknown", "hanging"):
             return CheckAnswer(None, deal.mood)
-        says = deal.truth if deal.mood == "honest" else world.random.choice((*DECIDED, None))
-        if says:
-            deal.asked.add(says)
-        return CheckAnswer(says, deal.mood)
+        state = deal.truth if deal.mood == "honest" else world.random.choice((*DECIDED, None))
+        if state:
+            deal.asked.add(state)
+        return CheckAnswer(state, deal.mood)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None

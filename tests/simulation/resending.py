@@ -34,14 +34,14 @@ def _send(world: World, name: str, drafts: Sequence[Draft]) -> None:
     sent_ms = world.scheduler.now
     request = Request(name)
     while drafts:
-        answers = world.ask(SimClient.produce, *drafts, named=request)
-        known = (
+        answers = world.ask(SimClient.produce, *drafts, name=request)
+        stored_drafts = (
             [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, ProduceResult)]
             if answers
             else []
         )
         if rng.random() < 0.7:
-            drafts = [d for d in drafts if d not in known]
+            drafts = [d for d in drafts if d not in stored_drafts]
         world.pause(rng.uniform(0, 2))
         way_s = rng.choice((0, rng.uniform(0, _LONGEST_WAY_S)))
         request = Request(name, since_ms=math.floor(sent_ms + way_s * 1000) - 2 * world.plan.skew_ms)

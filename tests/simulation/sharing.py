@@ -64,8 +64,8 @@ def play(seed: int) -> tuple[World, list[str]]:
     """One seed's world, and whose part is not equal."""
     case = case_of(seed)
     for end_s in _ENDS_S:
-        world, names, taken = _run(seed, case, end_s)
-        unequal = [*_unequal(case, names, taken)]
+        world, names, counts = _run(seed, case, end_s)
+        unequal = [*_unequal(case, names, counts)]
         if world.complaints or not unequal:
             break
     return world, [*world.complaints, *unequal]
@@ -82,23 +82,23 @@ def _run(seed: int, case: Case, end_s: int) -> tuple[World, list[str], Counter[s
     for name in names:
         client.register(_GROUP, name, contact(name))
     fresh: set[str] = set()
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     world.scheduler.spawn(partial(_produces, world, case, fresh), world)
     if case.kind == "pull":
         for n, name in enumerate(names):
-            world.scheduler.spawn(partial(_pulls, world, case, name, fresh, taken), world, 100 * n)
+            world.scheduler.spawn(partial(_pulls, world, case, name, fresh, counts), world, 100 * n)
     world.scheduler.spawn(partial(_TROUBLES[case.trouble], world), world, 1_000)
     world.scheduler.spawn(partial(_recovers, world), world, _TROUBLE_S * 1000)
     world.schedule()
     world.run()
     if case.kind == "call":
-        taken.update(_called(world, fresh))
-    return world, names, taken
+        counts.update(_called(world, fresh))
+    return world, names, counts
 
 
 def _plan(seed: int, case: Case, end_s: int) -> Plan:
     settings = {"mode": "queue", "begin": "earliest", "max_in_flight": 64}
-    pullers, called = (case.consumers, 0) if case.kind == "pull" else (0, case.consumers)
+    pullers, callers = (case.consumers, 0) if case.kind == "pull" else (0, case.consumers)
     return Plan(
         seed=seed,
         seconds=end_s,
@@ -107,7 +107,7 @@ def _plan(seed: int, case: Case, end_s: int) -> Plan:
         crash_every_s=3,
         stream_loss=0.0,
         topic={"shards": case.shards, "retry": Retry(5, (1, 2)), "lease_seconds": 10, "wake": "stream"},
-        groups=(GroupPlan(_GROUP, settings, pullers, called),),
+        groups=(GroupPlan(_GROUP, settings, pullers, callers),),
         producers=1,
         messages=0,
         pool=256,
@@ -127,19 +127,19 @@ def _produces(world: World, case: Case, fresh: set[str]) -> None:
             draft(f"m{world.stamp()}", ordering_key=f"k{rng.randrange(case.keys)}" if case.keys else None)
             for _ in range(rng.choice((1, 1, 1, 4, 24)))
         ]
-        placed = world.ask(SimClient.produce, *drafts) or ()
-        fresh.update(each.id for each in placed if isinstance(each, ProduceResult) and healthy)
+        results = world.ask(SimClient.produce, *drafts) or ()
+        fresh.update(each.id for each in results if isinstance(each, ProduceResult) and healthy)
         world.pause(rng.uniform(0.1, 2))
 
 
-def _pulls(world: World, case: Case, name: str, fresh: set[str], taken: Counter[str]) -> None:
+def _pulls(world: World, case: Case, name: str, fresh: set[str], counts: Counter[str]) -> None:
     """Each is as quick as the others, and no two keep step."""
     rng = random.Random(f"{name} {world.seed}")
     while True:
-        got = world.ask(SimClient.receive, _GROUP, case.most, name, 30) or []
-        taken[name] += sum(d.attempt == 1 and d.message.id in fresh for d in got)
-        if got:
-            world.ask(SimClient.ack, _GROUP, got, name)
+        messages = world.ask(SimClient.receive, _GROUP, case.most, name, 30) or []
+        counts[name] += sum(d.attempt == 1 and d.message.id in fresh for d in messages)
+        if messages:
+            world.ask(SimClient.ack, _GROUP, messages, name)
         world.pause(rng.uniform(0.2, 0.6))
 
 
@@ -149,12 +149,12 @@ def _called(world: World, fresh: set[str]) -> Iterator[str]:
             yield from (args[0] for message_id, number in args[1] if number == 1 and message_id in fresh)
 
 
-def _unequal(case: Case, names: list[str], taken: Counter[str]) -> Iterator[str]:
-    mean = taken.total() / case.consumers
+def _unequal(case: Case, names: list[str], counts: Counter[str]) -> Iterator[str]:
+    mean = counts.total() / case.consumers
     if mean < _LEAST:
-        yield f"{taken.total()} messages are too few to judge by"
-    elif any(abs(taken[name] - mean) > _SHARE * mean for name in names):
-        yield f"{case}: {dict(taken)}"
+        yield f"{counts.total()} messages are too few to judge by"
+    elif any(abs(counts[name] - mean) > _SHARE * mean for name in names):
+        yield f"{case}: {dict(counts)}"
 
 
 # Trouble, and its end

@@ -21,13 +21,13 @@ def story(world: World, complaints: Iterable[str], last: int = 60) -> str:
     complaints = list(complaints)
     ids = {word.strip(":,") for complaint in complaints for word in complaint.split()}
     ids |= {e.message_id for e in world.events if e.label in ids and e.message_id}
-    seen = [e for e in world.events if {e.message_id, e.label} & ids]
+    events = [e for e in world.events if {e.message_id, e.label} & ids]
     return "\n".join(
         [
             f"seed {world.seed} (again: HEADRACE_SEED={world.seed} pytest tests/simulation)",
             *complaints,
             "what clients saw of it:",
-            *(_event(e) for e in sorted(seen, key=lambda e: e.began)),
+            *(_event(e) for e in sorted(events, key=lambda e: e.began)),
             f"the last {last} calls:",
             *(call(*each) for each in world.path[-last:]),
         ]

@@ -59,12 +59,12 @@ class Due:
 
     def late(self, world: World) -> Iterator[str]:
         """What came late, or never."""
-        began = dict(self._attempts(world))
+        start_of = dict(self._attempts(world))
         for attempt, (due_ms, why) in self.times.items():
-            at_ms, (message_id, number) = began.get(attempt), attempt
+            at_ms, (message_id, number) = start_of.get(attempt), attempt
             if due_ms is None:
                 due_ms = (
-                    began.get((message_id, number - 1), 0) + _LONGEST_CALL_MS + _WAIT_S * 1000 + _STREAM_MS
+                    start_of.get((message_id, number - 1), 0) + _LONGEST_CALL_MS + _WAIT_S * 1000 + _STREAM_MS
                 )
             if at_ms is None:
                 yield f"attempt {attempt[1]} of {attempt[0]} never came ({why})"
@@ -124,10 +124,10 @@ def _set_up(world: World) -> None:
         topic = deps.admin.put_topic(name, dict(world.plan.topic))[0]
         for group in groups:
             settings = {"begin": "earliest", **world.groups[group].settings}
-            made, _ = deps.admin.put_group(topic, group, settings | {"tags": (group,)})
+            stored_group, _ = deps.admin.put_group(topic, group, settings | {"tags": (group,)})
             for n in range(world.groups[group].called):
                 contact = Contact(ConsumerKind.URL, f"https://{group}-{n}.example/")
-                deps.registry.register(topic, made, f"{group}-{n}", contact)
+                deps.registry.register(topic, stored_group, f"{group}-{n}", contact)
 
 
 # The good tenant
@@ -139,15 +139,15 @@ def _sends(world: World, due: Due, rng: random.Random) -> None:
         world.pause(rng.uniform(0.3, 1))
         now_ms = world.scheduler.now
         due_ms = int(now_ms + rng.choice((1_000, 4_000, 20_000))) if rng.random() < 0.5 else None
-        fails = rng.random() < 0.3
-        label = f"{'failing once' if fails else 'good'} {world.stamp()}"
-        made = draft(label, due_ms=due_ms, tag="good", ordering_key=rng.choice(("a", "b", None)))
-        for placed in world.ask(_produce, GOOD, [made]) or ():
-            assert isinstance(placed, ProduceResult)
+        is_failing = rng.random() < 0.3
+        label = f"{'failing once' if is_failing else 'good'} {world.stamp()}"
+        message = draft(label, due_ms=due_ms, tag="good", ordering_key=rng.choice(("a", "b", None)))
+        for result in world.ask(_produce, GOOD, [message]) or ():
+            assert isinstance(result, ProduceResult)
             came_ms = (due_ms or world.scheduler.now) + _STREAM_MS
-            due.times[placed.id, 1] = (came_ms, "a timer" if due_ms else "a push")
-            if fails:
-                due.times[placed.id, 2] = (None, "a retry")
+            due.times[result.id, 1] = (came_ms, "a timer" if due_ms else "a push")
+            if is_failing:
+                due.times[result.id, 2] = (None, "a retry")
 
 
 def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
@@ -156,18 +156,18 @@ def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
     topic = deps.catalog.topic(QUIET)
     while world.seconds < _UNTIL_S:
         world.pause(rng.uniform(2, 6))
-        for placed in deps.producer.produce(topic, [draft(f"quiet {world.stamp()}", tag="quiet")]):
-            assert isinstance(placed, ProduceResult)
-            due.times[placed.id, 1] = (world.scheduler.now + _SWEEP_MS, "a sweep")
+        for result in deps.producer.produce(topic, [draft(f"quiet {world.stamp()}", tag="quiet")]):
+            assert isinstance(result, ProduceResult)
+            due.times[result.id, 1] = (world.scheduler.now + _SWEEP_MS, "a sweep")
 
 
 def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
     stored_topic = client.deps.catalog.topic(topic)
-    placed = client.deps.producer.produce(stored_topic, drafts)
+    results = client.deps.producer.produce(stored_topic, drafts)
     client.deps.waker.appended(
-        stored_topic, {p.shard for p in placed if isinstance(p, ProduceResult) and p.shard is not None}
+        stored_topic, {p.shard for p in results if isinstance(p, ProduceResult) and p.shard is not None}
     )
-    return placed
+    return results
 
 
 def outside(world: World) -> Deps:
@@ -203,8 +203,8 @@ def _damages_rows(world: World) -> None:
         later = {p.id for p in deps.producer.produce(topic, bodies) if isinstance(p, ProduceResult)}
         for place, timer in list(tables.timers.items()):
             if timer.id in later:
-                changed = timer_rows._timer(rng.choice(DAMAGES)(timer_rows._item(timer)))
-                tables.timers[place] = changed
+                damaged_timer = timer_rows._timer(rng.choice(DAMAGES)(timer_rows._item(timer)))
+                tables.timers[place] = damaged_timer
         for p in world.ask(_produce, TOPIC, [draft(f"bad {world.stamp()}", tag="bad")]) or ():
             change_row(Stored(world), topic.shard_key(p.shard), p.offset, rng.choice(ROW_DAMAGES))
         world.pause(1)
@@ -266,8 +266,8 @@ def _has_many_timers(world: World) -> None:
     for at_s in (15, 30):
         due_ms = int(world.scheduler.now) + at_s * 1000
         for _ in range(_MANY // 500):
-            made = [draft(f"bad {world.stamp()}", tag="nobody", due_ms=due_ms) for _ in range(250)]
-            deps.producer.produce(topic, made)
+            messages = [draft(f"bad {world.stamp()}", tag="nobody", due_ms=due_ms) for _ in range(250)]
+            deps.producer.produce(topic, messages)
 
 
 def _nacks(world: World) -> None:
@@ -280,8 +280,8 @@ def _nacks(world: World) -> None:
 
 def _take_and_nack(client: SimClient) -> None:
     topic, group, _ = client._find("bad", None)
-    got = client.deps.receiver.receive(topic, group, None, 100, 0, 30)
-    client.deps.settler.nack(topic, group, client.receipts(group, got), Nack(0))
+    messages = client.deps.receiver.receive(topic, group, None, 100, 0, 30)
+    client.deps.settler.nack(topic, group, client.receipts(group, messages), Nack(0))
 
 
 def _leaves_undecided(world: World) -> None:
@@ -294,9 +294,9 @@ def _leaves_undecided(world: World) -> None:
 def _prepare(client: SimClient) -> None:
     label = f"bad {client.world.stamp()}"
     client.world.promises.deals[label] = Deal(None, "hanging")
-    made = draft(label, tag="nobody")
+    message = draft(label, tag="nobody")
     client.deps.transactor.prepare(
-        client.topic, made, Checks("https://bank.example/", 10), delay_from_commit=False
+        client.topic, message, Checks("https://bank.example/", 10), delay_from_commit=False
     )
 
 

@@ -54,8 +54,8 @@ NETS: dict[str, Collection[str]] = {
 @pytest.mark.parametrize("net", NETS)
 def test_each_planted_bug_stands_under_its_net(net: str) -> None:
     part = PAGE.partition(f"### {net}\n")[2].partition("\n#")[0]
-    listed = [line.removeprefix("- ").strip("`") for line in part.splitlines() if line.startswith("- ")]
-    assert sorted(listed) == sorted(NETS[net])
+    names = [line.removeprefix("- ").strip("`") for line in part.splitlines() if line.startswith("- ")]
+    assert sorted(names) == sorted(NETS[net])
 
 
 def test_there_are_as_many_as_the_page_says() -> None:

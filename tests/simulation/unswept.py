@@ -135,14 +135,14 @@ class Idle:
         while True:
             self._world.pause(1)
             now_ms = self._world.scheduler.now
-            waiting = dict(self._waiting(int(now_ms)))
+            waits = dict(self._waiting(int(now_ms)))
             self._since = {
-                what: (progress, self._since_of(what, progress, now_ms)) for what, progress in waiting.items()
+                what: (progress, self._since_of(what, progress, now_ms)) for what, progress in waits.items()
             }
-            late = [what for what, (_, since) in self._since.items() if now_ms - since > BOUND_MS]
-            if late:
+            overdue = [what for what, (_, since) in self._since.items() if now_ms - since > BOUND_MS]
+            if overdue:
                 at_s = round(self._world.seconds)
-                self.complaints += [f"at {at_s} s {what} waits for a sweep" for what in late]
+                self.complaints += [f"at {at_s} s {what} waits for a sweep" for what in overdue]
                 self._since.clear()
 
     def _since_of(self, what: str, progress: object, now_ms: float) -> float:

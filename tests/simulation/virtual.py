@@ -195,11 +195,11 @@ class Pool(Executor):
         self._closing: Task | None = None
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        self._queued.append(partial(self._do, partial(work, *args, **kwargs), done))
+        future: Future[Any] = Future()
+        self._queued.append(partial(self._do, partial(work, *args, **kwargs), future))
         self._busy += 1
         self._next()
-        return done
+        return future
 
     def map(
         self,
@@ -208,9 +208,9 @@ class Pool(Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Any]:
-        done = [self.submit(fn, *each) for each in zip(*iterables, strict=True)]
+        futures = [self.submit(fn, *each) for each in zip(*iterables, strict=True)]
         self.shutdown()
-        return iter([each.result() for each in done])
+        return iter([each.result() for each in futures])
 
     def _next(self) -> None:
         me = self._of.current()
@@ -219,13 +219,13 @@ class Pool(Executor):
             task = self._of.spawn(self._queued.popleft(), me.home if me else None)
             task.until = me.until if me else 0.0
 
-    def _do(self, work: Callable[[], Any], done: Future[Any]) -> None:
+    def _do(self, work: Callable[[], Any], future: Future[Any]) -> None:
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - as executors do
-            done.set_exception(error)
+            future.set_exception(error)
         else:
-            done.set_result(result)
+            future.set_result(result)
         self._free += 1
         self._busy -= 1
         self._next()

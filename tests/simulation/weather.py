@@ -48,7 +48,7 @@ class Weather:
         self._skies = ()
         self._until.clear()
 
-    def refuses(self, method: str, args: tuple[Any, ...], named: Any) -> str:
+    def refuses(self, method: str, args: tuple[Any, ...], kwargs: Any) -> str:
         """The trouble that a call meets, or none."""
         if not self._skies:
             return ""
@@ -60,7 +60,7 @@ class Weather:
             return "away"
         if self._is_away(place) and draw() < _REFUSED:
             return "throttled"
-        if self._is_away(("conflicts", "")) and _is_transaction(method, args, named) and draw() < _CONFLICT:
+        if self._is_away(("conflicts", "")) and _is_transaction(method, args, kwargs) and draw() < _CONFLICT:
             return "conflict"
         return ""
 
@@ -86,9 +86,9 @@ def partition_of(port: str, args: tuple[Any, ...]) -> Partition:
     return port, "-"
 
 
-def _is_transaction(method: str, args: tuple[Any, ...], named: Any) -> bool:
+def _is_transaction(method: str, args: tuple[Any, ...], kwargs: Any) -> bool:
     """Does the call write several rows at once?"""
     if method in ("log.put", "cursors.write"):
-        beside = (*args[3 if method == "log.put" else 2 :], *(v for v in named.values()))
+        beside = (*args[3 if method == "log.put" else 2 :], *(v for v in kwargs.values()))
         return any(isinstance(each, list | tuple) and each for each in beside)
     return method in ("log.amend", "timers.amend", "transactions.change", "transactions.prepare")

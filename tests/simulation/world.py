@@ -133,12 +133,12 @@ class World:
         return self.fleet.some(role)
 
     def ask(
-        self, request: Callable[Concatenate[SimClient, P], T], *args: P.args, **named: P.kwargs
+        self, request: Callable[Concatenate[SimClient, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
         """One request of a client to some process; None where it was refused, or no answer came."""
         try:
             with self.fleet.at_work("api", _REQUEST_S) as process:
-                return request(SimClient(process), *args, **named)
+                return request(SimClient(process), *args, **kwargs)
         except HeadraceError:
             return None
         except Death:
@@ -155,14 +155,14 @@ class World:
         seconds: int | None = None,
     ) -> None:
         """Start a function, by itself, in some process; it has so many seconds."""
-        given = seconds or self.plan.function_seconds
+        limit = seconds or self.plan.function_seconds
 
         def function() -> None:
             task = self.scheduler.current()
             assert task
             try:
-                with self.fleet.at_work(role, given) as process:
-                    task.until = self.scheduler.now + given * SECOND_MS
+                with self.fleet.at_work(role, limit) as process:
+                    task.until = self.scheduler.now + limit * SECOND_MS
                     work(process.deps, task)
             except (HeadraceError, Death):
                 if tries and self.alive:
@@ -261,18 +261,21 @@ class Wakes(Nobody):
         )
 
     def _deliver(self, event: Mapping[str, Any], delay_ms: float) -> None:
-        job, news, left = task_of(event), news_of(event), self._world.seconds_left
+        job, news, seconds_left = task_of(event), news_of(event), self._world.seconds_left
         self._world.start(
             "worker",
-            lambda deps, task: deps.dispatcher.deliver(job, lambda: left(task), news),
+            lambda deps, task: deps.dispatcher.deliver(job, lambda: seconds_left(task), news),
             delay_ms,
             _RETRIES,
         )
 
     def _check(self, event: Mapping[str, Any], delay_ms: float) -> None:
-        checks, left = [Check(*each) for each in event["checks"]], self._world.seconds_left
+        checks, seconds_left = [Check(*each) for each in event["checks"]], self._world.seconds_left
         self._world.start(
-            "worker", lambda deps, task: deps.checker.check(checks, lambda: left(task)), delay_ms, _RETRIES
+            "worker",
+            lambda deps, task: deps.checker.check(checks, lambda: seconds_left(task)),
+            delay_ms,
+            _RETRIES,
         )
 
     def appended(self, shard: ShardKey, offset: int) -> None:

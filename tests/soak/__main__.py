@@ -83,9 +83,9 @@ class _Progress:
         self._minutes = minutes
         self._began = self._told = time.monotonic()
 
-    def __call__(self, soak: Soak, kind: str, number: int, played: Played | None) -> None:
-        if played and played.complaints:
-            print(_failure(kind, number, played), flush=True)
+    def __call__(self, soak: Soak, kind: str, number: int, result: Played | None) -> None:
+        if result and result.complaints:
+            print(_failure(kind, number, result), flush=True)
         now = time.monotonic()
         if now - self._told >= _TOLD_EVERY_S:
             self._told = now
@@ -97,9 +97,9 @@ class _Progress:
             )
 
 
-def _failure(kind: str, number: int, played: Played) -> str:
-    complaints = "\n  ".join(played.complaints[:_MOST_COMPLAINTS])
-    return f"VIOLATION in {kind}, seed {number}\n  {complaints}\n  again: {played.again}"
+def _failure(kind: str, number: int, result: Played) -> str:
+    complaints = "\n  ".join(result.complaints[:_MOST_COMPLAINTS])
+    return f"VIOLATION in {kind}, seed {number}\n  {complaints}\n  again: {result.again}"
 
 
 def _report(soak: Soak, minutes: float) -> str:
@@ -117,7 +117,7 @@ def _report(soak: Soak, minutes: float) -> str:
     for kind, number, since in soak.unended:
         lines.append(f"under way at the end for {time.monotonic() - since:.0f} s: {kind}, seed {number}")
     for kind, tally in soak.tallies.items():
-        lines += [_failure(kind, number, played) for number, played in tally.failures]
+        lines += [_failure(kind, number, result) for number, result in tally.failures]
     return "\n".join(lines)
 
 

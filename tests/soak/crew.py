@@ -68,16 +68,16 @@ def run(
     end = time.monotonic() + seconds
     context = multiprocessing.get_context("spawn")
     crew = [_hired(context) for _ in range(processes)]
-    spent: defaultdict[str, float] = defaultdict(float)
+    seconds_of: defaultdict[str, float] = defaultdict(float)
     try:
-        while (left := end - time.monotonic()) > 0:
+        while (seconds_left := end - time.monotonic()) > 0:
             for worker in crew:
                 if worker.task is None:
-                    _give(worker, soak, spent)
-            ready = wait([worker.pipe for worker in crew], min(left, _LONGEST_WAIT_S))
+                    _give(worker, soak, seconds_of)
+            ready = wait([worker.pipe for worker in crew], min(seconds_left, _LONGEST_WAIT_S))
             for worker in crew:
                 if worker.pipe in ready:
-                    _take(worker, soak, spent, tell)
+                    _take(worker, soak, seconds_of, tell)
             tell(soak, "", 0, None)
         soak.unended = [worker.task for worker in crew if worker.task]
     finally:
@@ -105,10 +105,10 @@ def _works(pipe: Connection) -> None:
         pipe.send(kinds.play(kind, number))
 
 
-def _give(worker: _Worker, soak: Soak, spent: dict[str, float]) -> None:
+def _give(worker: _Worker, soak: Soak, seconds_of: dict[str, float]) -> None:
     """The next seed of the kind that is furthest behind its part."""
-    kind = min(soak.tallies, key=lambda name: spent[name] / KINDS[name].part)
-    spent[kind] += 0.01  # so that two who begin together do not play the same kind
+    kind = min(soak.tallies, key=lambda name: seconds_of[name] / KINDS[name].part)
+    seconds_of[kind] += 0.01  # so that two who begin together do not play the same kind
     tally = soak.tallies[kind]
     worker.begin(kind, tally.next)
     tally.next += 1
@@ -117,17 +117,17 @@ def _give(worker: _Worker, soak: Soak, spent: dict[str, float]) -> None:
 def _take(
     worker: _Worker,
     soak: Soak,
-    spent: dict[str, float],
+    seconds_of: dict[str, float],
     tell: Callable[[Soak, str, int, Played | None], None],
 ) -> None:
     assert worker.task
     kind, number, since = worker.task
-    played, counts = worker.pipe.recv()
+    result, counts = worker.pipe.recv()
     tally = soak.tallies[kind]
     tally.seconds += time.monotonic() - since
-    spent[kind] += time.monotonic() - since
+    seconds_of[kind] += time.monotonic() - since
     tally.counts.update(counts)
-    if played.complaints:
-        tally.failures.append((number, played))
+    if result.complaints:
+        tally.failures.append((number, result))
     worker.task = None
-    tell(soak, kind, number, played)
+    tell(soak, kind, number, result)

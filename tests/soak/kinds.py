@@ -44,8 +44,8 @@ class Played:
     again: str = ""
 
 
-def _of_world(played: tuple[World, list[str]], again: str) -> Played:
-    world, complaints = played
+def _of_world(game: tuple[World, list[str]], again: str) -> Played:
+    world, complaints = game
     return Played(len(world.path), world.injected.total(), complaints, again)
 
 
@@ -150,9 +150,9 @@ def _properties(number: int) -> Played:
         check=False,
     )
     examples = sum(map(int, re.findall(r"(\d+) (?:passing|failing)\b", run.stdout)))
-    failed = [f"{file}\n{run.stdout[-6000:]}"] if run.returncode not in (0, 5) else []
+    complaints = [f"{file}\n{run.stdout[-6000:]}"] if run.returncode not in (0, 5) else []
     return Played(
-        examples, 0, failed, f"HYPOTHESIS_PROFILE=new {_PYTEST} {file}  # with the blob that is shown"
+        examples, 0, complaints, f"HYPOTHESIS_PROFILE=new {_PYTEST} {file}  # with the blob that is shown"
     )
 
 
@@ -189,8 +189,8 @@ def play(kind: str, number: int) -> tuple[Played, Counter[str]]:
         if not KINDS[kind].needs_engine:
             make_virtual(monkeypatch)
         try:
-            played = KINDS[kind].play(number)
+            result = KINDS[kind].play(number)
         except Exception:  # noqa: BLE001 - a net that falls has seen something
             again = f"python -m tests.soak --only {kind} --first {number} --minutes 1"
-            played = Played(complaints=[traceback.format_exc()], again=again)
-    return played, Counter(played=1, steps=played.steps, faults=played.faults)
+            result = Played(complaints=[traceback.format_exc()], again=again)
+    return result, Counter(played=1, steps=result.steps, faults=result.faults)

@@ -23,41 +23,41 @@ from tests.support.desk import Desk
 NEW = b'"new"'
 
 
-def message_of(desk: Desk, placed: ProduceResult) -> Message:
-    return desk.deps.lookup.message(desk.topic, placed.id)
+def message_of(desk: Desk, result: ProduceResult) -> Message:
+    return desk.deps.lookup.message(desk.topic, result.id)
 
 
-def edit(desk: Desk, placed: ProduceResult, body: bytes = NEW, **changes: Any) -> Message:
-    return desk.deps.amender.amend(desk.topic, message_of(desk, placed), {"body": body, **changes})
+def edit(desk: Desk, result: ProduceResult, body: bytes = NEW, **changes: Any) -> Message:
+    return desk.deps.amender.amend(desk.topic, message_of(desk, result), {"body": body, **changes})
 
 
-def cancel(desk: Desk, placed: ProduceResult) -> None:
-    desk.deps.amender.cancel(desk.topic, message_of(desk, placed))
+def cancel(desk: Desk, result: ProduceResult) -> None:
+    desk.deps.amender.cancel(desk.topic, message_of(desk, result))
 
 
 def process_b(desk: Desk) -> Desk:
     return Desk(desk.stage, desk.stage.process(), desk.topic)
 
 
-def bodies(got: Sequence[ClaimedMessage]) -> list[bytes]:
-    return [d.message.draft.body for d in got]
+def bodies(messages: Sequence[ClaimedMessage]) -> list[bytes]:
+    return [d.message.draft.body for d in messages]
 
 
 def having_read(desk: Desk, group: Group, most: int = 1) -> Desk:
     """Process B: it has claimed and settled the first messages, and read further ahead."""
     other = process_b(desk)
-    got = other.receive(group, most)
-    assert other.ack(group, got) == [None] * most
+    messages = other.receive(group, most)
+    assert other.ack(group, messages) == [None] * most
     return other
 
 
 # Races.
 
 
-def _attempt(call: Callable[..., object], *given: Any, **named: Any) -> str:
+def _attempt(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
     """ "ok", or the code of the refusal."""
     try:
-        call(*given, **named)
+        call(*args, **kwargs)
     except HeadraceError as error:
         return error.code
     return "ok"
@@ -69,10 +69,10 @@ def _attempt(call: Callable[..., object], *given: Any, **named: Any) -> str:
 class Interposed:
     """A port before whose first calls of one method something else happens."""
 
-    def __init__(self, port: Any, method: str, happens: Callable[[], object], times: int) -> None:
+    def __init__(self, port: Any, method: str, event: Callable[[], object], times: int) -> None:
         self._port = port
         self._method = method
-        self._left = [happens] * times
+        self._left = [event] * times
 
     def __getattr__(self, name: str) -> Any:
         if name == self._method and self._left:
@@ -80,16 +80,16 @@ class Interposed:
         return getattr(self._port, name)
 
 
-def before_writing(desk: Desk, happens: Callable[[], object]) -> None:
+def before_writing(desk: Desk, event: Callable[[], object]) -> None:
     """Let something happen between what the desk's next claim reads and what it writes."""
     states = desk.deps.states
-    states.cursors = cast(Cursors, Interposed(states.cursors, "write", happens, 1))
+    states.cursors = cast(Cursors, Interposed(states.cursors, "write", event, 1))
 
 
-def before_amending(desk: Desk, happens: Callable[[], object], times: int = 1) -> None:
+def before_amending(desk: Desk, event: Callable[[], object], times: int = 1) -> None:
     """Let something happen between what the desk's next edit reads and what it writes."""
     a = desk.deps.adapters
-    log = cast(Log, Interposed(a.log, "amend", happens, times))
+    log = cast(Log, Interposed(a.log, "amend", event, times))
     desk.deps.amender = Amender(
         control=a.control,
         log=log,
@@ -108,13 +108,13 @@ class Counting:
     log: Log
     shards: list[ShardKey] = field(default_factory=list)
 
-    def read(self, shard: ShardKey, *given: Any, **named: Any) -> list[Segment]:
+    def read(self, shard: ShardKey, *args: Any, **kwargs: Any) -> list[Segment]:
         self.shards.append(shard)
-        return self.log.read(shard, *given, **named)
+        return self.log.read(shard, *args, **kwargs)
 
-    def read_back(self, shard: ShardKey, *given: Any, **named: Any) -> list[Segment]:
+    def read_back(self, shard: ShardKey, *args: Any, **kwargs: Any) -> list[Segment]:
         self.shards.append(shard)
-        return self.log.read_back(shard, *given, **named)
+        return self.log.read_back(shard, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)

@@ -22,8 +22,8 @@ class _Raw:
         self._left = body
 
     def read(self, amount: int | None = None) -> bytes:
-        read, self._left = self._left, b""
-        return read
+        content, self._left = self._left, b""
+        return content
 
     def stream(self) -> Iterator[bytes]:
         yield self.read()

@@ -35,7 +35,7 @@ class Background:
     def run(self, topic: Topic | None = None) -> dict[str, Any]:
         """What was woken, and what that wakes, until there is nothing; how many attempts came to what, of this topic
         or of all: other tests' consumers are woken as well when their time comes."""
-        told: dict[str, Any] = {}
+        totals: dict[str, Any] = {}
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
             if function == "mover":
@@ -48,8 +48,8 @@ class Background:
             if topic is not None and job.topic != topic.name:
                 continue
             for name in report.keys() - {"finished"}:
-                told[name] = told.get(name, 0) + report[name]
-        return {name: count for name, count in told.items() if count}
+                totals[name] = totals.get(name, 0) + report[name]
+        return {name: count for name, count in totals.items() if count}
 
     def push(self, topic: Topic) -> dict[str, Any]:
         """The stream wakes a topic's deliveries; they run."""

@@ -42,13 +42,13 @@ class Screen:
 
     def form(self, deed: str, **fields: str) -> Form:
         """The form of a deed, with these values in it."""
-        fitting = [
+        forms = [
             form
             for form in self.forms
             if form.fields.get("deed") == deed and form.fields.items() >= fields.items()
         ]
-        assert fitting, f"no form {deed} {fields} among {[f.fields.get('deed') for f in self.forms]}"
-        return fitting[0]
+        assert forms, f"no form {deed} {fields} among {[f.fields.get('deed') for f in self.forms]}"
+        return forms[0]
 
     @property
     def units(self) -> float:
@@ -95,30 +95,35 @@ class Browser:
 
     def _go(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Screen:
         for _ in range(3):
-            status, received, raw = self._send(method, path, body, headers)
-            location = received.get("Location")
+            status, answer_headers, raw = self._send(method, path, body, headers)
+            location = answer_headers.get("Location")
             if status != 303 or location is None:
                 break
             method, path, body = "GET", urljoin(path, location), None
-        html = gzip.decompress(raw) if received.get("Content-Encoding") == "gzip" else raw
-        self.screen = _read(status, path, received, html.decode())
+        html = gzip.decompress(raw) if answer_headers.get("Content-Encoding") == "gzip" else raw
+        self.screen = _read(status, path, answer_headers, html.decode())
         return self.screen
 
     def _send(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        extra = {name.replace("_", "-"): value for name, value in headers.items()}
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        sent = {"host": HOST, "accept-encoding": "gzip", **({"cookie": cookie} if cookie else {}), **named}
+        request_headers = {
+            "host": HOST,
+            "accept-encoding": "gzip",
+            **({"cookie": cookie} if cookie else {}),
+            **extra,
+        }
         if body is not None:
-            sent["content-type"] = "application/x-www-form-urlencoded"
-        status, received, raw = self.gateway.handle(method, path, sent, body)
-        if line := received.get("Set-Cookie"):
+            request_headers["content-type"] = "application/x-www-form-urlencoded"
+        status, answer_headers, raw = self.gateway.handle(method, path, request_headers, body)
+        if line := answer_headers.get("Set-Cookie"):
             name, _, value = line.partition(";")[0].partition("=")
             self.cookies[name] = value
             if "Max-Age=0" in line:
                 del self.cookies[name]
-        return status, received, raw
+        return status, answer_headers, raw
 
 
 class _Reader(HTMLParser):
@@ -135,36 +140,40 @@ class _Reader(HTMLParser):
         self._mute = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.tags.append(tag + "".join(f" {name}" for name in given))
+        attributes = {name: value or "" for name, value in attrs}
+        self.tags.append(tag + "".join(f" {name}" for name in attributes))
         if tag in ("script", "style"):
             self._mute += 1
         if tag == "form":
-            self._form = Form(given.get("method", "get").upper(), given.get("action", ""))
+            self._form = Form(attributes.get("method", "get").upper(), attributes.get("action", ""))
             self.forms.append(self._form)
         elif tag == "a":
-            self._href = given.get("href")
+            self._href = attributes.get("href")
         elif self._form is not None:
-            self._field(tag, given)
+            self._field(tag, attributes)
 
-    def _field(self, tag: str, given: dict[str, str]) -> None:
+    def _field(self, tag: str, attributes: dict[str, str]) -> None:
         assert self._form is not None
-        fields, name = self._form.fields, given.get("name", "")
-        if name and not (tag == "input" and given.get("type") == "hidden"):
+        fields, name = self._form.fields, attributes.get("name", "")
+        if name and not (tag == "input" and attributes.get("type") == "hidden"):
             self._form.open_fields.add(name)
-        if tag == "input" and name and (given.get("type") not in ("checkbox", "radio") or "checked" in given):
-            fields[name] = given.get("value", "")
+        if (
+            tag == "input"
+            and name
+            and (attributes.get("type") not in ("checkbox", "radio") or "checked" in attributes)
+        ):
+            fields[name] = attributes.get("value", "")
         elif tag == "textarea":
             self._area = name
             fields[name] = ""
         elif tag == "select":
             self._select = name
-        elif tag == "option" and (self._select not in fields or "selected" in given):
-            fields[self._select] = given.get("value", "")
+        elif tag == "option" and (self._select not in fields or "selected" in attributes):
+            fields[self._select] = attributes.get("value", "")
         elif tag == "button":
             self._button = True
-            self._form.disabled = "disabled" in given
-            self._form.refusal = given.get("title", "")
+            self._form.disabled = "disabled" in attributes
+            self._form.refusal = attributes.get("title", "")
 
     _select = ""
 
@@ -205,5 +214,5 @@ def _read(status: int, path: str, headers: Mapping[str, str], html: str) -> Scre
     reader.feed(html)
     url = urlsplit(path)
     text = " ".join(" ".join(reader.words).split())
-    shown = f"{url.path}?{url.query}" if url.query else url.path
-    return Screen(status, shown, headers, html, reader.forms, reader.links, text, reader.tags)
+    address = f"{url.path}?{url.query}" if url.query else url.path
+    return Screen(status, address, headers, html, reader.forms, reader.links, text, reader.tags)

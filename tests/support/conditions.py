@@ -134,13 +134,13 @@ def is_planted(clause: str) -> None:
     assert clause in CLAUSES, f"plant a bug in this condition: {clause}"
 
 
-def watch(client: Any, seen: Watcher = is_planted) -> None:
+def watch(client: Any, watcher: Watcher = is_planted) -> None:
     """Tell each clause of each condition that this client sends."""
 
     def look(params: dict[str, Any], **_: Any) -> None:
         for action, request in _actions(params):
             for _text, clause in _clauses(action, request):
-                seen(clause)
+                watcher(clause)
 
     client.meta.events.register(_EVENT, look)
 
@@ -148,29 +148,29 @@ def watch(client: Any, seen: Watcher = is_planted) -> None:
 @contextmanager
 def weakened(client: Any, weakness: Weakness) -> Iterator[list[str]]:
     """Send conditions with the weakness; the list fills with what was weakened."""
-    met: list[str] = []
+    clauses: list[str] = []
 
     def weaken(params: dict[str, Any], **_: Any) -> None:
         for action, request in _actions(params):
             pairs = list(_clauses(action, request))
             if any(clause == weakness.clause for _, clause in pairs):
-                met.append(request[CONDITION])
-                kept = (weakness.of(text) if clause == weakness.clause else text for text, clause in pairs)
-                _rewrite(request, " AND ".join(text for text in kept if text))
+                clauses.append(request[CONDITION])
+                rest = (weakness.of(text) if clause == weakness.clause else text for text, clause in pairs)
+                _rewrite(request, " AND ".join(text for text in rest if text))
 
     with _registered(client, weaken):
-        yield met
+        yield clauses
 
 
 @contextmanager
 def before(client: Any, table: str, act: Callable[[], object]) -> Iterator[None]:
     """Just before the client's next conditional write to a table, somebody else acts."""
-    left = [act]
+    actions = [act]
 
     def happen(params: dict[str, Any], **_: Any) -> None:
-        asks = any(_table(of) == table and CONDITION in of for _, of in _actions(params))
-        if asks and left:
-            left.pop()()
+        has_condition = any(_table(of) == table and CONDITION in of for _, of in _actions(params))
+        if has_condition and actions:
+            actions.pop()()
 
     with _registered(client, happen):
         yield
@@ -231,9 +231,9 @@ def _rewrite(request: dict[str, Any], condition: str) -> None:
         request[CONDITION] = condition
     else:
         del request[CONDITION]
-    used = {name for each in _EXPRESSIONS for name in _NO_VALUE.findall(request.get(each, ""))}
+    names = {name for each in _EXPRESSIONS for name in _NO_VALUE.findall(request.get(each, ""))}
     for field in ("ExpressionAttributeValues", "ExpressionAttributeNames"):
         if field in request:
-            request[field] = {name: value for name, value in request[field].items() if name in used}
+            request[field] = {name: value for name, value in request[field].items() if name in names}
             if not request[field]:
                 del request[field]

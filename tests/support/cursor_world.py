@@ -51,16 +51,16 @@ class World:
 
     def write(self, change: Change, token: str = "", results: tuple[Result, ...] = ()) -> bool:
         """What a store does with a write; remembered for those who ask after a lost answer."""
-        applied = cursor_write.holds(change, self.stored)
-        if applied:
+        is_current = cursor_write.holds(change, self.stored)
+        if is_current:
             self.stored = cursor_write.apply(self.stored, change)
-        self.writes.append(Write(change, applied, token, results))
-        return applied
+        self.writes.append(Write(change, is_current, token, results))
+        return is_current
 
     # What a claim does: the services' part, with verdicts made up from the units.
 
-    def plan(self, known: Cursor, most: int) -> tuple[Cursor, Selection]:
-        current = transitions.expire(known, self.now_ms)
+    def plan(self, snapshot: Cursor, most: int) -> tuple[Cursor, Selection]:
+        current = transitions.expire(snapshot, self.now_ms)
         spans = transitions.due_spans(current, self.now_ms)
         due = sorted((offset, span.attempt) for span in spans for offset in span.offsets())
         back = [self._candidate(offset, attempt) for offset, attempt in due]
@@ -70,9 +70,9 @@ class World:
     def _candidate(self, offset: int, attempt: int, count: int = 1) -> Candidate:
         unit = self.units[offset]
         settle = unit == GONE or attempt > MOST_ATTEMPTS
-        shown = unit if self.policy.reads_units else ""
+        shown_unit = unit if self.policy.reads_units else ""
         return Candidate(
-            offset, count, attempt, shown, ClaimVerdict.SETTLE if settle else ClaimVerdict.DELIVER
+            offset, count, attempt, shown_unit, ClaimVerdict.SETTLE if settle else ClaimVerdict.DELIVER
         )
 
     def _fresh(self, at: int) -> Iterator[Candidate]:
@@ -83,10 +83,10 @@ class World:
             yield self._candidate(at, 1, count)
             at += count
 
-    def read(self, selection: Selection, known: Cursor, copies: dict[int, int]) -> dict[int, int]:
+    def read(self, selection: Selection, snapshot: Cursor, copies: dict[int, int]) -> dict[int, int]:
         """The editions of what a claim grants, from an actor's copies where the cursor it knows allows that."""
         for offset in offsets(ranges.normalise((s.start, s.end) for s in selection.granted)):
-            if offset not in copies or ranges.contains(known.amended, offset):
+            if offset not in copies or ranges.contains(snapshot.amended, offset):
                 copies[offset] = self.editions[offset]
         return dict(copies)
 
@@ -95,7 +95,7 @@ class World:
         self.editions[offset] += 1
         self.stored = after
 
-    def claimed(self, selection: Selection, read: dict[int, int]) -> None:
+    def claimed(self, selection: Selection, editions: dict[int, int]) -> None:
         """Check a claim that was written against the history, then enter it."""
         self.rounds += 1
         for offset in offsets(selection.settled):
@@ -104,7 +104,7 @@ class World:
         for span in selection.granted:
             for offset in span.offsets():
                 assert offset not in self.settled, "I6: a settled offset is delivered again"
-                assert read[offset] == self.editions[offset], "an old copy is delivered"
+                assert editions[offset] == self.editions[offset], "an old copy is delivered"
                 assert self.due.pop(offset, 0) <= self.now_ms, "I9: delivered before it was due"
                 self.grants[offset] += 1
                 assert span.attempt == self.grants[offset], "I14: attempts are 1, 2, 3 …"
@@ -117,9 +117,9 @@ class World:
             same = self.units[earlier] == unit
             assert not same or earlier in self.settled, "I7: granted before its predecessor was settled"
 
-    def settle_accepted(self, token: str, held: tuple[Result, ...], leased: dict[int, int]) -> None:
-        for result in held:
-            assert result.offset in leased, "I5: accepted an offset that the lease did not hold"
+    def settle_accepted(self, token: str, results: tuple[Result, ...], lease_offsets: dict[int, int]) -> None:
+        for result in results:
+            assert result.offset in lease_offsets, "I5: accepted an offset that the lease did not hold"
             assert result.offset not in self.settled, "I5: settled a second time"
             self.accepted[token, result.offset] = result.disposition
             if result.disposition is Disposition.RELEASED:
@@ -141,18 +141,18 @@ class World:
 
     def check(self) -> None:
         cursor = self.stored
-        done = set(range(self.begin, cursor.floor)) | set(offsets(cursor.settled))
-        leased = [o for lease in cursor.leases.values() for s in lease.spans for o in s.offsets()]
-        waiting = [o for s in cursor.waiting for o in s.offsets()]
-        above = sorted([*offsets(cursor.settled), *leased, *waiting])
+        settled_offsets = set(range(self.begin, cursor.floor)) | set(offsets(cursor.settled))
+        leased_offsets = [o for lease in cursor.leases.values() for s in lease.spans for o in s.offsets()]
+        waiting_offsets = [o for s in cursor.waiting for o in s.offsets()]
+        above = sorted([*offsets(cursor.settled), *leased_offsets, *waiting_offsets])
         assert above == list(range(cursor.floor, cursor.next)), (
             "[floor, next) is settled, leased or waiting: one each"
         )
-        assert done == self.settled, "exactly what was accepted is settled"
+        assert settled_offsets == self.settled, "exactly what was accepted is settled"
         assert cursor.epoch == self.rounds, "one epoch for each claim, seek and amendment"
         assert cursor.next <= len(self.units)
         assert fold(cursor).floor >= cursor.floor
-        for offset in leased:
+        for offset in leased_offsets:
             assert self.grants[offset] >= 1
         for span in cursor.waiting:
             for offset in span.offsets():
@@ -160,27 +160,27 @@ class World:
                     "I14: what waits has the next attempt's number"
                 )
         if self.policy.reads_units:
-            self._check_units(leased)
+            self._check_units(leased_offsets)
 
-    def _check_units(self, leased: list[int]) -> None:
-        units = [self.units[offset] for offset in leased]
+    def _check_units(self, leased_offsets: list[int]) -> None:
+        units = [self.units[offset] for offset in leased_offsets]
         assert len(units) == len(set(units)), "I7: at most one message of a unit is leased"
 
-    def stuck(self, known: Cursor) -> bool:
+    def stuck(self, snapshot: Cursor) -> bool:
         """May a claim that knows the truth grant nothing? Only if nobody could be given anything."""
-        current = transitions.expire(known, self.now_ms)
-        blocked = {s.unit for lease in current.leases.values() for s in lease.spans}
+        current = transitions.expire(snapshot, self.now_ms)
+        busy_units = {s.unit for lease in current.leases.values() for s in lease.spans}
         for span in sorted(current.waiting, key=lambda s: s.start):
             if not self.policy.reads_units:
                 if span.due_ms <= self.now_ms:
                     return False
-            elif span.unit not in blocked:
+            elif span.unit not in busy_units:
                 if span.due_ms <= self.now_ms:
                     return False
-                blocked.add(span.unit)
+                busy_units.add(span.unit)
         fresh = self.units[current.next :]
         if self.policy.reads_units and passed_over(current) + len(fresh) <= 128:
-            return all(unit in blocked for unit in fresh)
+            return all(unit in busy_units for unit in fresh)
         return self.policy.reads_units or not fresh
 
 
@@ -188,8 +188,8 @@ def passed_over(cursor: Cursor) -> int:
     return sum(s.count for s in cursor.waiting)
 
 
-def offsets(held: ranges.Ranges) -> Iterator[int]:
-    return (offset for start, end in held for offset in range(start, end))
+def offsets(spans: ranges.Ranges) -> Iterator[int]:
+    return (offset for start, end in spans for offset in range(start, end))
 
 
 def span_of(cursor: Cursor, token: str) -> dict[int, int]:

@@ -76,7 +76,7 @@ class World:
 
     def call_with(self, deps: wiring.Deps, function: str, event: Any = None, seconds: float = 60) -> Any:
         """In a process that has run before."""
-        scheduled: dict[str, Any] = {
+        schedule_event: dict[str, Any] = {
             "source": "aws.events",
             "time": "",
             "account": "",
@@ -84,10 +84,12 @@ class World:
             "resources": [],
             "id": "",
         }
-        scheduled |= {"detail": {}, "detail-type": "Scheduled Event", "version": "0"}
+        schedule_event |= {"detail": {}, "detail-type": "Scheduled Event", "version": "0"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(wiring, "deps", lambda: deps)
-            return self.functions[function](scheduled if event is None else event, Time(function, seconds))
+            return self.functions[function](
+                schedule_event if event is None else event, Time(function, seconds)
+            )
 
     def wake(self, topic: Topic) -> None:
         """The stream tells of new rows in all of a topic's shards and lanes."""
@@ -180,7 +182,9 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
             origin="headrace.local",
         )
         kms = Kms()
-        made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, on_client=kms.attach)
+        adapters = dynamo_adapters(
+            settings.read(environment), clock=clock, invoker=inbox, on_client=kms.attach
+        )
         s3 = Clients("us-east-1").get("s3")
         bucket = Bucket(s3)
         glue = Clients("us-east-1").get("glue")
@@ -188,7 +192,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
             "before-send.glue", lambda request, **_: json_answer(request, {"JobRunId": "j"})
         )
         whole = replace(
-            made,
+            adapters,
             sender=lambda: sender,
             blobs=S3Blobs(s3, BUCKET),
             jobs=GlueJobs(lambda: glue, environment["HEADRACE_PREFIX"]),
@@ -243,14 +247,14 @@ def produce(world: World, topic: Topic) -> None:
 def fail(world: World, topic: Topic, group: Group, receiver: Receiver) -> None:
     """Into a dead letter and out of it."""
     receiver.status = 500
-    sent = [topic.produce("bad", shard=shard)["id"] for shard in (0, 0, 1, 1)]
+    sent_ids = [topic.produce("bad", shard=shard)["id"] for shard in (0, 0, 1, 1)]
     world.call("deliver", {"topic": topic.name, "group": group.name}, seconds=1)
     world.run()
     for _ in range(2):
         world.later(topic, 10)
     letters = f"{group.path}/dead-letters"
     ids = [letter["id"] for letter in world.api.get(letters).expect(200)["items"]]
-    assert set(ids) <= set(sent)
+    assert set(ids) <= set(sent_ids)
     assert len(ids) == 4
     receiver.status = 200
     world.api.call("PATCH", f"{letters}/{ids[0]}", {"body": "good"}).expect(200)
@@ -267,21 +271,21 @@ def fail(world: World, topic: Topic, group: Group, receiver: Receiver) -> None:
 
 def pull(world: World, topic: Topic) -> None:
     group = topic.group("pull")
-    received = group.receive(100, lease_seconds=1000)
-    assert len(received) > 5
-    group.ack(*received[:2])
-    world.api.post(f"{group.path}/extend", {"receipts": [received[2]["receipt"]], "lease_seconds": 20})
-    group.nack(*received[3:5], delay_seconds=30)
-    group.settle("nack", received[5:6], dead_letter=True)
+    messages = group.receive(100, lease_seconds=1000)
+    assert len(messages) > 5
+    group.ack(*messages[:2])
+    world.api.post(f"{group.path}/extend", {"receipts": [messages[2]["receipt"]], "lease_seconds": 20})
+    group.nack(*messages[3:5], delay_seconds=30)
+    group.settle("nack", messages[5:6], dead_letter=True)
     world.api.post(f"{group.path}/seek", {"to": "latest"}).expect(200)
-    edited = topic.produce("first", shard=1)["id"]
-    world.api.call("PATCH", f"{topic.path}/messages/{edited}", {"body": "second"})
+    edited_id = topic.produce("first", shard=1)["id"]
+    world.api.call("PATCH", f"{topic.path}/messages/{edited_id}", {"body": "second"})
     world.api.put(f"{topic.path}/groups/gone", {"mode": "broadcast"}).expect(201)
     world.api.put(f"{topic.path}/groups/gone/consumers/c").expect(201)
     world.api.delete(f"{topic.path}/groups/gone").expect(204)
-    buried = topic.group("buried")
-    buried.settle("nack", buried.receive(3), dead_letter=True)
-    world.api.delete(buried.path).expect(204)
+    buried_group = topic.group("buried")
+    buried_group.settle("nack", buried_group.receive(3), dead_letter=True)
+    world.api.delete(buried_group.path).expect(204)
 
 
 def decide(world: World, topic: Topic, receiver: Receiver) -> None:
@@ -289,8 +293,8 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
     path = f"{topic.path}/transactions"
     for how, fields in (("commit", {}), ("commit", {"delay_seconds": 60}), ("rollback", {})):
         message: dict[str, Any] = {"message": {"body": 1, "keys": ["k"], **fields}}
-        made = world.api.post(path, message).expect(201)["transaction_id"]
-        world.api.post(f"/v1/transactions/{made}/{how}").expect(200)
+        transaction_id = world.api.post(path, message).expect(201)["transaction_id"]
+        world.api.post(f"/v1/transactions/{transaction_id}/{how}").expect(200)
     world.api.get(f"{path}?state=PREPARED").expect(200)
     receiver.status = 200
     world.api.put(f"{topic.path}/groups/g/consumers/c", {"url": receiver.url}).expect(200)
@@ -299,12 +303,12 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
         for together in ([["m"]], [["m", "n"]] * (FRAGMENTS + 1)):  # one alone; two at least in one fragment
             for keys in together:
                 message = {"body": 1, "keys": keys, **fields}
-                asked = {
+                replay = {
                     "message": message,
                     "check_url": receiver.url,
                     "check_after_seconds": 60,
                 }
-                world.api.post(path, asked).expect(201)
+                world.api.post(path, replay).expect(201)
             world.later(topic, 70)
     assert world.api.get(f"{path}?state=PREPARED").expect(200)["items"] == []
     receiver.body = b""
@@ -318,8 +322,8 @@ def pending(world: World, receiver: Receiver) -> None:
     consumer_group = world.deps.catalog.group(stored_topic, group.name)
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
     consumer = world.deps.catalog.consumer(stored_topic, consumer_group, "c")
-    pending = replace(consumer, state=ConsumerState.PENDING)
-    assert world.deps.adapters.control.put_consumer(stored_topic, consumer_group, pending, consumer)
+    pending_consumer = replace(consumer, state=ConsumerState.PENDING)
+    assert world.deps.adapters.control.put_consumer(stored_topic, consumer_group, pending_consumer, consumer)
     topic.produce("x")
     for _ in range(4):
         world.call("assign")
@@ -332,14 +336,14 @@ def journal(world: World, topic: Topic) -> None:
     """What is written goes into the journal; what is archived is sent again."""
     shard = world.deps.catalog.topic(topic.name).shard_key(0)
     client = Clients("us-east-1").get("dynamodb")
-    found = client.query(
+    page = client.query(
         TableName=world.tables.log,
         KeyConditionExpression="s = :s AND o >= :o",
         ExpressionAttributeValues={":s": {"S": str(shard)}, ":o": {"N": "0"}},
     )
     rows = [
         {"eventName": "INSERT", "dynamodb": {"NewImage": item, "SequenceNumber": str(n)}}
-        for n, item in enumerate(found["Items"])
+        for n, item in enumerate(page["Items"])
     ]
     world.call("journal", stream_event(rows, "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000"))
     days = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}
@@ -368,15 +372,15 @@ def age(world: World) -> None:
 
 def large_bodies(world: World) -> None:
     """The archive has one whose row is gone, and not yet one of a topic that is gone."""
-    (body,) = (found for name in world.objects if (found := parse(name)))
-    gone = replace(body, shard=ShardKey("gone", "u1", 0), offset=10)
-    world.objects |= {gone.body: b"large", gone.name: b""}
-    proved = {"ranges": {str(each.shard): [[0, 9]] for each in (body, gone)}, "lost": {}}
-    world.objects["archive/proved.json"] = json.dumps(proved).encode()
+    (body,) = (name_parts for name in world.objects if (name_parts := parse(name)))
+    orphan = replace(body, shard=ShardKey("gone", "u1", 0), offset=10)
+    world.objects |= {orphan.body: b"large", orphan.name: b""}
+    proof = {"ranges": {str(each.shard): [[0, 9]] for each in (body, orphan)}, "lost": {}}
+    world.objects["archive/proved.json"] = json.dumps(proof).encode()
     key = {"s": {"S": str(body.shard)}, "o": {"N": str(body.offset)}}
     Clients("us-east-1").get("dynamodb").delete_item(TableName=world.tables.log, Key=key)
     world.clock.advance(20 * DAY_SECONDS)
     report = world.call("expire")
     assert not report["troubles"]
     assert (report["bodies_deleted"], report["bodies_postponed"]) == (1, 1)
-    assert [name for name in world.objects if name.startswith("bodies/")] == [gone.body]
+    assert [name for name in world.objects if name.startswith("bodies/")] == [orphan.body]

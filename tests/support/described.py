@@ -25,16 +25,16 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], raw: 
     """Fails for a status, a media type or a JSON value that the document doesn't have for this call."""
     if (method, path, status) == ("GET", "/", 303):  # it leads to a page or to the document
         return
-    described = operation(method, path.partition("?")[0])
+    description = operation(method, path.partition("?")[0])
     media = {name.lower(): value for name, value in headers.items()}.get("content-type", "")
     media = media.partition(";")[0]
-    if described is None or str(status) not in described["responses"]:
-        assert described is None or status == 413, f"{method} {path}: {status} is not in openapi.json"
+    if description is None or str(status) not in description["responses"]:
+        assert description is None or status == 413, f"{method} {path}: {status} is not in openapi.json"
         assert status in _OF_NO_CALL, (method, path, status)
         assert media == _PROBLEM, (method, path, media)
         conforms({"$ref": "#/components/schemas/Problem"}, json.loads(raw), f"{method} {path}")
         return
-    response = described["responses"][str(status)]
+    response = description["responses"][str(status)]
     if "$ref" in response:
         response = _closed()["components"]["responses"][str(status)]
     if "content" not in response:
@@ -75,8 +75,8 @@ def _closed() -> dict[str, Any]:
 
 def forget() -> None:
     """Read the document again: its examples have changed."""
-    for cached in (_closed, _validator, _patterns):
-        cached.cache_clear()
+    for function in (_closed, _validator, _patterns):
+        function.cache_clear()
 
 
 @cache

@@ -76,11 +76,11 @@ class Desk:
 
     def drain(self, group: Group, most: int = 100, consumer: Consumer | None = None) -> list[int]:
         """Receive and acknowledge until there is nothing; the offsets in their order."""
-        seen: list[int] = []
-        while got := self.receive(group, most, consumer):
-            seen += offsets(got)
-            assert set(self.ack(group, got)) == {None}
-        return seen
+        drained: list[int] = []
+        while messages := self.receive(group, most, consumer):
+            drained += offsets(messages)
+            assert set(self.ack(group, messages)) == {None}
+        return drained
 
     def seek(self, group: Group, where: int | str, shard: int = 0) -> Cursor:
         return self.deps.positions.seek(self.topic, cursor_key(self.topic, group, shard), where)
@@ -91,11 +91,11 @@ class Desk:
 
     def rows(self, shard: int = 0) -> list[Segment]:
         """Every row of a shard."""
-        found: list[Segment] = []
+        segments: list[Segment] = []
         key, log = self.topic.shard_key(shard), self.stage.adapters.log
-        while page := log.read(key, found[-1].end if found else 0, 50, consistent=True):
-            found += page
-        return found
+        while page := log.read(key, segments[-1].end if segments else 0, 50, consistent=True):
+            segments += page
+        return segments
 
     def producer(self, log: Log | None = None) -> Producer:
         """A producer of a further process, perhaps with a log of the test's own."""
@@ -106,9 +106,9 @@ class Desk:
 class Overtaken:
     """A log in which something happens before each of the first puts: what a slow writer sees."""
 
-    def __init__(self, log: Log, happens: Callable[[ShardKey], object], times: int = 1) -> None:
+    def __init__(self, log: Log, event: Callable[[ShardKey], object], times: int = 1) -> None:
         self._log = log
-        self._happens = happens
+        self._happens = event
         self._left = times
 
     def __getattr__(self, name: str) -> Any:
@@ -121,8 +121,8 @@ class Overtaken:
         return self._log.put(shard, *rest)
 
 
-def overtaken(log: Log, happens: Callable[[ShardKey], object], times: int = 1) -> Log:
-    return cast(Log, Overtaken(log, happens, times))
+def overtaken(log: Log, event: Callable[[ShardKey], object], times: int = 1) -> Log:
+    return cast(Log, Overtaken(log, event, times))
 
 
 def placed(outcomes: Sequence[ProduceResult | HeadraceError]) -> list[ProduceResult]:
@@ -145,5 +145,5 @@ def attempts(deliveries: Iterable[ClaimedMessage]) -> dict[int, int]:
 
 def records(desk: Desk, group: Group) -> dict[int, Record]:
     key = cursor_key(desk.topic, group, 0)
-    found = (desk.stage.adapters.records.get(key, o) for o in range(20))
-    return {record.offset: record for record in found if record}
+    candidates = (desk.stage.adapters.records.get(key, o) for o in range(20))
+    return {record.offset: record for record in candidates if record}

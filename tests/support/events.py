@@ -133,13 +133,13 @@ class Delivery:
         self.skew_ms = skew_ms
         self.reader, self.message_id = reader, message_id
         self.about = f"{message_id} for {reader}"
-        ordered = sorted(events, key=lambda e: e.began)
-        self.claims = [e for e in ordered if e.op is Op.CLAIM]
-        self.settles = [e for e in ordered if e.op is Op.SETTLE]
-        self.extends = [e for e in ordered if e.op is Op.EXTEND]
-        self.redrives = [e for e in ordered if e.op is Op.REDRIVE and e.maybe]
-        self.hurries = [e for e in ordered if e.op is Op.HURRY and e.maybe]
-        self.discards = [e for e in ordered if e.op is Op.DISCARD and e.maybe]
+        in_order = sorted(events, key=lambda e: e.began)
+        self.claims = [e for e in in_order if e.op is Op.CLAIM]
+        self.settles = [e for e in in_order if e.op is Op.SETTLE]
+        self.extends = [e for e in in_order if e.op is Op.EXTEND]
+        self.redrives = [e for e in in_order if e.op is Op.REDRIVE and e.maybe]
+        self.hurries = [e for e in in_order if e.op is Op.HURRY and e.maybe]
+        self.discards = [e for e in in_order if e.op is Op.DISCARD and e.maybe]
 
     def redriven(self, after: Event, before: Event) -> bool:
         """May the message have begun a new life between the two?"""
@@ -155,10 +155,10 @@ class Delivery:
 
     def deadline_ms(self, claim: Event) -> int:
         """The least time until which this claim's lease was valid."""
-        moved = [e for e in self.extends if e.token == claim.token and e.maybe]
-        if moved and all(e.told is Told.OK for e in moved):
-            return moved[-1].deadline_ms
-        return min([claim.deadline_ms, *(e.deadline_ms for e in moved)])
+        extensions = [e for e in self.extends if e.token == claim.token and e.maybe]
+        if extensions and all(e.told is Told.OK for e in extensions):
+            return extensions[-1].deadline_ms
+        return min([claim.deadline_ms, *(e.deadline_ms for e in extensions)])
 
     def settled(self, claim: Event, before: int) -> bool:
         """May the lease of this claim have been settled before then?"""
@@ -204,11 +204,11 @@ class Case:
 
     @cached_property
     def deliveries(self) -> dict[tuple[str, int, str], Delivery]:
-        found: defaultdict[tuple[str, int, str], list[Event]] = defaultdict(list)
+        groups: defaultdict[tuple[str, int, str], list[Event]] = defaultdict(list)
         for event in self.events:
             if event.op in _OF_DELIVERIES and event.message_id:
-                found[event.reader, self.era(event.reader, event), event.message_id].append(event)
-        return {key: Delivery(key[0], key[2], events, self.skew_ms) for key, events in found.items()}
+                groups[event.reader, self.era(event.reader, event), event.message_id].append(event)
+        return {key: Delivery(key[0], key[2], events, self.skew_ms) for key, events in groups.items()}
 
     def unseen_claims(self, reader: str) -> int:
         """Claims that may have granted something nobody heard of. A delivery's are its group's."""
@@ -223,35 +223,35 @@ class Case:
         """Shard and offset of a message. The ids of those that came later do not tell."""
         return self.final.spots.get(message_id) or place_of(message_id)
 
-    def wants(self, reader: str, produced: Event) -> bool:
+    def wants(self, reader: str, produce: Event) -> bool:
         tags = self.join(reader).tags
-        return tags is None or produced.tag in tags
+        return tags is None or produce.tag in tags
 
-    def owes(self, reader: str, produced: Event) -> bool:
+    def owes(self, reader: str, produce: Event) -> bool:
         """Is the message owed to the reader beyond doubt?"""
-        if not self.wants(reader, produced):
+        if not self.wants(reader, produce):
             return False
         seeks = self.seeks(reader)
         start = next((s for s in reversed(seeks) if s.told is Told.OK), None)
         start = start or next((s for s in self.starts[reader] if s.told is Told.OK), None)
         if start is None:
             return False
-        skipped = any(
-            s.begin == "latest" and s.began > start.began and s.ended > produced.began for s in seeks
+        is_skipped = any(
+            s.begin == "latest" and s.began > start.began and s.ended > produce.began for s in seeks
         )
-        return not skipped and (start.begin == "earliest" or start.ended < produced.began)
+        return not is_skipped and (start.begin == "earliest" or start.ended < produce.began)
 
     def owed(self, reader: str, message_id: str) -> bool:
         """Is the message with this id owed to the reader, whichever of its produces made it?"""
-        produced = self.produced[self.label_of.get(message_id, "")]
-        made = [e for e in produced if e.maybe and e.message_id in ("", message_id)]
-        return bool(made) and all(self.owes(reader, e) for e in made)
+        produces = self.produced[self.label_of.get(message_id, "")]
+        matches = [e for e in produces if e.maybe and e.message_id in ("", message_id)]
+        return bool(matches) and all(self.owes(reader, e) for e in matches)
 
-    def may_get(self, reader: str, produced: Event) -> bool:
+    def may_get(self, reader: str, produce: Event) -> bool:
         """Is there any reading of events by which the reader gets the message?"""
-        ended = NEVER if produced.told is Told.UNKNOWN or produced.later else produced.ended
-        began = any(s.begin == "earliest" or s.began < ended for s in self.starts[reader])
-        return produced.maybe and began and self.wants(reader, produced)
+        end = NEVER if produce.told is Told.UNKNOWN or produce.later else produce.ended
+        is_joined = any(s.begin == "earliest" or s.began < end for s in self.starts[reader])
+        return produce.maybe and is_joined and self.wants(reader, produce)
 
 
 @cache

@@ -71,15 +71,15 @@ def shard(number: int = 0, of: Topic | None = None) -> ShardKey:
 
 def segment(first: int = 0, messages: Sequence[Draft] | int = 1, **settings: Any) -> Segment:
     """A segment at `first` with these messages (or so many)."""
-    held = tuple(drafts(messages) if isinstance(messages, int) else messages)
+    messages = tuple(drafts(messages) if isinstance(messages, int) else messages)
     accepted_ms = settings.pop("accepted_ms", START_MS)
     return Segment(
         first,
-        len(held),
+        len(messages),
         settings.pop("request_id", uid("r")[-12:].rjust(12, "0")),
         accepted_ms,
         settings.pop("expires_s", (accepted_ms + 7 * DAY_MS) // 1000),
-        held,
+        messages,
         settings.pop("allocation", Allocation.OPTIMISTIC),
     )
 
@@ -136,19 +136,19 @@ def message(offset: int = 0, of: Draft | None = None, **settings: Any) -> Messag
     )
 
 
-def dead_record(offset: int, held: Draft | None = None, **settings: Any) -> Record:
+def dead_record(offset: int, content: Draft | None = None, **settings: Any) -> Record:
     """A burial with the message that is buried."""
-    at = message(offset, held, shard=settings.get("shard", 0))
+    at = message(offset, content, shard=settings.get("shard", 0))
     return record(offset, message=at, reason=settings.pop("reason", "REJECTED"), **settings)
 
 
 def letter(key: CursorKey, of: Record, **settings: Any) -> DeadLetter:
     """The dead letter that this record leaves."""
     assert of.message is not None
-    made = DeadLetter(
+    dead_letter = DeadLetter(
         key, of.offset, of.message, of.reason or "", of.attempts, of.at_ms, last_error=of.last_error
     )
-    return replace(made, **settings)
+    return replace(dead_letter, **settings)
 
 
 def origin(offset: int = 0, **settings: Any) -> Origin:
@@ -158,27 +158,27 @@ def origin(offset: int = 0, **settings: Any) -> Origin:
 
 def claimed(attempt: int = 1, offset: int = 0, of: Draft | None = None, **settings: Any) -> ClaimedMessage:
     """A message that was granted as this attempt of nine."""
-    held = message(offset, of, shard=settings.pop("shard", 0))
+    claimed_message = message(offset, of, shard=settings.pop("shard", 0))
     receipt = Receipt(
         group_uid=settings.pop("group_uid", "g0"),
         consumer_uid=settings.pop("consumer_uid", ""),
-        id=held.id,
-        shard=held.shard,
+        id=claimed_message.id,
+        shard=claimed_message.shard,
         offset=offset,
         token=settings.pop("token", "1.aaaa"),
         last_attempt=settings.pop("last_attempt", 9),
         claimed_ms=settings.pop("claimed_ms", START_MS),
         **settings,
     )
-    return ClaimedMessage(held, attempt, receipt)
+    return ClaimedMessage(claimed_message, attempt, receipt)
 
 
 def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:
     """A timer kept in this fragment: to put a message into a shard, unless it is of another kind."""
     kind = settings.pop("kind", TimerKind.DELIVER)
-    found = settings.pop("id", None) or next(i for i in iter(uid, None) if fragment_of(i) == fragment)
-    held = settings.pop("draft", draft(1) if kind is TimerKind.DELIVER else None)
-    return Timer(due_ms, found, kind, settings.pop("shard", None) or shard(), held, **settings)
+    timer_id = settings.pop("id", None) or next(i for i in iter(uid, None) if fragment_of(i) == fragment)
+    content = settings.pop("draft", draft(1) if kind is TimerKind.DELIVER else None)
+    return Timer(due_ms, timer_id, kind, settings.pop("shard", None) or shard(), content, **settings)
 
 
 def entries(

@@ -54,8 +54,8 @@ class Call:
     @property
     def shape(self) -> str:
         """What tells it from requests of another kind: tables and conditions, without names and values."""
-        told = {f"{kind} {_table(of)} if {_condition(of)}" for kind, of in self.actions}
-        return f"{self.operation}: {', '.join(sorted(told))}"
+        descriptions = {f"{kind} {_table(of)} if {_condition(of)}" for kind, of in self.actions}
+        return f"{self.operation}: {', '.join(sorted(descriptions))}"
 
 
 def _table(request: dict[str, Any]) -> str:

@@ -63,8 +63,8 @@ def figures(rows: list[Row]) -> str:
     """The cells that stand for a page in the table of the folder's README."""
     kinds = Counter(row.kind for row in rows)
     counts = (len(rows), kinds["works"], kinds["differs"], kinds["not yet"], kinds["no"])
-    tested = sum(1 for row in rows if row.citations)
-    return " | ".join(str(count) for count in (*counts, tested))
+    tests = sum(1 for row in rows if row.citations)
+    return " | ".join(str(count) for count in (*counts, tests))
 
 
 @cache

@@ -117,16 +117,16 @@ class Client:
         return self.deps.catalog.group(self.topic, name)
 
     @contextmanager
-    def _asking(self, *asked: Event) -> Iterator[_Asking]:
+    def _asking(self, *events: Event) -> Iterator[_Asking]:
         """Time the request; where it ends in an exception, all that was asked is refused or unknown."""
-        asking = _Asking(self.history, list(asked))
+        request = _Asking(self.history, list(events))
         try:
-            yield asking
+            yield request
         except HeadraceError as error:
-            asking.note_all(told(error))
+            request.note_all(told(error))
             raise
         except BaseException:
-            asking.note_all(Told.UNKNOWN)
+            request.note_all(Told.UNKNOWN)
             raise
 
     def reader(self, group: str, consumer: str | None) -> str:
@@ -145,16 +145,16 @@ class Client:
             max_attempts=settings["retry"].max_attempts if "retry" in settings else 16,
         )
         broadcast = settings.get("mode") == "broadcast"
-        with self._asking(*([] if broadcast else [event])) as asking:
+        with self._asking(*([] if broadcast else [event])) as request:
             group, _ = self.deps.admin.put_group(self.topic, name, settings)
-            asking.note_all(Told.OK)
+            request.note_all(Told.OK)
         return group
 
     def delete_group(self, name: str, readers: Sequence[str] = ()) -> None:
-        with self._asking(*(self._event(Op.LEAVE, reader=r) for r in (name, *readers))) as asking:
+        with self._asking(*(self._event(Op.LEAVE, reader=r) for r in (name, *readers))) as request:
             topic = self.topic
             self.deps.admin.delete_group(topic, self.deps.catalog.group(topic, name))
-            asking.note_all(Told.OK)
+            request.note_all(Told.OK)
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
         topic, consumer_group = self.topic, self.group(group)
@@ -165,50 +165,50 @@ class Client:
             tags=consumer_group.tags,
             max_attempts=(consumer_group.retry or topic.retry).max_attempts,
         )
-        with self._asking(event) as asking:
+        with self._asking(event) as request:
             self.deps.registry.register(topic, consumer_group, consumer, contact)
-            asking.note_all(Told.OK)
+            request.note_all(Told.OK)
 
     def unregister(self, group: str, consumer: str) -> None:
-        with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as asking:
+        with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as request:
             topic = self.topic
             consumer_group = self.deps.catalog.group(topic, group)
-            gone = self.deps.registry.consumer_to_remove(topic, consumer_group, consumer)
-            self.deps.registry.unregister(topic, consumer_group, gone)
-            asking.note_all(Told.OK)
+            member = self.deps.registry.consumer_to_remove(topic, consumer_group, consumer)
+            self.deps.registry.unregister(topic, consumer_group, member)
+            request.note_all(Told.OK)
 
-    def produce(self, *drafts: Draft, named: Request | None = None) -> list[ProduceResult | HeadraceError]:
-        """`named`: the request has a name, for when it is sent again. Each draft has another content."""
-        asked = [
+    def produce(self, *drafts: Draft, name: Request | None = None) -> list[ProduceResult | HeadraceError]:
+        """`name`: that of the request, if it has one, for when it is sent again. Each draft has another content."""
+        events = [
             self._event(
                 Op.PRODUCE,
                 label=label_of(d.body),
                 unit=d.ordering_key or "-",
                 tag=d.tag or "",
-                dedup_id=d.dedup_id or (f"{named.name} {label_of(d.body)}" if named else ""),
+                dedup_id=d.dedup_id or (f"{name.name} {label_of(d.body)}" if name else ""),
                 expires=d.expires_ms is not None,
                 later=d.due_ms is not None,
             )
             for d in drafts
         ]
-        return self._place(asked, lambda: self.deps.producer.produce(self.topic, drafts, request=named))
+        return self._place(events, lambda: self.deps.producer.produce(self.topic, drafts, request=name))
 
     def replay(self, replay: Replay, messages: Sequence[Archived]) -> list[ProduceResult | HeadraceError]:
         """Send archived messages under a replay of the topic."""
-        asked = [
+        events = [
             self._event(Op.PRODUCE, label=label_of(m.draft.body), unit="-", dedup_id=f"{replay.id}-{m.id}")
             for m in messages
         ]
-        return self._place(asked, lambda: self.deps.replays.send(replay, messages))
+        return self._place(events, lambda: self.deps.replays.send(replay, messages))
 
     def _place(
-        self, asked: Sequence[Event], place: Callable[[], list[ProduceResult | HeadraceError]]
+        self, events: Sequence[Event], place: Callable[[], list[ProduceResult | HeadraceError]]
     ) -> list[ProduceResult | HeadraceError]:
-        with self._asking(*asked) as asking:
+        with self._asking(*events) as request:
             outcomes = place()
-            asking.note(
+            request.note(
                 replace(e, told=told(o), message_id=o.id if isinstance(o, ProduceResult) else "")
-                for e, o in zip(asked, outcomes, strict=True)
+                for e, o in zip(events, outcomes, strict=True)
             )
         return outcomes
 
@@ -216,10 +216,10 @@ class Client:
         self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
     ) -> list[ClaimedMessage]:
         blank = self._event(Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000)
-        with self._asking(blank) as asking:
-            topic, found, who = self._find(group, consumer)
-            got = self.deps.receiver.receive(topic, found, who, most, 0, lease_seconds)
-            asking.note(
+        with self._asking(blank) as request:
+            topic, consumer_group, who = self._find(group, consumer)
+            messages = self.deps.receiver.receive(topic, consumer_group, who, most, 0, lease_seconds)
+            request.note(
                 replace(
                     blank,
                     told=Told.OK,
@@ -229,9 +229,9 @@ class Client:
                     attempt=d.attempt,
                     lane=d.receipt.entry is not None,
                 )
-                for d in got
+                for d in messages
             )
-        return got
+        return messages
 
     def _find(self, group: str, consumer: str | None) -> tuple[Topic, Group, Consumer | None]:
         topic = self.topic
@@ -248,52 +248,61 @@ class Client:
         assert body is not None, f"the body of {delivery.message.id} is gone"
         return label_of(body)
 
-    def ack(self, group: str, got: Sequence[ClaimedMessage], consumer: str | None = None) -> list[Any]:
-        return self._settle(group, got, consumer, "SUCCESS", None)
+    def ack(self, group: str, messages: Sequence[ClaimedMessage], consumer: str | None = None) -> list[Any]:
+        return self._settle(group, messages, consumer, "SUCCESS", None)
 
     def nack(
-        self, group: str, got: Sequence[ClaimedMessage], how: Nack, consumer: str | None = None
+        self, group: str, messages: Sequence[ClaimedMessage], how: Nack, consumer: str | None = None
     ) -> list[Any]:
-        return self._settle(group, got, consumer, "DEAD" if how.dead_letter else "RETRY", how)
+        return self._settle(group, messages, consumer, "DEAD" if how.dead_letter else "RETRY", how)
 
     def _settle(
-        self, group: str, got: Sequence[ClaimedMessage], consumer: str | None, fate: str, how: Nack | None
+        self,
+        group: str,
+        messages: Sequence[ClaimedMessage],
+        consumer: str | None,
+        fate: str,
+        how: Nack | None,
     ) -> list[Any]:
         blank = self._event(Op.SETTLE, fate=fate, delay_ms=how.delay_ms if how else 0)
-        events = [self._about(blank, group, consumer, d) for d in got]
-        with self._asking(*events) as asking:
-            topic, found, _ = self._find(group, None)
-            receipts = self.receipts(found, got)
+        events = [self._about(blank, group, consumer, d) for d in messages]
+        with self._asking(*events) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            receipts = self.receipts(consumer_group, messages)
             settler = self.deps.settler
             answers = (
-                settler.nack(topic, found, receipts, how) if how else settler.ack(topic, found, receipts)
+                settler.nack(topic, consumer_group, receipts, how)
+                if how
+                else settler.ack(topic, consumer_group, receipts)
             )
-            asking.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
+            request.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
         return answers
 
     def extend(
-        self, group: str, got: Sequence[ClaimedMessage], lease_seconds: int, consumer: str | None = None
+        self, group: str, messages: Sequence[ClaimedMessage], lease_seconds: int, consumer: str | None = None
     ) -> list[Any]:
         blank = self._event(Op.EXTEND, lease_ms=lease_seconds * 1000)
-        events = [self._about(blank, group, consumer, d) for d in got]
-        with self._asking(*events) as asking:
-            topic, found, _ = self._find(group, None)
-            answers = self.deps.settler.extend(topic, found, self.receipts(found, got), lease_seconds)
-            asking.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
+        events = [self._about(blank, group, consumer, d) for d in messages]
+        with self._asking(*events) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            answers = self.deps.settler.extend(
+                topic, consumer_group, self.receipts(consumer_group, messages), lease_seconds
+            )
+            request.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
         return answers
 
     def seek(self, group: str, where: str) -> None:
         """Send a group to `earliest` or `latest` on every shard."""
-        with self._asking(self._event(Op.SEEK, reader=group, begin=where)) as asking:
+        with self._asking(self._event(Op.SEEK, reader=group, begin=where)) as request:
             topic = self.topic
             consumer_group = self.deps.catalog.group(topic, group)
             for shard in range(topic.shards):
                 self.deps.positions.seek(topic, cursor_key(topic, consumer_group, shard), where)
-            asking.note_all(Told.OK)
+            request.note_all(Told.OK)
 
-    def receipts(self, group: Group, got: Sequence[ClaimedMessage]) -> list[str]:
+    def receipts(self, group: Group, messages: Sequence[ClaimedMessage]) -> list[str]:
         """What the consumer was handed with its messages."""
-        return [sign_receipt(self.deps.signing_key, d.receipt) for d in got]
+        return [sign_receipt(self.deps.signing_key, d.receipt) for d in messages]
 
     def _about(self, blank: Event, group: str, consumer: str | None, d: ClaimedMessage) -> Event:
         last = blank.fate == "RETRY" and d.attempt >= d.receipt.last_attempt
@@ -313,19 +322,18 @@ class Client:
 class _Asking:
     """A request on its way."""
 
-    def __init__(self, history: History, asked: Sequence[Event]) -> None:
+    def __init__(self, history: History, events: Sequence[Event]) -> None:
         self._history = history
-        self._asked = asked
+        self._asked = events
         self._began, self._began_ms = history.stamp(), history.clock.now_ms()
 
     def note_all(self, answer: Told) -> None:
         self.note(replace(e, told=answer) for e in self._asked)
 
-    def note(self, answered: Iterable[Event]) -> None:
-        ended, ended_ms = self._history.stamp(), self._history.clock.now_ms()
+    def note(self, events: Iterable[Event]) -> None:
+        end, end_ms = self._history.stamp(), self._history.clock.now_ms()
         self._history.add(
-            replace(e, began=self._began, ended=ended, began_ms=self._began_ms, ended_ms=ended_ms)
-            for e in answered
+            replace(e, began=self._began, ended=end, began_ms=self._began_ms, ended_ms=end_ms) for e in events
         )
 
 

@@ -82,10 +82,10 @@ class Audience:
             delay_ms=delays.get(outcome.verdict, 0),
         )
 
-    def delivered(self, told: Told) -> None:
+    def delivered(self, answer: Told) -> None:
         """A delivery is over: what its subscribers answered was recorded, or nobody knows."""
         stamp = self.history.stamp()
-        self.history.add(replace(e, told=told, ended=stamp) for e in self._unheard)
+        self.history.add(replace(e, told=answer, ended=stamp) for e in self._unheard)
         self._unheard.clear()
 
     def refusal(self, kind: str, target: str) -> str | None:
@@ -119,28 +119,30 @@ class Runner(Client):
         """Register a consumer that is called at a target of its name."""
         broadcast = group in self.broadcasts
         event = self._event(Op.JOIN, reader=reader_name(group, consumer), begin="latest", max_attempts=3)
-        with self._asking(*([event] if broadcast else [])) as asking:
-            topic, found, _ = self._find(group, None)
+        with self._asking(*([event] if broadcast else [])) as request:
+            topic, consumer_group, _ = self._find(group, None)
             contact = Contact(ConsumerKind(kind), target or consumer)
-            made = self.deps.registry.register(topic, found, consumer, contact).member.consumer
-            asking.note_all(Told.OK)
-        return made
+            registered_consumer = self.deps.registry.register(
+                topic, consumer_group, consumer, contact
+            ).member.consumer
+            request.note_all(Told.OK)
+        return registered_consumer
 
     def push(self, group: str) -> None:
         """All deliveries of a group."""
-        topic, found, _ = self._find(group, None)
-        for job in self.deps.waker.tasks_of(topic, found):
+        topic, consumer_group, _ = self._find(group, None)
+        for job in self.deps.waker.tasks_of(topic, consumer_group):
             self.deliver(job)
 
     def deliver(self, job: DispatchTask) -> None:
         """One delivery: what it claimed and told nobody of is a claim unheard of."""
-        told = Told.UNKNOWN
+        answer = Told.UNKNOWN
         with self._asking(self._event(Op.CLAIM, reader=job.group)):
             try:
                 report = self.deps.dispatcher.deliver(job, lambda: PUSH_SECONDS)
-                told = Told.UNKNOWN if report.late else Told.OK
+                answer = Told.UNKNOWN if report.late else Told.OK
             finally:
-                self._audience.delivered(told)
+                self._audience.delivered(answer)
 
     def run(self) -> None:
         """All deliveries that were asked for, and that they ask for."""
@@ -169,28 +171,28 @@ class Runner(Client):
 
     def letters(self, group: str) -> list[DeadLetter]:
         """The group's dead letters."""
-        topic, found, _ = self._find(group, None)
-        return self.deps.redriver.page(topic, found, Wanted(), None, 100)[0]
+        topic, consumer_group, _ = self._find(group, None)
+        return self.deps.redriver.page(topic, consumer_group, Wanted(), None, 100)[0]
 
     def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
         """Send letters again, as they were read; how many went. None of one that somebody else sent is refused."""
-        with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as asking:
-            topic, found, _ = self._find(group, None)
-            went = self.deps.redriver.redrive(topic, found, letters)
-            if went in (0, len(letters)):
-                asking.note_all(Told.OK if went else Told.REFUSED)
+        with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            count = self.deps.redriver.redrive(topic, consumer_group, letters)
+            if count in (0, len(letters)):
+                request.note_all(Told.OK if count else Told.REFUSED)
             else:
-                asking.note_all(Told.UNKNOWN)
+                request.note_all(Told.UNKNOWN)
         self.run()
-        return went
+        return count
 
     def redrive_all(self, group: str) -> None:
         """Send whatever dead letters there are again."""
         letters = self.letters(group)
-        with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as asking:
-            topic, found, _ = self._find(group, None)
-            went = self.deps.redriver.redrive_some(topic, found, Wanted(), 10_000)
-            asking.note_all(Told.OK if went == len(letters) else Told.UNKNOWN)
+        with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            count = self.deps.redriver.redrive_some(topic, consumer_group, Wanted(), 10_000)
+            request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         self.run()
 
     def edit(self, group: str, letter: DeadLetter, label: str) -> DeadLetter:
@@ -199,19 +201,19 @@ class Runner(Client):
         return self.deps.redriver.edit(self.topic, self.group(group), letter, body)
 
     def discard(self, group: str, letter: DeadLetter) -> None:
-        with self._asking(*self._about_letters(Op.DISCARD, group, [letter])) as asking:
+        with self._asking(*self._about_letters(Op.DISCARD, group, [letter])) as request:
             self.deps.redriver.discard(self.topic, self.group(group), letter)
-            asking.note_all(Told.OK)
+            request.note_all(Told.OK)
 
-    def try_now(self, group: str, message_id: str, spent: int | None = None) -> None:
+    def try_now(self, group: str, message_id: str, attempts: int | None = None) -> None:
         """Make the next attempt now, of what waits or (after `spent` attempts) is dead."""
-        asked = self._event(Op.HURRY, reader=group, message_id=message_id)
-        if spent is not None:
-            asked = replace(asked, op=Op.REDRIVE, attempt=spent)
-        with self._asking(asked) as asking:
-            topic, found, _ = self._find(group, None)
-            self.deps.redriver.try_now(topic, found, message_id)
-            asking.note_all(Told.OK)
+        event = self._event(Op.HURRY, reader=group, message_id=message_id)
+        if attempts is not None:
+            event = replace(event, op=Op.REDRIVE, attempt=attempts)
+        with self._asking(event) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            self.deps.redriver.try_now(topic, consumer_group, message_id)
+            request.note_all(Told.OK)
         self.run()
 
     def _about_letters(self, op: Op, group: str, letters: Iterable[DeadLetter]) -> list[Any]:

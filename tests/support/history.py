@@ -33,18 +33,20 @@ def check(events: Iterable[Event], final: Final, skew_ms: int = 0) -> list[Viola
         rule(case, d) for d in case.deliveries.values() for rule in (_attempts, _leases, _after, _early)
     )
     rules = (_stored, _ended, _claimed, _settled, _refused, _repeated, _in_order, _letters, _at_rest)
-    return list(dict.fromkeys(v for found in (*(rule(case) for rule in rules), *per_message) for v in found))
+    return list(
+        dict.fromkeys(v for violations in (*(rule(case) for rule in rules), *per_message) for v in violations)
+    )
 
 
 def _stored(case: Case) -> Iterator[Violation]:
     """I1, I2, I3, I20: what was accepted is there once, what was refused is not."""
     for label, events in case.produced.items():
         places = case.final.places.get(label, ())
-        accepted = {e.message_id for e in events if e.told is Told.OK}
-        if missing := accepted - set(places):
-            yield Violation(Kind.LOST, f"{label}: accepted as {missing}, not in the log")
+        accepted_ids = {e.message_id for e in events if e.told is Told.OK}
+        if lost_ids := accepted_ids - set(places):
+            yield Violation(Kind.LOST, f"{label}: accepted as {lost_ids}, not in the log")
         unknown = sum(e.told is Told.UNKNOWN for e in events)
-        most = min(len(accepted) + unknown, 1 if any(e.dedup_id for e in events) else NEVER)
+        most = min(len(accepted_ids) + unknown, 1 if any(e.dedup_id for e in events) else NEVER)
         if len(places) > most:
             kind = Kind.DUPLICATED if most else Kind.UNEXPECTED
             yield Violation(kind, f"{label} stands in {len(places)} places, {most} can be explained")
@@ -63,14 +65,14 @@ def _ended(case: Case) -> Iterator[Violation]:
 
 
 def _explained(case: Case, reader: str, message_id: str, status: str) -> bool:
-    seen = [d for key, d in case.deliveries.items() if (key[0], key[2]) == (reader, message_id)]
-    since = max((r.began for d in seen for r in d.redrives if r.told is Told.OK), default=-1)
-    if any(s.fate == status and s.maybe and s.began > since for d in seen for s in d.settles):
+    deliveries = [d for key, d in case.deliveries.items() if (key[0], key[2]) == (reader, message_id)]
+    since = max((r.began for d in deliveries for r in d.redrives if r.told is Told.OK), default=-1)
+    if any(s.fate == status and s.maybe and s.began > since for d in deliveries for s in d.settles):
         return True
     if status == "DEAD" and any(e.expires for e in case.produced[case.label_of[message_id]]):
         return True
-    attempts = max((c.attempt for d in seen for c in d.claims), default=0)
-    last = case.join(reader).max_attempts + max((d.spent(since + 1) for d in seen), default=0)
+    attempts = max((c.attempt for d in deliveries for c in d.claims), default=0)
+    last = case.join(reader).max_attempts + max((d.spent(since + 1) for d in deliveries), default=0)
     return status == "DEAD" and attempts + case.unseen_claims(reader) >= last
 
 
@@ -84,7 +86,7 @@ def _claimed(case: Case) -> Iterator[Violation]:
             yield Violation(Kind.UNEXPECTED, f"{claim.message_id} was delivered and is not in the log")
         if not any(case.may_get(claim.reader, e) for e in case.produced[claim.label]):
             yield Violation(Kind.UNEXPECTED, f"{claim.label} was delivered to {claim.reader}")
-        if any(gone.told is Told.OK and gone.ended < claim.began for gone in case.leaves[claim.reader]):
+        if any(leave.told is Told.OK and leave.ended < claim.began for leave in case.leaves[claim.reader]):
             yield Violation(Kind.UNEXPECTED, f"{claim.reader} got {claim.label} after it had left")
         if not claim.token.endswith(PUSHED):
             epochs[claim.reader, claim.lane, case.place_of(claim.message_id)[0]].append(claim)
@@ -130,18 +132,18 @@ def _refused(case: Case) -> Iterator[Violation]:
         ):
             for claim in (c for c in delivery.claims if c.token == no.token and c.ended < no.began):
                 void = any(claim.began < e.ended and e.began < no.ended for e in changes)
-                used = delivery.settled(claim, no.ended)
-                if not void and not used and no.ended_ms + case.skew_ms < delivery.deadline_ms(claim):
+                is_used = delivery.settled(claim, no.ended)
+                if not void and not is_used and no.ended_ms + case.skew_ms < delivery.deadline_ms(claim):
                     yield Violation(Kind.DISHONEST, f"{delivery.about}: {no.token} was valid and refused")
 
 
 def _repeated(case: Case) -> Iterator[Violation]:
     """I20: what is called settled already was settled so, under that very lease."""
-    settles = list(case.of(Op.SETTLE))
-    for again in (e for e in settles if e.told is Told.ALREADY):
+    answers = list(case.of(Op.SETTLE))
+    for again in (e for e in answers if e.told is Told.ALREADY):
         same = (
             s
-            for s in settles
+            for s in answers
             if (s.token, s.message_id, s.fate) == (again.token, again.message_id, again.fate)
         )
         if not any(s.maybe and s.began < again.ended for s in same):
@@ -150,10 +152,10 @@ def _repeated(case: Case) -> Iterator[Violation]:
 
 def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I14: 1..n without repetition, without a gap that no unheard claim explains."""
-    made = [c for c in delivery.claims if not any(s.fate == "RELEASED" for s in delivery.answers(c))]
-    numbers = [claim.attempt for claim in made]
-    fell = any(a.ended < b.began and a.attempt > b.attempt for a, b in pairwise(delivery.claims))
-    if len(set(numbers)) != len(numbers) or fell:
+    attempted = [c for c in delivery.claims if not any(s.fate == "RELEASED" for s in delivery.answers(c))]
+    numbers = [claim.attempt for claim in attempted]
+    is_falling = any(a.ended < b.began and a.attempt > b.attempt for a, b in pairwise(delivery.claims))
+    if len(set(numbers)) != len(numbers) or is_falling:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
     if not numbers:
         return
@@ -161,9 +163,9 @@ def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     most = case.join(reader).max_attempts + delivery.spent()
     if max(numbers) > most:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers} of {most}")
-    missing = set(range(1, max(numbers))) - set(numbers)
+    gaps = set(range(1, max(numbers))) - set(numbers)
     unclear = any(s.told is Told.UNKNOWN for s in case.seeks(reader))
-    if len(missing) > case.unseen_claims(reader) and not unclear:
+    if len(gaps) > case.unseen_claims(reader) and not unclear:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
 
 
@@ -174,8 +176,8 @@ def _leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
             void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
             if not void and not delivery.free(old, new):
                 yield Violation(Kind.OVERLAPPING, f"{delivery.about}: {old.token} and {new.token}")
-            for late in (*delivery.settles, *delivery.extends):
-                if late.told is Told.OK and late.token == old.token and late.began > new.ended:
+            for event in (*delivery.settles, *delivery.extends):
+                if event.told is Told.OK and event.token == old.token and event.began > new.ended:
                     yield Violation(Kind.FENCE, f"{delivery.about}: {old.token} after {new.token}")
 
 
@@ -192,10 +194,10 @@ def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
     for old in delivery.claims:
         times = [_due_ms(case, delivery, old, s) for s in delivery.answers(old)]
         for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
-            hurried = any(old.began < h.ended and h.began < new.ended for h in delivery.hurries)
+            is_hurried = any(old.began < h.ended and h.began < new.ended for h in delivery.hurries)
             void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
-            excused = hurried or void or delivery.redriven(old, new)
-            if times and not excused and new.ended_ms + case.skew_ms < min(times):
+            is_excused = is_hurried or void or delivery.redriven(old, new)
+            if times and not is_excused and new.ended_ms + case.skew_ms < min(times):
                 yield Violation(Kind.EARLY, f"{delivery.about}: attempt {new.attempt}")
 
 
@@ -211,9 +213,11 @@ def _due_ms(case: Case, delivery: Delivery, claim: Event, settle: Event) -> int:
 def _letters(case: Case) -> Iterator[Violation]:
     """I15: what is dead is a dead letter, unless somebody deleted it; what is not dead is none."""
     final = case.final
-    dead = {place for place, status in final.statuses.items() if status == "DEAD"}
-    gone = {(d.reader, d.message_id) for d in case.deliveries.values() if d.discards}
-    for reader, message_id in (dead - final.letters - gone) | (final.letters - dead):
+    dead_messages = {place for place, status in final.statuses.items() if status == "DEAD"}
+    discarded_letters = {(d.reader, d.message_id) for d in case.deliveries.values() if d.discards}
+    for reader, message_id in (dead_messages - final.letters - discarded_letters) | (
+        final.letters - dead_messages
+    ):
         status = final.statuses.get((reader, message_id))
         yield Violation(Kind.LETTER, f"{message_id} is {status} for {reader}, letters: {len(final.letters)}")
 
@@ -231,8 +235,8 @@ def _in_order(case: Case) -> Iterator[Violation]:
         if not claim.message_id or claim.lane or not case.join(claim.reader).serial:
             continue  # what is in the lane has lost its place
         shard, offset = case.place_of(claim.message_id)
-        for produced in case.produced[claim.label][:1]:
-            for earlier, event in units.get((shard, produced.unit), {}).items():
+        for produce in case.produced[claim.label][:1]:
+            for earlier, event in units.get((shard, produce.unit), {}).items():
                 before = case.place_of(earlier)[1] < offset and case.owed(claim.reader, earlier)
                 if before and not _over(case, earlier, claim):
                     yield Violation(
@@ -257,8 +261,8 @@ def _over(case: Case, earlier: str, claim: Event) -> bool:
         s.maybe and _terminal(case, delivery, s) and s.began < claim.ended for s in delivery.settles
     ):
         return True
-    redriven = delivery is not None and delivery.redrives  # perhaps it was buried without an attempt before
-    if case.final.statuses.get((claim.reader, earlier)) != "DEAD" and not redriven:
+    redrives = delivery is not None and delivery.redrives  # perhaps it was buried without an attempt before
+    if case.final.statuses.get((claim.reader, earlier)) != "DEAD" and not redrives:
         return False
     if delivery is None:
         return True

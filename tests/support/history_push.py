@@ -65,40 +65,44 @@ class Rest:
 
 
 def check_push(
-    readers: Collection[Reader], sent: Collection[Sent], tried: Iterable[PushAttempt], rest: Rest
+    readers: Collection[Reader], messages: Collection[Sent], push_attempts: Iterable[PushAttempt], rest: Rest
 ) -> list[Violation]:
     """Everything in this history that Headrace promises not to do."""
     by_delivery: defaultdict[tuple[str, str], list[PushAttempt]] = defaultdict(list)
-    for one in sorted(tried, key=lambda t: t.began):
+    for one in sorted(push_attempts, key=lambda t: t.began):
         attempts = by_delivery[one.reader, one.message_id]
         if attempts and attempts[-1].silent and attempts[-1].attempt == one.attempt:
             one = replace(one, began=attempts.pop().began, silent=False)
         attempts.append(one)
     for reader in readers:
-        for message in sent:
+        for message in messages:
             _forgive_late_answers(reader, by_delivery.get((reader.name, message.id), []))
-    owed = [(reader, message) for reader in readers for message in sent if message.topic == reader.topic]
-    found = [_unexpected(by_delivery, owed)]
-    for reader, message in owed:
+    deliveries = [
+        (reader, message) for reader in readers for message in messages if message.topic == reader.topic
+    ]
+    findings = [_unexpected(by_delivery, deliveries)]
+    for reader, message in deliveries:
         attempts = by_delivery.get((reader.name, message.id), [])
-        found += [_ended(reader, message, attempts, rest), _attempts(reader, message, attempts)]
-    found += [_in_order(reader, sent, by_delivery) for reader in readers if reader.serial]
-    return [violation for some in found for violation in some]
+        findings += [_ended(reader, message, attempts, rest), _attempts(reader, message, attempts)]
+    findings += [_in_order(reader, messages, by_delivery) for reader in readers if reader.serial]
+    return [violation for some in findings for violation in some]
 
 
 def _forgive_late_answers(reader: Reader, attempts: list[PushAttempt]) -> None:
     """A success that was followed by another attempt, and took too long, is a failure of the time it was waited for."""
     for place, one in enumerate(attempts[:-1]):
         if one.fate == "SUCCESS" and one.ended - one.began > reader.patience_seconds:
-            ended = one.began + reader.patience_seconds
-            attempts[place] = replace(one, fate="RETRY", ended=ended)
+            end = one.began + reader.patience_seconds
+            attempts[place] = replace(one, fate="RETRY", ended=end)
 
 
 def _unexpected(
-    by_delivery: Collection[tuple[str, str]], owed: Iterable[tuple[Reader, Sent]]
+    by_delivery: Collection[tuple[str, str]], deliveries: Iterable[tuple[Reader, Sent]]
 ) -> Iterator[Violation]:
     """I2: nothing is delivered that was not produced, and to nobody who is not owed it."""
-    for reader, message_id in set(by_delivery) - {(reader.name, message.id) for reader, message in owed}:
+    for reader, message_id in set(by_delivery) - {
+        (reader.name, message.id) for reader, message in deliveries
+    }:
         yield Violation(Kind.UNEXPECTED, f"{message_id} for {reader}")
 
 
@@ -107,15 +111,15 @@ def _ended(reader: Reader, message: Sent, attempts: Sequence[PushAttempt], rest:
     about = f"{message.id} for {reader.name}"
     letters = rest.dead.get(reader.name, []).count(message.id)
     fates = [one.fate for one in attempts]
-    died = "DEAD" in fates or (len(attempts) == reader.max_attempts and "SUCCESS" not in fates)
-    if "SUCCESS" not in fates and not died:
+    is_dead = "DEAD" in fates or (len(attempts) == reader.max_attempts and "SUCCESS" not in fates)
+    if "SUCCESS" not in fates and not is_dead:
         yield Violation(Kind.LOST, f"{about}: attempts {fates}")
     if fates.count("SUCCESS") > 1 or letters > 1:
         yield Violation(Kind.SETTLED_TWICE, f"{about}: attempts {fates}, {letters} dead letters")
-    if letters != died:
+    if letters != is_dead:
         yield Violation(Kind.DISHONEST, f"{about}: attempts {fates}, {letters} dead letters")
-    status = rest.statuses.get((reader.name, message.id), "DEAD" if died else "SUCCESS")
-    if status != ("DEAD" if died else "SUCCESS"):
+    status = rest.statuses.get((reader.name, message.id), "DEAD" if is_dead else "SUCCESS")
+    if status != ("DEAD" if is_dead else "SUCCESS"):
         yield Violation(Kind.DISHONEST, f"{about}: attempts {fates}, and it is {status}")
 
 
@@ -125,28 +129,28 @@ def _attempts(reader: Reader, message: Sent, attempts: Sequence[PushAttempt]) ->
     numbers = [one.attempt for one in attempts]
     if numbers != list(range(1, len(numbers) + 1)) or len(numbers) > reader.max_attempts:
         yield Violation(Kind.ATTEMPT, f"{about}: attempts {numbers}")
-    for one, following in pairwise(attempts):
+    for one, later in pairwise(attempts):
         wait = max(reader.ladder[min(one.attempt, len(reader.ladder)) - 1], one.wait)
         if one.fate != "RETRY":
-            yield Violation(Kind.AFTER_ACK, f"{about}: attempt {following.attempt}")
-        elif following.began < one.ended:
-            yield Violation(Kind.OVERLAPPING, f"{about}: attempts {one.attempt} and {following.attempt}")
-        elif following.began < one.ended + wait:
-            early = f"{following.began - one.ended:.3f} s after the one before, not {wait}"
-            yield Violation(Kind.EARLY, f"{about}: attempt {following.attempt} {early}")
+            yield Violation(Kind.AFTER_ACK, f"{about}: attempt {later.attempt}")
+        elif later.began < one.ended:
+            yield Violation(Kind.OVERLAPPING, f"{about}: attempts {one.attempt} and {later.attempt}")
+        elif later.began < one.ended + wait:
+            early = f"{later.began - one.ended:.3f} s after the one before, not {wait}"
+            yield Violation(Kind.EARLY, f"{about}: attempt {later.attempt} {early}")
 
 
 def _in_order(
-    reader: Reader, sent: Iterable[Sent], by_delivery: Mapping[tuple[str, str], Sequence[PushAttempt]]
+    reader: Reader, messages: Iterable[Sent], by_delivery: Mapping[tuple[str, str], Sequence[PushAttempt]]
 ) -> Iterator[Violation]:
     """I7: in each unit of order, a message's first attempt begins when the last one of that before it has ended."""
     units: defaultdict[tuple[int, str], list[Sent]] = defaultdict(list)
-    for message in sorted(sent, key=lambda m: m.offset):
+    for message in sorted(messages, key=lambda m: m.offset):
         if message.topic == reader.topic:
             units[message.shard, message.unit].append(message)
     for unit in units.values():
-        for one, following in pairwise(unit):
+        for one, later in pairwise(unit):
             before = by_delivery.get((reader.name, one.id), ())
-            after = by_delivery.get((reader.name, following.id), ())
+            after = by_delivery.get((reader.name, later.id), ())
             if before and after and after[0].began < before[-1].ended:
-                yield Violation(Kind.OUT_OF_ORDER, f"{following.id} before {one.id} for {reader.name}")
+                yield Violation(Kind.OUT_OF_ORDER, f"{later.id} before {one.id} for {reader.name}")

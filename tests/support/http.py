@@ -123,8 +123,8 @@ def check_problem(problem: Mapping[str, Any]) -> None:
     assert problem["title"]
     assert problem["detail"]
     assert problem["request_id"]
-    helps = problem["status"] in (429, 503, 504) or problem["code"] == "CHANGED_MEANWHILE"
-    assert problem["retryable"] is helps
+    is_retryable = problem["status"] in (429, 503, 504) or problem["code"] == "CHANGED_MEANWHILE"
+    assert problem["retryable"] is is_retryable
     for issue in problem.get("errors", []):
         assert issue.keys() == {"path", "issue"}
         assert issue["issue"]
@@ -146,15 +146,17 @@ class Client:
         raw: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        sent = {"Content-Type": "application/json"} if body is not None else {}
+        own_headers = {"Content-Type": "application/json"} if body is not None else {}
         if self.token is not None:
-            sent["Authorization"] = f"Bearer {self.token}"
+            own_headers["Authorization"] = f"Bearer {self.token}"
         data = json.dumps(body).encode() if body is not None else raw
-        status, received, answer = self.gateway.handle(method, path, {**sent, **(headers or {})}, data)
+        status, answer_headers, answer = self.gateway.handle(
+            method, path, {**own_headers, **(headers or {})}, data
+        )
         assert answer.endswith(b"\n") or not answer, "a shell's prompt would stand behind it"
-        assert received.items() >= EVERYWHERE.items()
-        described.check(method, path, status, received, answer)
-        return Reply(status, received, answer)
+        assert answer_headers.items() >= EVERYWHERE.items()
+        described.check(method, path, status, answer_headers, answer)
+        return Reply(status, answer_headers, answer)
 
     def get(self, path: str) -> Reply:
         return self.call("GET", path)
@@ -181,13 +183,13 @@ class Client:
         """All pages of a list."""
         joint = "&" if "?" in path else "?"
         pages = []
-        following: str | None = ""
-        while following is not None:
-            token = f"&page_token={following}" if following else ""
+        next_token: str | None = ""
+        while next_token is not None:
+            token = f"&page_token={next_token}" if next_token else ""
             page = self.get(f"{path}{joint}limit={limit}{token}").expect(200)
             assert len(page["items"]) <= limit
             pages.append(page["items"])
-            following = page.get("next_page_token")
+            next_token = page.get("next_page_token")
         return pages
 
 
@@ -216,8 +218,8 @@ class Topic:
 
     def publish(self, raw: bytes, **headers: str) -> Reply:
         """`ce_id="x"` is sent as the header `ce-id: x`."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.api.call("POST", f"/v1/publish/{self.name}", raw=raw, headers=named)
+        extra = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.api.call("POST", f"/v1/publish/{self.name}", raw=raw, headers=extra)
 
     @property
     def accepted(self) -> int:
@@ -262,8 +264,8 @@ class Group:
 
     def nack(self, *messages: Any, **fields: Any) -> list[Any]:
         """Give back at once; or as `fields` say: with a `delay_seconds` of None as long as the ladder does."""
-        given = {"delay_seconds": 0, **fields}
-        return self.settle("nack", messages, **{k: v for k, v in given.items() if v is not None})
+        settings = {"delay_seconds": 0, **fields}
+        return self.settle("nack", messages, **{k: v for k, v in settings.items() if v is not None})
 
     def register(self, consumer: str) -> Any:
         return self.api.put(f"{self.path}/consumers/{consumer}").expect(201)
@@ -272,8 +274,8 @@ class Group:
         return self.api.post(f"{self.path}/consumers/{consumer}/heartbeat").expect(200)
 
     def status_of(self, message_id: str) -> Any:
-        shown = self.api.get(f"{self.topic.path}/messages/{message_id}").expect(200)
-        return shown["deliveries"][self.name]
+        view = self.api.get(f"{self.topic.path}/messages/{message_id}").expect(200)
+        return view["deliveries"][self.name]
 
 
 def _outcome(result: Mapping[str, Any]) -> str:

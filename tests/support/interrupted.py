@@ -20,12 +20,12 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._timers, name)
 
-        def counted(*given: Any, **named: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
             while self._others and self._before[0] <= self.calls:
                 self._before.pop(0)
                 self._others.pop(0)()
             self.calls += 1
-            return call(*given, **named)
+            return call(*args, **kwargs)
 
         return counted
 

@@ -26,12 +26,12 @@ class Kms:
 
     def _answer(self, request: Any, **_: Any) -> AWSResponse:
         operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
-        told = json.loads(request.body)
-        self.asked.append((operation, told["EncryptionContext"]["secret"]))
+        request_body = json.loads(request.body)
+        self.asked.append((operation, request_body["EncryptionContext"]["secret"]))
         if operation == "Encrypt":
-            blob = json.dumps([told["Plaintext"], told["EncryptionContext"]]).encode()
+            blob = json.dumps([request_body["Plaintext"], request_body["EncryptionContext"]]).encode()
             return json_answer(request, {"CiphertextBlob": base64.b64encode(blob).decode(), "KeyId": KEY})
-        plain, context = json.loads(base64.b64decode(told["CiphertextBlob"]))
-        if context != told["EncryptionContext"]:
+        plain, context = json.loads(base64.b64decode(request_body["CiphertextBlob"]))
+        if context != request_body["EncryptionContext"]:
             return json_answer(request, {"__type": "InvalidCiphertextException"}, 400)
         return json_answer(request, {"Plaintext": plain, "KeyId": KEY})

@@ -40,11 +40,11 @@ def serving(
     *options: str, command: tuple[str, ...] = (sys.executable, "-m", "headrace_local"), **environment: str
 ) -> Iterator[LocalService]:
     """Run it on a free port; it ends when the context does, or this process."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    own_environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     with subprocess.Popen(
         [*command, "--port", "0", "--json", "--until-stdin-ends", *options],
         cwd=ROOT,
-        env=inherited | environment,
+        env=own_environment | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:

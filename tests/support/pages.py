@@ -93,12 +93,12 @@ def _is_like(expected: str, text: str) -> bool:
 
 def _closed(page: str) -> str:
     """The page's JSON as JSON: `…` alone becomes a field or an element of that name."""
-    written, inside = "", ""
+    pattern, inside = "", ""
     for token in re.findall(r'"(?:[^"\\]|\\.)*"|.', page, re.DOTALL):
         inside = inside + token if token in "{[" else inside[:-1] if token in "}]" else inside
         field = f'"{ANY}": ""' if inside.endswith("{") else f'"{ANY}"'
-        written += field if token == ANY else token
-    return written
+        pattern += field if token == ANY else token
+    return pattern
 
 
 def _documents(text: str) -> list[Any]:
@@ -121,7 +121,7 @@ class Shell:
         """`addresses`: what is written in the pages → what to use instead."""
         self._addresses = addresses
         # Statuses have a pipe of their own: among the output, a background job's line could come between.
-        self._statuses, told = os.pipe()
+        self._statuses, status_pipe = os.pipe()
         self._process = subprocess.Popen(
             ["bash"],
             cwd=folder,
@@ -130,14 +130,14 @@ class Shell:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(told,),
+            pass_fds=(status_pipe,),
             start_new_session=True,
         )
-        os.close(told)
+        os.close(status_pipe)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._tell = f"echo $? >&{told}"
+        self._tell = f"echo $? >&{status_pipe}"
         self.run("set -m")
 
     def __enter__(self) -> Self:
@@ -175,8 +175,8 @@ class Shell:
         assert agrees(command.output, output), f"{command.text}\nprinted\n{output}\nnot\n{command.output}"
 
     def _here(self, text: str) -> str:
-        for written, used in self._addresses.items():
-            text = text.replace(written, used)
+        for name, address in self._addresses.items():
+            text = text.replace(name, address)
         return text
 
     def run(self, text: str) -> tuple[int, str]:

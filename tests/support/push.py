@@ -77,11 +77,11 @@ class Subscribers:
 
     def numbers(self) -> dict[str, list[int]]:
         """The attempts each message got, in order."""
-        seen: defaultdict[str, list[int]] = defaultdict(list)
+        attempts: defaultdict[str, list[int]] = defaultdict(list)
         for call in self.calls:
             for message_id, number in call.attempts:
-                seen[message_id].append(number)
-        return dict(seen)
+                attempts[message_id].append(number)
+        return dict(attempts)
 
 
 class Inbox:
@@ -104,12 +104,12 @@ class Inline(Executor):
     """Runs at once, in the caller's thread."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
+        future: Future[Any] = Future()
         try:
-            done.set_result(work(*args, **kwargs))
+            future.set_result(work(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - as executors do
-            done.set_exception(error)
-        return done
+            future.set_exception(error)
+        return future
 
 
 @dataclass
@@ -138,20 +138,22 @@ class PushDesk(Desk):
         self.inbox.asked.clear()
 
     def subscriber(
-        self, group: Group, name: str, kind: str = "url", does: Behaviour | None = None
+        self, group: Group, name: str, kind: str = "url", behaviour: Behaviour | None = None
     ) -> Consumer:
         """An active consumer that is called, at a target of its name."""
-        if does:
-            self.subscribers.behaviours[name] = does
-        made = self.deps.registry.register(self.topic, group, name, Contact(ConsumerKind(kind), name)).member
-        return made.consumer
+        if behaviour:
+            self.subscribers.behaviours[name] = behaviour
+        registration = self.deps.registry.register(
+            self.topic, group, name, Contact(ConsumerKind(kind), name)
+        ).member
+        return registration.consumer
 
     def function(
-        self, group: Group, name: str, timeout_seconds: int | None, does: Behaviour | None = None
+        self, group: Group, name: str, timeout_seconds: int | None, behaviour: Behaviour | None = None
     ) -> Consumer:
         """A function that consumes, and what its owner told of its time-out."""
-        if does:
-            self.subscribers.behaviours[name] = does
+        if behaviour:
+            self.subscribers.behaviours[name] = behaviour
         contact = Contact(ConsumerKind.FUNCTION, name, timeout_seconds=timeout_seconds)
         return self.deps.registry.register(self.topic, group, name, contact).member.consumer
 
@@ -203,8 +205,8 @@ class PushDesk(Desk):
     def _next_timers(self, now_ms: int) -> list[int]:
         """When each fragment's next timer is due. What could not be moved is tried again after a second."""
         timers = self.deps.adapters.timers
-        found = [timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS)]
-        return [next_ms if next_ms > now_ms else now_ms + 1_000 for next_ms in found if next_ms is not None]
+        times = [timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS)]
+        return [next_ms if next_ms > now_ms else now_ms + 1_000 for next_ms in times if next_ms is not None]
 
 
 def fails(times: int, detail: str = "HTTP 500") -> Behaviour:

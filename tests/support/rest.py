@@ -36,32 +36,32 @@ class Reader:
 def readers_of(deps: Deps, topic: Topic, *, with_called: bool = True) -> list[Reader]:
     """All readers of a topic. Whether Headrace calls them is asked for only where anybody may be called."""
     control = deps.adapters.control
-    found: list[Reader] = []
+    readers: list[Reader] = []
     for group in control.groups(topic):
         broadcast = group.mode == "broadcast"
         consumers = control.consumers(topic, group) if broadcast or with_called else []
         if broadcast:
-            found += [Reader(group, c.name, c.uid, c.is_called) for c in consumers]
+            readers += [Reader(group, c.name, c.uid, c.is_called) for c in consumers]
         else:
-            found.append(Reader(group, None, "", any(c.is_called for c in consumers)))
-    return found
+            readers.append(Reader(group, None, "", any(c.is_called for c in consumers)))
+    return readers
 
 
 def drain(client: Client, *, with_called: bool = True) -> int:
     """Healthy consumers take and acknowledge whatever can be had now; how much it was."""
-    taken = 0
+    count = 0
     for reader in readers_of(client.deps, client.topic, with_called=with_called):
         if reader.is_called:
             continue
         for _ in range(_MOST_ROUNDS):
-            got = client.receive(reader.group.name, 100, reader.consumer)
-            if not got:
+            messages = client.receive(reader.group.name, 100, reader.consumer)
+            if not messages:
                 break
-            client.ack(reader.group.name, got, reader.consumer)
-            taken += len(got)
+            client.ack(reader.group.name, messages, reader.consumer)
+            count += len(messages)
         else:
             raise AssertionError(f"there is no end to what {reader.name} receives")
-    return taken
+    return count
 
 
 def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> Final:
@@ -74,7 +74,7 @@ def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> 
     spots = {m.id: (m.shard, m.offset) for m in chain.from_iterable(messages)}
     statuses: dict[tuple[str, str], str | None] = {}
     letters: set[tuple[str, str]] = set()
-    left = [f"a timer: {item}" for item in (timers or timers_of)(deps)]
+    remains = [f"a timer: {item}" for item in (timers or timers_of)(deps)]
     readers = readers_of(deps, topic, with_called=False)
     for reader in readers:
         for shard in range(topic.shards):
@@ -83,18 +83,18 @@ def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> 
             for message in messages[shard]:
                 statuses[reader.name, message.id] = _status(deps, key, cursor, message.offset)
         if _lane_has_work(deps, cursor_key(topic, reader.group, None, reader.uid)):
-            left.append(f"an entry of the lane of {reader.name}")
+            remains.append(f"an entry of the lane of {reader.name}")
     for group in {reader.group.name: reader.group for reader in readers}.values():
-        named = {r.uid: r.name for r in readers if r.group.name == group.name}
-        held = [letter for _, letter in deps.adapters.records.dead(topic, group, None, 1000)]
-        letters |= {(named.get(x.key.consumer_uid, group.name), x.message.id) for x in held}
-        left += _miscounted(deps, topic, group, len(held), statuses.values())
+        names = {r.uid: r.name for r in readers if r.group.name == group.name}
+        dead_letters = [letter for _, letter in deps.adapters.records.dead(topic, group, None, 1000)]
+        letters |= {(names.get(x.key.consumer_uid, group.name), x.message.id) for x in dead_letters}
+        remains += _miscounted(deps, topic, group, len(dead_letters), statuses.values())
     return Final(
         {label: tuple(ids) for label, ids in places.items()},
         statuses,
         frozenset(letters),
         spots,
-        tuple(left),
+        tuple(remains),
     )
 
 
@@ -137,10 +137,10 @@ def _miscounted(
     deps: Deps, topic: Topic, group: Group, letters: int, statuses: Iterable[str | None]
 ) -> list[str]:
     """I15: what a group's counts say that the rows do not."""
-    told = deps.counts.group_status(topic, group)
+    status = deps.counts.group_status(topic, group)
     if set(statuses) - {"SUCCESS", "DEAD", None}:
         return []  # accused of that already
-    counts = (told.backlog, told.in_flight, told.retrying, told.dead)
+    counts = (status.backlog, status.in_flight, status.retrying, status.dead)
     return [] if counts == (0, 0, 0, letters) else [f"{group.name} counts {counts} with {letters} letters"]
 
 

@@ -112,22 +112,22 @@ class Guard:
         function = _at_work.get()
         if function is None:
             return
-        for asked in _asked(model.service_model.service_name, model.name, params):
-            self._judge(function, asked, model.name)
+        for demand in _asked(model.service_model.service_name, model.name, params):
+            self._judge(function, demand, model.name)
 
-    def start(self, started: str) -> None:
+    def start(self, function_name: str) -> None:
         """As `check`, for a function of ours that is started without AWS."""
         function = _at_work.get()
         if function is not None:
-            name = names.function(PREFIX, started)
+            name = names.function(PREFIX, function_name)
             self._judge(function, ("lambda:InvokeFunction", _arn("lambda", f"function:{name}")), "Invoke")
 
-    def _judge(self, function: str, asked: Asked, operation: str) -> None:
-        if grants := self.allowed(function, *asked):
-            self.used.update((function, (asked[0], resource)) for resource in grants)
+    def _judge(self, function: str, demand: Asked, operation: str) -> None:
+        if grants := self.allowed(function, *demand):
+            self.used.update((function, (demand[0], resource)) for resource in grants)
             return
-        self.denied.append((function, asked))
-        message = f"{function} is not authorized to perform: {asked[0]} on resource: {asked[1]}"
+        self.denied.append((function, demand))
+        message = f"{function} is not authorized to perform: {demand[0]} on resource: {demand[1]}"
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": message}}, operation)
 
     def _allowed(self, function: str, action: str, resource: str) -> Sequence[str]:
@@ -147,14 +147,14 @@ def _deployed() -> Mapping[str, list[dict[str, Any]]]:
     with tempfile.TemporaryDirectory() as folder:
         template = describe(read("dev", {"prefix": PREFIX}), Path(folder) / "build")
         resources = json.loads(template.read_text())["Resources"]
-    found = {}
+    roles = {}
     for resource in resources.values():
         if resource["Type"] == "AWS::Serverless::Function":
             properties = resource["Properties"]
             role = resources[properties["Role"]["Fn::GetAtt"][0]]["Properties"]
             statements = [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
-            found[properties["FunctionName"].removeprefix(f"{PREFIX}-")] = statements
-    return found
+            roles[properties["FunctionName"].removeprefix(f"{PREFIX}-")] = statements
+    return roles
 
 
 def _arn(service: str, resource: str) -> str:

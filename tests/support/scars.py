@@ -36,19 +36,19 @@ class Scars:
 
     of: dict[Place, tuple[object, Change]] = field(default_factory=dict)
 
-    def add(self, place: Place, stored: object, change: Change) -> None:
-        assert stored is not None, "there is no such row"
+    def add(self, place: Place, row: object, change: Change) -> None:
+        assert row is not None, "there is no such row"
         _, before = self.of.get(place, (None, lambda item: item))
-        self.of[place] = stored, lambda item: change(before(item))
+        self.of[place] = row, lambda item: change(before(item))
 
     def heal(self) -> None:
         """Somebody has put all rows right."""
         self.of.clear()
 
-    def on(self, place: Place, stored: object) -> Change | None:
+    def on(self, place: Place, row: object) -> Change | None:
         """What befell the row; None: it is whole."""
         noun, change = self.of.get(place, (None, None))
-        return change if noun is stored else None
+        return change if noun is row else None
 
 
 class Scarred:
@@ -115,15 +115,15 @@ class ScarredControl(Scarred):
         return self._decoded(AssignmentRow, key, self._port.assignment(topic, group))
 
     def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
-        staffed = []
+        staffed_groups = []
         for group in self.groups(topic, pass_over):
             consumers = self.consumers(topic, group, pass_over)
-            key, stored = control_store._assignment_key(topic, group), self._port.assignment(topic, group)
-            dealt = self._readable(AssignmentRow, [(key, stored)] if stored else [], pass_over)
-            if consumers and (dealt or not stored):
+            key, assignment = control_store._assignment_key(topic, group), self._port.assignment(topic, group)
+            rows = self._readable(AssignmentRow, [(key, assignment)] if assignment else [], pass_over)
+            if consumers and (rows or not assignment):
                 is_whole = len(consumers) == len(self._port.consumers(topic, group))
-                staffed.append(Staffed(group, tuple(consumers), dealt[0] if dealt else None, is_whole))
-        return staffed
+                staffed_groups.append(Staffed(group, tuple(consumers), rows[0] if rows else None, is_whole))
+        return staffed_groups
 
     def _readable(
         self, model: type[Row[T]], rows: Sequence[tuple[Key, T]], pass_over: PassOver | None
@@ -137,11 +137,11 @@ class ScarredControl(Scarred):
         )
         return [noun for noun in whole if noun is not None]
 
-    def _decoded(self, model: type[Row[T]], key: Key, stored: T | None) -> T | None:
-        change = self.scars.on(_place(key), stored)
-        if stored is None or change is None:
-            return stored
-        return model.decoded(_item(model, key, stored, change))
+    def _decoded(self, model: type[Row[T]], key: Key, row: T | None) -> T | None:
+        change = self.scars.on(_place(key), row)
+        if row is None or change is None:
+            return row
+        return model.decoded(_item(model, key, row, change))
 
 
 def _place(key: Key) -> Place:
@@ -212,9 +212,9 @@ class ScarredCursors(Scarred):
         return after
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
-        closed = list(keys)
-        self._port.close(closed, until_s)
-        for key in closed:
+        cursor_keys = list(keys)
+        self._port.close(cursor_keys, until_s)
+        for key in cursor_keys:
             self.scars.of.pop(_cursor_place(key), None)
 
     def _damaged(self, key: CursorKey) -> Item | None:
@@ -241,15 +241,15 @@ class ScarredRecords(Scarred):
 
     def damage_letter(self, key: CursorKey, offset: int, change: Change) -> None:
         """Change a stored dead letter."""
-        place = _record_place(key, offset, dead=True)
+        place = _record_place(key, offset, is_dead=True)
         self.scars.add(place, self._port._tables.letters[place], change)
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self._record(key, offset, self._port.get(key, offset))
 
     def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        found = {offset: self.get(key, offset) for offset in range(first, last + 1)}
-        return {offset: record for offset, record in found.items() if record}
+        records = {offset: self.get(key, offset) for offset in range(first, last + 1)}
+        return {offset: record for offset, record in records.items() if record}
 
     def _record(self, key: CursorKey, offset: int, record: Record | None) -> Record | None:
         item = self._item_of(key, offset, record)
@@ -282,8 +282,8 @@ class ScarredRecords(Scarred):
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         letters = self._port.dead(topic, group, after, 1 << 30)
-        read = ((k, self._letter(letter)) for k, letter in letters)
-        return [(k, letter) for k, letter in read if letter][:limit]
+        dead_letters = ((k, self._letter(letter)) for k, letter in letters)
+        return [(k, letter) for k, letter in dead_letters if letter][:limit]
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         letter = self._port.dead_letter(key, offset)
@@ -295,8 +295,8 @@ class ScarredRecords(Scarred):
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
         letters = self._port.letters_between(key, first, last)
-        read = {offset: self._letter(letter) for offset, letter in letters.items()}
-        return {offset: letter for offset, letter in read.items() if letter}
+        readable = {offset: self._letter(letter) for offset, letter in letters.items()}
+        return {offset: letter for offset, letter in readable.items() if letter}
 
     def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
         letters = self._port.letters_at(group_uid, shard, offset, most)
@@ -309,13 +309,13 @@ class ScarredRecords(Scarred):
         return record_store._letter(letter.key, item) if "m" in item and not is_newer(item) else None
 
     def _damaged(self, letter: DeadLetter) -> Item | None:
-        place = _record_place(letter.key, letter.offset, dead=True)
+        place = _record_place(letter.key, letter.offset, is_dead=True)
         change = self.scars.on(place, self._port._tables.letters.get(place))
         return change(record_store._letter_item(letter)) if change else None
 
 
-def _record_place(key: CursorKey, offset: int, *, dead: bool = False) -> Place:
-    row = record_key(key, offset, dead=dead)
+def _record_place(key: CursorKey, offset: int, *, is_dead: bool = False) -> Place:
+    row = record_key(key, offset, dead=is_dead)
     return row["g"]["S"], row["k"]["S"]
 
 

@@ -57,7 +57,7 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     def drop_expired() -> None:
         client = adapters.log._dynamo.client  # type: ignore[attr-defined]
         keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
-        expiring = (
+        expirations = (
             tables.log,
             tables.records,
             tables.traces,
@@ -65,7 +65,7 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
             tables.timers,
             tables.transactions,
         )
-        for table in expiring:
+        for table in expirations:
             pages = client.get_paginator("scan").paginate(
                 TableName=table,
                 FilterExpression="x <= :now",

@@ -24,10 +24,10 @@ def prepare(desk: Desk, draft: Draft | None = None, checks: Checks = ASKED, **ho
     return desk.deps.transactor.prepare(desk.topic, draft or make.draft({"paid": 1}), checks, **how)[0]
 
 
-def decide(deps: Deps, transaction: Transaction, wanted: TransactionState) -> Transaction | str:
+def decide(deps: Deps, transaction: Transaction, state: TransactionState) -> Transaction | str:
     """The transaction afterwards, or the code of the refusal."""
     try:
-        return deps.transactor.decide(transaction, wanted)
+        return deps.transactor.decide(transaction, state)
     except HeadraceError as error:
         return error.code
 
@@ -39,5 +39,5 @@ def held(desk: Desk, transaction: Transaction) -> Transaction:
 def timers_of(desk: Desk, *ids: str) -> list[int]:
     """When the timers with these ids are due."""
     timers = desk.stage.adapters.timers
-    found = (t for f in range(FRAGMENTS) for t in timers.look(f, 10**15 - 2, 10_000).timers)
-    return sorted(t.due_ms for t in found if t.id in ids)
+    due_timers = (t for f in range(FRAGMENTS) for t in timers.look(f, 10**15 - 2, 10_000).timers)
+    return sorted(t.due_ms for t in due_timers if t.id in ids)

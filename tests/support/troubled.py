@@ -11,9 +11,9 @@ from chalicelib.domain.errors import unavailable
 class Troubled:
     """A port whose calls may be refused before they are done, or have their answers lost."""
 
-    def __init__(self, of: Any, refuses: Callable[..., bool], *, after: bool = False) -> None:
+    def __init__(self, of: Any, predicate: Callable[..., bool], *, after: bool = False) -> None:
         self._of = of
-        self._refuses = refuses
+        self._refuses = predicate
         self._after = after
         self.refused = 0
 

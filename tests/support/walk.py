@@ -19,14 +19,14 @@ _SHAPES = {entry.path: re.compile(re.sub(r"{\w+}", "[^/?]+", entry.path) + r"(\?
 def unreached(browser: Browser, prefix: str, topic: str, begin: Iterable[str] = ()) -> set[str]:
     """The paths of the pages that no link leads to from the overview, a topic's page or where to `begin`. Of each kind
     one is opened. The browser is signed in. AssertionError: a page fails, or a link leads out of the stage."""
-    reached: set[str] = set()
-    waiting = ["/console", f"/console/find?q={topic}", f"/console/topics/{topic}", *begin]
-    seen = set(waiting)
-    while waiting:
-        place = waiting.pop()
+    paths: set[str] = set()
+    queue = ["/console", f"/console/find?q={topic}", f"/console/topics/{topic}", *begin]
+    queued = set(queue)
+    while queue:
+        place = queue.pop()
         entry = _entry_of(place)
         assert entry, f"nothing answers at {place}"
-        reached.add(entry.path)
+        paths.add(entry.path)
         if entry.method == "POST" and not any(e.method == "GET" and e.path == entry.path for e in PAGES):
             continue
         screen = browser.get(prefix + place)
@@ -34,14 +34,14 @@ def unreached(browser: Browser, prefix: str, topic: str, begin: Iterable[str] = 
         if "html" not in screen.headers["Content-Type"]:
             continue
         for each in _places(screen, prefix):
-            is_new = each not in seen and not each.startswith(("/docs", "/v1/"))
+            is_new = each not in queued and not each.startswith(("/docs", "/v1/"))
             of_ours = f"/topics/{topic}" in each or "/topics/" not in each
-            known = _entry_of(each)
-            if is_new and of_ours and (known is None or known.path not in reached):
-                seen.add(each)
-                waiting.append(each)
+            page_entry = _entry_of(each)
+            if is_new and of_ours and (page_entry is None or page_entry.path not in paths):
+                queued.add(each)
+                queue.append(each)
     everything = {entry.path for entry in PAGES if entry.method == "GET"}
-    return everything - reached - {"/console/sign-in"}  # to which who is signed in is led by none
+    return everything - paths - {"/console/sign-in"}  # to which who is signed in is led by none
 
 
 def _places(screen: Screen, prefix: str) -> Iterator[str]:
@@ -54,5 +54,5 @@ def _places(screen: Screen, prefix: str) -> Iterator[str]:
 
 def _entry_of(place: str) -> Entry | None:
     """Who answers there: of two shapes that fit, the one with fewer parameters."""
-    fitting = [entry for entry in PAGES if _SHAPES[entry.path].match(place)]
-    return min(fitting, key=lambda entry: entry.path.count("{"), default=None)
+    matches = [entry for entry in PAGES if _SHAPES[entry.path].match(place)]
+    return min(matches, key=lambda entry: entry.path.count("{"), default=None)

@@ -11,5 +11,5 @@ def signed(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
     """By this secret? `headers` by lower-case names."""
     raw = webhooks.parse_secret(secret)
     assert isinstance(raw, bytes)
-    given = headers["webhook-id"], int(headers["webhook-timestamp"]), body, headers["webhook-signature"]
-    return webhooks.verify([raw], *given)
+    arguments = headers["webhook-id"], int(headers["webhook-timestamp"]), body, headers["webhook-signature"]
+    return webhooks.verify([raw], *arguments)

@@ -66,7 +66,7 @@ def test_what_is_under_way_is_left_to_its_holder(empty_stage: Stage) -> None:
 def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage, retention_days=1, retry=Retry(3, (4 * 86_400,), jitter=0.0))
     group = desk.group()
-    desk.subscriber(group, "one", does=fails(1))
+    desk.subscriber(group, "one", behaviour=fails(1))
     (placed,) = desk.produce(make.draft({"n": 1}))
     desk.push()
     empty_stage.clock.advance(4 * DAY_MS - 5 * SECOND_MS)
@@ -86,7 +86,7 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
 def test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage, retention_days=1, retry=Retry(3, (36 * 3_600,), jitter=0.0))
     group = desk.group()
-    desk.subscriber(group, "one", does=fails(1))
+    desk.subscriber(group, "one", behaviour=fails(1))
     (placed,) = desk.produce(make.draft({"n": 1}))
     desk.push()
     desk.deps.admin.pause(desk.topic, group.name, True)

@@ -54,7 +54,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.group = self.desk.group()
-        self.desk.subscriber(self.group, "one", does=self._answer)
+        self.desk.subscriber(self.group, "one", behaviour=self._answer)
         self.began_ms = self.moved_ms = self.desk.stage.clock.now_ms()
         a: Adapters = self.desk.deps.adapters
         ports = {name: Slow(getattr(a, name), self._passes) for name in ("log", "cursors", "traces")}

@@ -29,7 +29,7 @@ def test_a_message_is_pushed_to_the_subscriber_once_and_settled(stage: Stage) ->
 def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead_letter(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=fails(9))
+    desk.subscriber(group, "one", behaviour=fails(9))
     (placed,) = desk.produce(make.draft({"n": 1}, tag="paid"))
     start_ms = stage.clock.now_ms()
     desk.push()
@@ -51,7 +51,9 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     desk.subscriber(
         group,
         "one",
-        does=lambda p: CallResult(Verdict.FAILED if p.attempts[0].message.id == first.id else Verdict.DONE),
+        behaviour=lambda p: CallResult(
+            Verdict.FAILED if p.attempts[0].message.id == first.id else Verdict.DONE
+        ),
     )
     desk.push()
     assert desk.subscribers.numbers() == {p.id: [1] for p in (first, *others)}
@@ -67,7 +69,7 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
 def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage: Stage, times: int) -> None:
     desk = PushDesk.at(stage, retry=Retry(3, (10,), jitter=0.0))
     group = desk.group()
-    desk.subscriber(group, "one", does=fails(times))
+    desk.subscriber(group, "one", behaviour=fails(times))
     placed = desk.produce(*make.drafts(2))
     desk.push()
     stage.clock.advance(1_000)
@@ -85,7 +87,7 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
 def test_a_late_success_is_one(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=fails(2))
+    desk.subscriber(group, "one", behaviour=fails(2))
     (placed,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(60)
@@ -117,7 +119,7 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
         seen.append((status(0), status(1) if number > 1 else None))
         return CallResult(Verdict.FAILED if number < 3 else Verdict.DONE)
 
-    desk.subscriber(group, "one", does=looks)
+    desk.subscriber(group, "one", behaviour=looks)
     placed += desk.produce(make.draft(1))
     desk.push()
     assert status(0) == ("RETRYING", 1)
@@ -142,7 +144,7 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
     desk.subscriber(
         group,
         "one",
-        does=lambda p: CallResult(
+        behaviour=lambda p: CallResult(
             Verdict.FAILED
             if p.attempts[0].message.id == placed[0].id and p.attempts[0].number < 3
             else Verdict.DONE
@@ -164,7 +166,7 @@ def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
     desk.subscriber(
         group,
         "one",
-        does=lambda p: CallResult(
+        behaviour=lambda p: CallResult(
             Verdict.FAILED if p.attempts[0].message.id == placed[0].id else Verdict.DONE
         ),
     )
@@ -192,7 +194,7 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group(mode="broadcast")
     desk.subscriber(group, "good")
-    desk.subscriber(group, "bad", does=fails(1))
+    desk.subscriber(group, "bad", behaviour=fails(1))
     (placed,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(11)
@@ -206,7 +208,7 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
 def test_what_must_never_be_retried_is_buried_at_once(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
-    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.REFUSED, "HTTP 489"))
+    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.REFUSED, "HTTP 489"))
     desk.produce(make.draft())
     desk.push()
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
@@ -219,7 +221,7 @@ def test_i9_retry_after_is_waited_for_where_it_is_longer_than_the_ladder(stage: 
     desk.subscriber(
         group,
         "one",
-        does=lambda p: (
+        behaviour=lambda p: (
             CallResult(Verdict.FAILED, "HTTP 429", 429, 45 * SECOND_MS)
             if p.attempts[0].number == 1
             else CallResult(Verdict.DONE)
@@ -236,7 +238,7 @@ def test_who_is_gone_is_called_no_more_and_the_message_waits(empty_stage: Stage)
     stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.GONE, "HTTP 410", 410))
+    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.GONE, "HTTP 410", 410))
     (placed,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(300)

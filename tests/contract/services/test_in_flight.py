@@ -78,7 +78,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
         return CallResult(Verdict.DONE)
 
     under_way: dict[int, int] = {}
-    desk.subscriber(group, "one", does=takes)
+    desk.subscriber(group, "one", behaviour=takes)
     for shard in range(shards):
         desk.produce(*(make.draft(shard=shard) for _ in range(40)))
     another()
@@ -112,7 +112,7 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
             another()
         return CallResult(Verdict.DONE)
 
-    desk.subscriber(group, "one", does=takes)
+    desk.subscriber(group, "one", behaviour=takes)
     for shard in range(shards):
         desk.produce(*(make.draft(shard=shard) for _ in range(each)))
     while waiting:
@@ -134,7 +134,7 @@ def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
         peak[0] = max(peak[0], leased(desk, group))
         return CallResult(Verdict.DONE)
 
-    desk.subscriber(group, "one", does=counts)
+    desk.subscriber(group, "one", behaviour=counts)
     desk.produce(*(make.draft(shard=shards - 1) for _ in range(100)))
     desk.push()
     assert used <= peak[0] <= most

@@ -36,7 +36,7 @@ def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None
     """A message that always fails is tried at these distances, and is dead then."""
     desk = PushDesk.at(stage)
     group = desk.group(mode=mode, retry=retry)
-    desk.subscriber(group, "down", does=fails(NEVER))
+    desk.subscriber(group, "down", behaviour=fails(NEVER))
     began_ms = stage.clock.now_ms()
     (placed,) = desk.produce(make.draft())
     desk.push()

@@ -22,7 +22,7 @@ def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, ca
     desk.subscriber(
         group,
         "one",
-        does=lambda p: (
+        behaviour=lambda p: (
             CallResult(Verdict.FAILED, "HTTP 500", 500, is_own_answer=True)
             if poison in [a.message.id for a in p.attempts]
             else CallResult(Verdict.DONE)
@@ -45,7 +45,7 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
         desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
         group = desk.group(batch_size=8, payload="batch")
         failed = CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
-        desk.subscriber(group, "one", does=partial(always, failed))
+        desk.subscriber(group, "one", behaviour=partial(always, failed))
         desk.produce(*make.drafts(8))
         desk.push()
         assert len(desk.subscribers.calls) == calls
@@ -59,7 +59,7 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
     desk.subscriber(
         group,
         "one",
-        does=lambda p: CallResult(
+        behaviour=lambda p: CallResult(
             Verdict.FAILED if poison in [a.message.id for a in p.attempts] else Verdict.DONE
         ),
     )

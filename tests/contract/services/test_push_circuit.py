@@ -16,7 +16,9 @@ def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     group = desk.group()
     held = iter([True, True])
     desk.subscriber(
-        group, "one", does=lambda _: CallResult(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE)
+        group,
+        "one",
+        behaviour=lambda _: CallResult(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE),
     )
     (placed,) = desk.produce(make.draft())
     desk.push()
@@ -31,7 +33,7 @@ def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(s
     desk.subscriber(
         group,
         "one",
-        does=lambda p: CallResult(Verdict.FAILED if p.attempts[0].message.id in bad else Verdict.DONE),
+        behaviour=lambda p: CallResult(Verdict.FAILED if p.attempts[0].message.id in bad else Verdict.DONE),
     )
     desk.push()
     good = {p.id for p in desk.produce(*make.drafts(8))}
@@ -51,7 +53,7 @@ def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(
         left = waits[message_of[parcel.attempts[0].message.id]]
         return CallResult(Verdict.FAILED, retry_after_ms=left.pop()) if left else CallResult(Verdict.DONE)
 
-    desk.subscriber(desk.group(), "one", does=ask_for_time)
+    desk.subscriber(desk.group(), "one", behaviour=ask_for_time)
     desk.push()
     desk.pass_time(22)
     assert {message_of[i]: numbers for i, numbers in desk.subscribers.numbers().items()} == {
@@ -65,7 +67,7 @@ def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(
     group = desk.group(max_in_flight=4)
     works = [False]
     desk.subscriber(
-        group, "one", does=lambda _: CallResult(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
+        group, "one", behaviour=lambda _: CallResult(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
     )
     desk.produce(*make.drafts(40))
     desk.push()
@@ -94,7 +96,7 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
         took_ms.append(stage.clock.now_ms() - produced_ms[attempt.message.id])
         return CallResult(Verdict.DONE)
 
-    desk.subscriber(group, "one", does=judges)
+    desk.subscriber(group, "one", behaviour=judges)
     for second in range(40):
         placed = desk.produce(*(make.draft(f"{second}.{n}") for n in range(10)))
         bad |= {p.id for n, p in enumerate(placed) if n < bad_of_ten}
@@ -113,7 +115,7 @@ def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
     desk = PushDesk.at(stage, retry=Retry(16, (3600,), jitter=0.0))
     group = desk.group(max_in_flight=8)
     desk.subscriber(
-        group, "one", does=lambda _: CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
+        group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
     )
     desk.produce(*make.drafts(200))
     desk.push()
@@ -126,7 +128,7 @@ def test_other_processes_hear_of_an_open_circuit(empty_stage: Stage) -> None:
     stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=lambda _: CallResult(Verdict.FAILED, "no answer"))
+    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "no answer"))
     desk.produce(*make.drafts(20))
     desk.push()
     (consumer,) = stage.adapters.control.consumers(desk.topic, group)

@@ -38,7 +38,7 @@ def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, 
         under_way.extend([sum(desk.cursor(group, s).in_flight for s in range(4))] * len(parcel.attempts))
         return CallResult(Verdict.DONE)
 
-    desk.subscriber(group, "one", does=counts)
+    desk.subscriber(group, "one", behaviour=counts)
     desk.produce(*make.drafts(20))
     desk.push()
     assert len(under_way) == 20
@@ -91,7 +91,7 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
         seconds[0] = 10.0
         return CallResult(Verdict.DONE)
 
-    desk.subscriber(group, "one", does=slow)
+    desk.subscriber(group, "one", behaviour=slow)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
     report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: seconds[0])
     assert not report.finished
@@ -108,7 +108,7 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
         desk.deps.admin.pause(desk.topic, group.name, True)
         return CallResult(Verdict.DONE)
 
-    desk.subscriber(group, "one", does=pauses)
+    desk.subscriber(group, "one", behaviour=pauses)
     desk.produce(*make.drafts(3))
     desk.push()
     desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
@@ -203,7 +203,7 @@ def test_a_run_that_found_no_room_comes_back_when_there_is_some() -> None:
 def test_a_mover_is_woken_for_a_run_that_comes_back_soon() -> None:
     desk = PushDesk.at(memory_stage(), mode="serial", retry=EXACT)
     group = desk.group()
-    desk.subscriber(group, "one", does=fails(1))
+    desk.subscriber(group, "one", behaviour=fails(1))
     desk.produce(make.draft(ordering_key="a"))
     desk.inbox.asked.clear()
     desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
@@ -215,7 +215,7 @@ def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscr
     """Only what fails again and again is the message's own fault."""
     desk = PushDesk.at(memory_stage(), mode="serial", retry=Retry(100, (1,), jitter=0.0))
     group = desk.group(batch_size=50, payload="batch")
-    consumer = desk.subscriber(group, "one", does=fails(100))
+    consumer = desk.subscriber(group, "one", behaviour=fails(100))
     for n in range(12):
         desk.produce(make.draft(ordering_key=f"k{n}"))
         desk.push()

@@ -148,7 +148,7 @@ def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(
         return CallResult(Verdict.DONE)
 
     for name in ("a", "b"):
-        desk.subscriber(group, name, does=counts)
+        desk.subscriber(group, name, behaviour=counts)
     desk.produce(*make.drafts(100))
     desk.push()
     assert most_in_flight.keys() == {c.uid for c in desk.deps.catalog.consumers(desk.topic, group)}
@@ -158,7 +158,7 @@ def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(
 def test_what_failed_at_one_subscriber_may_go_to_another(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(6, (1,), jitter=0.0))
     group = desk.group()
-    desk.subscriber(group, "bad", does=lambda _: CallResult(Verdict.FAILED, "HTTP 500"))
+    desk.subscriber(group, "bad", behaviour=lambda _: CallResult(Verdict.FAILED, "HTTP 500"))
     desk.subscriber(group, "good")
     desk.produce(*(make.draft(shard=0) for _ in range(6)))
     desk.push()

@@ -37,18 +37,18 @@ def edits(days: Days) -> None:
         return
     days.numbers += 1
     body = f"{label}|edition {days.numbers}"
-    done = _changed(days, home, label, "edit", {"body": f'"{body}"'.encode()})
-    home.bodies[label] = {body} if done else {*home.bodies.get(label, {label}), body}
+    is_edited = _changed(days, home, label, "edit", {"body": f'"{body}"'.encode()})
+    home.bodies[label] = {body} if is_edited else {*home.bodies.get(label, {label}), body}
 
 
 def _postpones(days: Days, home: Home, label: str) -> None:
     due_ms = days.clock.at_ms + days.random.choice((10_000, HOUR_MS, 2 * DAY_MS, 12 * DAY_MS))
-    accepted = home.accepted[label]
-    if accepted.due_ms <= days.clock.at_ms:  # it may stand in the log by now: nothing to postpone
+    produce = home.accepted[label]
+    if produce.due_ms <= days.clock.at_ms:  # it may stand in the log by now: nothing to postpone
         return
     if not _changed(days, home, label, f"postpone to {due_ms}", {"due_ms": due_ms}):
-        due_ms = min(accepted.due_ms, due_ms)
-    home.accepted[label] = replace(accepted, due_ms=due_ms)
+        due_ms = min(produce.due_ms, due_ms)
+    home.accepted[label] = replace(produce, due_ms=due_ms)
 
 
 def _changed(days: Days, home: Home, label: str, what: str, changes: dict[str, Any]) -> bool:
@@ -57,8 +57,8 @@ def _changed(days: Days, home: Home, label: str, what: str, changes: dict[str, A
     def request(deps: Deps) -> bool:
         topic = deps.catalog.topic(home.topic.name)
         match deps.lookup.find(topic, home.ids[label]):
-            case Waiting() as waiting:
-                deps.delayed.amend(topic, waiting, changes)
+            case Waiting() as delayed_message:
+                deps.delayed.amend(topic, delayed_message, changes)
             case Message() as message:
                 deps.amender.amend(topic, message, changes)
             case _:
@@ -77,8 +77,8 @@ def cancels(days: Days) -> None:
     def request(deps: Deps) -> bool:
         topic = deps.catalog.topic(home.topic.name)
         match deps.lookup.find(topic, home.ids[label]):
-            case Waiting() as waiting:
-                deps.delayed.cancel(topic, waiting)
+            case Waiting() as delayed_message:
+                deps.delayed.cancel(topic, delayed_message)
             case Message() as message:
                 deps.amender.cancel(topic, message)
             case _:
@@ -101,10 +101,10 @@ def prepares(days: Days) -> None:
     due_ms = now_ms + days.random.choice((50_000, 2 * DAY_MS)) if days.random.random() < 0.4 else None
     url = days.random.choice((None, "https://bank.example/"))
     checks = Checks(url, days.random.choice((60, 3_600, 86_400)))
-    given = draft(label, due_ms=due_ms)
+    message = draft(label, due_ms=due_ms)
     answer = days.ask(
         f"prepare {label} due {due_ms}",
-        lambda deps: deps.transactor.prepare(deps.catalog.topic(name), given, checks),
+        lambda deps: deps.transactor.prepare(deps.catalog.topic(name), message, checks),
         mortal=False,
     )
     home.unsure.add(label)
@@ -160,9 +160,9 @@ def seeks(days: Days) -> None:
         deps.waker.wake_group(topic, group)
         return topic.shards
 
-    sought = days.ask(f"seek {member.group.name} of {topic_name} to {where}", request, mortal=False)
+    is_sought = days.ask(f"seek {member.group.name} of {topic_name} to {where}", request, mortal=False)
     member.begins_anew(len(days.path), now_ms)
-    if not sought or isinstance(where, int):
+    if not is_sought or isinstance(where, int):
         member.from_ms = None
         member.loose = True  # nobody knows what it is owed of what came before
     elif where == "earliest":

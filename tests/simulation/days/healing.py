@@ -34,7 +34,7 @@ def heals(days: Days) -> None:
     quiet = 0
     for _ in range(_MOST_ROUNDS):
         days.clock.at_ms += 11 * 60_000
-        done = _done(days)
+        settled_labels = _done(days)
         if days.served or "decisions" in days.plan.themes:
             days.minute()
         else:
@@ -42,12 +42,12 @@ def heals(days: Days) -> None:
         for home, member in list(days.members()):
             if not member.is_called:
                 _drained(days, home, member)
-        taken = _done(days) - done
+        new_labels = _done(days) - settled_labels
         next_ms = _awaited(days)
-        quiet = 0 if taken or next_ms else quiet + 1
+        quiet = 0 if new_labels or next_ms else quiet + 1
         if quiet == _QUIET_ROUNDS:
             return
-        if not taken and next_ms:
+        if not new_labels and next_ms:
             days.clock.at_ms = max(days.clock.at_ms, next_ms)
     days.accuse("there is no end to what is received")
 
@@ -69,9 +69,9 @@ def _awaited(days: Days) -> int | None:
 
 
 def _drained(days: Days, home: Home, member: Member) -> int:
-    taken = 0
-    while got := received(days, home, member.name, 100):
-        days.ask("ack", partial(ack, home.topic.name, member.group.name, got), mortal=False)
-        member.done.update(label_of(d.message.draft.body) for d in got)
-        taken += len(got)
-    return taken
+    count = 0
+    while messages := received(days, home, member.name, 100):
+        days.ask("ack", partial(ack, home.topic.name, member.group.name, messages), mortal=False)
+        member.done.update(label_of(d.message.draft.body) for d in messages)
+        count += len(messages)
+    return count

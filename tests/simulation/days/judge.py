@@ -22,8 +22,8 @@ def judge(days: Days) -> None:
         try:
             topic = deps.catalog.topic(home.topic.name)
             group = deps.catalog.group(topic, member.group.name)
-        except NotFound as gone:
-            days.accuse(str(gone))
+        except NotFound as error:
+            days.accuse(str(error))
             continue
         consumer = next(
             (c.uid for c in deps.catalog.consumers(topic, group) if c.name == member.consumer), ""
@@ -33,16 +33,16 @@ def judge(days: Days) -> None:
             for _, letter in deps.adapters.records.dead(topic, group, None, 10_000)
             if letter.key.consumer_uid == consumer
         }
-        owed = {label for label in home.accepted if _owes(days, home, member, label)}
-        if lost := owed - member.done - member.perhaps - letters:
-            days.accuse(f"{member.name} of {topic.name} was never given {sorted(lost)}")
+        owed_labels = {label for label in home.accepted if _owes(days, home, member, label)}
+        if lost_labels := owed_labels - member.done - member.perhaps - letters:
+            days.accuse(f"{member.name} of {topic.name} was never given {sorted(lost_labels)}")
         status = deps.counts.group_status(topic, group)
         counts = status.backlog, status.in_flight, status.retrying
         if any(counts):
             days.accuse(f"{group.name} of {topic.name} counts {counts} at rest")
-        logged = sum(max(each.tail + 1, each.cursor.next) for each in status.shards)
-        if status.account.total != logged:
-            days.accuse(f"{group.name} of {topic.name} has {status.account}, which is not {logged}")
+        log_entries = sum(max(each.tail + 1, each.cursor.next) for each in status.shards)
+        if status.account.total != log_entries:
+            days.accuse(f"{group.name} of {topic.name} has {status.account}, which is not {log_entries}")
 
 
 def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
@@ -50,10 +50,10 @@ def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
         return False
     if member.is_called and member.group.offline == "skip":
         return False  # when it was away, its breaker and its handshake know
-    accepted = home.accepted[label]
-    if accepted.number > member.since:
+    produce = home.accepted[label]
+    if produce.number > member.since:
         return True
-    came_ms = max(accepted.at_ms, accepted.due_ms)
+    came_ms = max(produce.at_ms, produce.due_ms)
     if member.from_ms is None or member.loose or came_ms < member.from_ms:
         return False
     return member.since_ms - came_ms < home.shortest_days * DAY_MS - SLOT_MS
@@ -86,10 +86,10 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
     member.given.add(label)
     if not is_live:
         return
-    accepted = home.accepted.get(label)
+    produce = home.accepted.get(label)
     now_ms = days.clock.at_ms
-    sent = home.drafts.get(label)
-    if sent and label not in home.bodies and _content(sent) != _content(message.draft):
+    original = home.drafts.get(label)
+    if original and label not in home.bodies and _content(original) != _content(message.draft):
         days.accuse(f"{about} was given {label} otherwise than it was sent")
     body = message.draft.body.decode().strip('"')
     if label in home.cancelled:
@@ -98,12 +98,12 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
         days.accuse(f"{about} was given {label}, on which nobody has decided")
     elif label in home.bodies and body not in home.bodies[label] and not is_of_before:
         days.accuse(f"{about} was given {body}, and it was edited")
-    if accepted is None:
+    if produce is None:
         if any(label in old.accepted for old in days.gone):
             days.accuse(f"{about} was given {label} of a former {home.topic.name}")
         return
-    if accepted.due_ms - 2 * days.plan.skew_ms > now_ms:
-        days.accuse(f"{about} was given {label} {accepted.due_ms - now_ms} ms early")
+    if produce.due_ms - 2 * days.plan.skew_ms > now_ms:
+        days.accuse(f"{about} was given {label} {produce.due_ms - now_ms} ms early")
     is_owed_new_only = member.from_ms is None and not member.loose and not is_of_before and is_first
-    if is_owed_new_only and accepted.number < member.since and not accepted.waited:
+    if is_owed_new_only and produce.number < member.since and not produce.waited:
         days.accuse(f"{about} was given {label} of before its time")

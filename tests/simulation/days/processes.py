@@ -57,13 +57,13 @@ class Mortal:
     def __getattr__(self, method: str) -> Any:
         work = getattr(self._port, method)
 
-        def call(*args: Any, **named: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             self._seat.calls += 1
             if self._seat.calls == self._seat.last:
                 raise Death(f"before {method}")
             if method not in LOCAL and self._sky.refuses(self._name, args):
                 raise unavailable()
-            return work(*args, **named)
+            return work(*args, **kwargs)
 
         return call
 
@@ -147,11 +147,11 @@ class Caller:
         """Who is asked whether it may be called: strangers agree at the third time."""
         uid = url.rpartition("/")[2]
         self._days.asked[uid] += 1
-        agrees = self._days.asked[uid] >= 3
-        if agrees:
+        consents = self._days.asked[uid] >= 3
+        if consents:
             for consumer_uid in self._days.targets[url]:
                 self._days.moods[consumer_uid] = "good"
-        return CallResult(Verdict.DONE if agrees else Verdict.FAILED)
+        return CallResult(Verdict.DONE if consents else Verdict.FAILED)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")

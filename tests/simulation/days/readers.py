@@ -49,17 +49,17 @@ def is_called(days: Days) -> None:
     """Somebody has a group call it, by URL or as a function."""
     home = _some_home(days)
     if home and CALLED not in home.members:
-        _registers(days, home, CALLED, "server", "queue", called=True)
+        _registers(days, home, CALLED, "server", "queue", is_called=True)
 
 
-def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, called: bool) -> None:
+def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, is_called: bool) -> None:
     days.numbers += 1
     target = f"https://{name}.example/{days.numbers}"
-    kind = days.random.choice(("url", "url", "function")) if called else "pull"
+    kind = days.random.choice(("url", "url", "function")) if is_called else "pull"
     is_stranger = kind == "url" and days.random.random() < 0.5
     contact = (
         Contact(ConsumerKind(kind), target, ConsumerState.PENDING if is_stranger else ConsumerState.ACTIVE)
-        if called
+        if is_called
         else Contact()
     )
     settings: dict[str, Any] = {"begin": "latest", "mode": mode}
@@ -68,8 +68,8 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
 
     def request(deps: Deps) -> Any:
         topic = deps.catalog.topic(home.topic.name, consistent=True)
-        known = deps.adapters.control.group(topic, group_name)
-        group = known or deps.admin.put_group(topic, group_name, settings)[0]
+        stored_group = deps.adapters.control.group(topic, group_name)
+        group = stored_group or deps.admin.put_group(topic, group_name, settings)[0]
         consumer = deps.registry.register(topic, group, name, contact).member.consumer
         if consumer.is_called and consumer.state == "ACTIVE":
             deps.waker.wake_for(topic, group, consumer)
@@ -83,12 +83,12 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
     group, consumer = answer
     full = f"{group_name}/{name}" if mode == "broadcast" else group_name
     member = Member(
-        group, len(days.path), days.clock.at_ms, None, name if mode == "broadcast" else "", called
+        group, len(days.path), days.clock.at_ms, None, name if mode == "broadcast" else "", is_called
     )
     member.seen_ms = days.clock.at_ms
     member.loose = len(days.path) > since + 1
     home.members[full] = member
-    if called:
+    if is_called:
         days.served[consumer.uid] = home, member
         days.targets[target].add(consumer.uid)
         days.moods[consumer.uid] = "strange" if is_stranger else "good"
@@ -97,9 +97,9 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
 
 def changes_mood(days: Days) -> None:
     """Who is called fails from now on, or works again."""
-    known = sorted(uid for uid, mood in days.moods.items() if mood != "strange")
-    if known:
-        uid = days.random.choice(known)
+    uids = sorted(uid for uid, mood in days.moods.items() if mood != "strange")
+    if uids:
+        uid = days.random.choice(uids)
         days.moods[uid] = days.random.choice(("good", "good", "mixed", "failing", "silent", "gone"))
         days.bad_since_ms.setdefault(uid, days.clock.at_ms)
         if days.moods[uid] in ("good", "mixed"):
@@ -115,8 +115,8 @@ def mend(days: Days) -> None:
     for home, member in list(days.members()):
         try:
             _registers_anew(days, deps, home, member)
-        except NotFound as gone:
-            days.accuse(str(gone))
+        except NotFound as error:
+            days.accuse(str(error))
 
 
 def _registers_anew(days: Days, deps: Deps, home: Home, member: Member) -> None:

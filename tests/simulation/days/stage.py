@@ -110,8 +110,8 @@ class Days:
             self.seats[n] = self.another()
         seat = self.seats[n]
         self.used.append(seat)
-        dies = mortal and self.random.random() < self.plan.deaths
-        seat.last = seat.calls + self.random.randint(1, 12) if dies else 0
+        is_deadly = mortal and self.random.random() < self.plan.deaths
+        seat.last = seat.calls + self.random.randint(1, 12) if is_deadly else 0
         self.is_unanswered = False
         try:
             answer = request(seat.deps)
@@ -150,16 +150,16 @@ class Days:
         self.injected["irregular tick"] += times != 1
         for _ in range(times):
             seat = self.another() if rng.random() < plan.cold else rng.choice(self.seats)
-            left = [plan.steps or 1 << 30]
+            questions = [plan.steps or 1 << 30]
             if is_whole:
-                left = [1 << 30]
+                questions = [1 << 30]
             elif plan.ragged and rng.random() < 0.5:
-                left = [rng.randint(1, 6)]
+                questions = [rng.randint(1, 6)]
                 self._cut_short.add(name)
 
-            def has_time(left: list[int] = left) -> bool:
-                left[0] -= 1
-                return left[0] >= 0
+            def has_time(questions: list[int] = questions) -> bool:
+                questions[0] -= 1
+                return questions[0] >= 0
 
             if rng.random() < plan.deaths / 2 and not is_whole:
                 seat.last = seat.calls + rng.randint(1, 200)

@@ -56,21 +56,21 @@ def receives(days: Days) -> None:
         return
     names = sorted(name for name, member in home.members.items() if not member.is_called)
     name = days.random.choice(names or list(GROUPS))
-    got = received(days, home, name, days.random.choice((1, 3, 50)))
-    if not got:
+    messages = received(days, home, name, days.random.choice((1, 3, 50)))
+    if not messages:
         return
     member = home.members[name]
     match days.random.choice(("ack", "ack", "ack", "nack", "bury", "forget", "keep")):
         case "ack":
-            settles(days, member, home.topic, got)
+            settles(days, member, home.topic, messages)
         case "keep":
-            days.held += [(member, home.topic, each) for each in got]
+            days.held += [(member, home.topic, each) for each in messages]
         case "nack":
             nack = Nack(days.random.choice((0, 5_000, HOUR_MS, 3 * DAY_MS)))
-            days.ask("nack", partial(_nack, home.topic.name, member.group.name, got, nack))
+            days.ask("nack", partial(_nack, home.topic.name, member.group.name, messages, nack))
         case "bury":
             bury = Nack(dead_letter=True)
-            days.ask("bury", partial(_nack, home.topic.name, member.group.name, got, bury))
+            days.ask("bury", partial(_nack, home.topic.name, member.group.name, messages, bury))
 
 
 def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessage]:
@@ -90,13 +90,13 @@ def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessag
             deps.registry.sign_of_life(topic, group, consumer)
         return deps.receiver.receive(topic, group, consumer, most, 0, 60)
 
-    got: list[ClaimedMessage] = days.ask(f"receive {topic_name} {name} {most}", request) or []
+    messages: list[ClaimedMessage] = days.ask(f"receive {topic_name} {name} {most}", request) or []
     members = {each.group.uid: each for each in _lives(days, topic_name, name)}
-    for each in got:
+    for each in messages:
         inspect(
             days, home, members[each.receipt.group_uid], each.message, members[each.receipt.group_uid] is live
         )
-    return [each for each in got if live and each.receipt.group_uid == live.group.uid]
+    return [each for each in messages if live and each.receipt.group_uid == live.group.uid]
 
 
 def shows_life(days: Days, home: Home, member: Member) -> None:
@@ -113,38 +113,38 @@ def _lives(days: Days, topic: str, name: str) -> Iterator[Member]:
             yield from (m for m in (*home.members.values(), *home.ghosts) if m.name == name)
 
 
-def settles(days: Days, member: Member, topic: Topic, got: list[ClaimedMessage]) -> None:
+def settles(days: Days, member: Member, topic: Topic, messages: list[ClaimedMessage]) -> None:
     """An ack; what it says of each is believed."""
-    answers = days.ask(f"ack {len(got)}", partial(ack, topic.name, member.group.name, got))
-    labels = [label_of(each.message.draft.body) for each in got]
+    answers = days.ask(f"ack {len(messages)}", partial(ack, topic.name, member.group.name, messages))
+    labels = [label_of(each.message.draft.body) for each in messages]
     if answers is None:
         member.perhaps.update(labels)
         return
-    answered = {label: told(answer) for label, answer in zip(labels, answers, strict=True)}
-    member.done |= {label for label, answer in answered.items() if answer is Told.OK}
-    member.perhaps |= {label for label, answer in answered.items() if answer is Told.UNKNOWN}
+    answer_of = {label: told(answer) for label, answer in zip(labels, answers, strict=True)}
+    member.done |= {label for label, answer in answer_of.items() if answer is Told.OK}
+    member.perhaps |= {label for label, answer in answer_of.items() if answer is Told.UNKNOWN}
 
 
 def settles_late(days: Days) -> None:
     """What was kept is acknowledged at last, perhaps in vain."""
-    held, days.held = days.held, []
-    for member, topic, each in held:
+    leases, days.held = days.held, []
+    for member, topic, each in leases:
         settles(days, member, topic, [each])
 
 
-def ack(topic_name: str, name: str, got: list[ClaimedMessage], deps: Deps) -> Any:
+def ack(topic_name: str, name: str, messages: list[ClaimedMessage], deps: Deps) -> Any:
     topic = deps.catalog.topic(topic_name)
     group = deps.catalog.group(topic, name)
-    return deps.settler.ack(topic, group, _receipts(deps, got))
+    return deps.settler.ack(topic, group, _receipts(deps, messages))
 
 
-def _nack(topic_name: str, name: str, got: list[ClaimedMessage], how: Nack, deps: Deps) -> Any:
+def _nack(topic_name: str, name: str, messages: list[ClaimedMessage], how: Nack, deps: Deps) -> Any:
     topic = deps.catalog.topic(topic_name)
-    return deps.settler.nack(topic, deps.catalog.group(topic, name), _receipts(deps, got), how)
+    return deps.settler.nack(topic, deps.catalog.group(topic, name), _receipts(deps, messages), how)
 
 
-def _receipts(deps: Deps, got: list[ClaimedMessage]) -> list[str]:
-    return [sign_receipt(deps.signing_key, each.receipt) for each in got]
+def _receipts(deps: Deps, messages: list[ClaimedMessage]) -> list[str]:
+    return [sign_receipt(deps.signing_key, each.receipt) for each in messages]
 
 
 def redrives(days: Days) -> None:
@@ -158,9 +158,7 @@ def redrives(days: Days) -> None:
         topic = deps.catalog.topic(name)
         consumer_group = deps.catalog.group(topic, group)
         letters = deps.redriver.page(topic, consumer_group, Wanted(), None, 5)[0]
-        labels = {
-            accepted.id: label for label, accepted in home.accepted.items()
-        }  # a large body is elsewhere
+        labels = {produce.id: label for label, produce in home.accepted.items()}  # a large body is elsewhere
         for member in home.members.values():
             if member.group.name == group:
                 member.given |= {

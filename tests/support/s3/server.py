@@ -31,11 +31,11 @@ class S3Server:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def allow(self, allows: Callable[[int, str], bool] = _always) -> None:
+    def allow(self, predicate: Callable[[int, str], bool] = _always) -> None:
         """From the first change on that is not allowed, by its number from 1 and its path, refuse everything, until
         this is called again."""
         with self._lock:
-            self._allows, self._is_shut, self.changes = allows, False, 0
+            self._allows, self._is_shut, self.changes = predicate, False, 0
 
     def client(self) -> Any:
         """boto3's client for it."""

@@ -175,7 +175,7 @@ def test_what_a_broadcast_s_good_consumer_has_failed_is_tried_again(stage: Stage
     desk = PushDesk.at(stage, mode="broadcast")
     group = desk.group("all")
     desk.subscriber(group, "bad")
-    good = desk.subscriber(group, "good", does=fails(1))
+    good = desk.subscriber(group, "good", behaviour=fails(1))
     desk.produce(make.draft("one"))
     damage_consumer(stage, desk.topic, group, "bad")
     desk.restarted()
