@@ -37,15 +37,15 @@ def audit(empty_stage: Stage) -> Audit:
 
 
 def test_entries_are_read_as_they_were_added_the_newest_first(audit: Audit) -> None:
-    added = [entry(START_MS + n * 20 * DAY_MS, topic="orders", source="1.2.3.4") for n in range(4)]
-    added.append(entry(added[-1].at_ms, "s"))
-    for each in (*added, added[0]):
+    entries = [entry(START_MS + n * 20 * DAY_MS, topic="orders", source="1.2.3.4") for n in range(4)]
+    entries.append(entry(entries[-1].at_ms, "s"))
+    for each in (*entries, entries[0]):
         audit.add(each)
-    end_ms = added[-1].at_ms + 1
-    assert list(audit.entries(START_MS, end_ms, None)) == added[::-1]
-    assert list(audit.entries(START_MS + 1, end_ms - 1, None)) == added[2:0:-1]
-    assert list(audit.entries(START_MS, end_ms, added[3].key)) == added[2::-1]
-    assert list(audit.entries(START_MS, added[2].at_ms, added[3].key)) == added[1::-1], (
+    end_ms = entries[-1].at_ms + 1
+    assert list(audit.entries(START_MS, end_ms, None)) == entries[::-1]
+    assert list(audit.entries(START_MS + 1, end_ms - 1, None)) == entries[2:0:-1]
+    assert list(audit.entries(START_MS, end_ms, entries[3].key)) == entries[2::-1]
+    assert list(audit.entries(START_MS, entries[2].at_ms, entries[3].key)) == entries[1::-1], (
         "the nearer end counts"
     )
     assert list(audit.entries(end_ms, end_ms + 1, None)) == []
@@ -54,8 +54,8 @@ def test_entries_are_read_as_they_were_added_the_newest_first(audit: Audit) -> N
 def test_many_entries_are_read_page_after_page(audit: Audit) -> None:
     for n in range(120):
         audit.add(entry(START_MS, f"{n:03}"))
-    seen = [each.request_id for each in islice(audit.entries(START_MS, START_MS + 1, None), 115)]
-    assert seen == [f"{n:03}" for n in range(119, 4, -1)]
+    request_ids = [each.request_id for each in islice(audit.entries(START_MS, START_MS + 1, None), 115)]
+    assert request_ids == [f"{n:03}" for n in range(119, 4, -1)]
 
 
 @given(st.integers(0, 2**42), st.integers(0, 400 * DAY_MS))

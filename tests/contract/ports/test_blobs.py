@@ -68,8 +68,8 @@ class Away:
 
 @pytest.mark.parametrize("trouble", ["SlowDown", "AccessDenied", "NoSuchBucket", ""])
 def test_a_body_that_cannot_be_had_now_is_not_taken_for_gone(trouble: str) -> None:
-    gone = EndpointConnectionError(endpoint_url="https://example.com")
-    error = ClientError({"Error": {"Code": trouble}}, "GetObject") if trouble else gone
+    no_endpoint = EndpointConnectionError(endpoint_url="https://example.com")
+    error = ClientError({"Error": {"Code": trouble}}, "GetObject") if trouble else no_endpoint
     blobs = S3Blobs(Away(error), "bodies")
     with pytest.raises(Unavailable):
         blobs.get("bodies/orders/u1/abc")

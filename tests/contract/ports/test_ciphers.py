@@ -52,16 +52,16 @@ def test_a_secret_comes_back_and_is_not_to_be_seen(cipher: Cipher) -> None:
     ids=["row", "kind", "no row", "more", "nothing"],
 )
 def test_it_comes_back_in_no_other_context(cipher: Cipher, other: dict[str, str]) -> None:
-    sealed = cipher.encrypt(SECRET, PLACE)
+    ciphertext = cipher.encrypt(SECRET, PLACE)
     with pytest.raises(Unavailable):
-        cipher.decrypt(sealed, other)
+        cipher.decrypt(ciphertext, other)
 
 
 def test_what_was_damaged_does_not_come_back(cipher: Cipher) -> None:
-    sealed = cipher.encrypt(SECRET, PLACE)
-    for damaged in (sealed[:-1] + bytes([sealed[-1] ^ 1]), sealed[:20], b""):
+    ciphertext = cipher.encrypt(SECRET, PLACE)
+    for damaged_text in (ciphertext[:-1] + bytes([ciphertext[-1] ^ 1]), ciphertext[:20], b""):
         with pytest.raises(Unavailable):
-            cipher.decrypt(damaged, PLACE)
+            cipher.decrypt(damaged_text, PLACE)
 
 
 def test_a_stage_does_not_read_what_another_encrypted_with_the_same_key() -> None:
@@ -69,28 +69,28 @@ def test_a_stage_does_not_read_what_another_encrypted_with_the_same_key() -> Non
         key = boto3.client("kms", region_name="us-east-1").create_key()["KeyMetadata"]["Arn"]
         clients = Clients("us-east-1")
         dev, prod = (KmsCipher(lambda: clients.get("kms"), key, stage) for stage in ("dev", "prod"))
-        sealed = prod.encrypt(SECRET, PLACE)
+        ciphertext = prod.encrypt(SECRET, PLACE)
         with pytest.raises(Unavailable):
-            dev.decrypt(sealed, PLACE)
+            dev.decrypt(ciphertext, PLACE)
 
 
 def test_a_key_that_is_gone_or_denied_is_told_as_such() -> None:
     with mock_aws():
         clients = Clients("us-east-1")
-        gone = f"arn:aws:kms:us-east-1:123456789012:key/{'0' * 8}-0000-0000-0000-{'0' * 12}"
+        arn = f"arn:aws:kms:us-east-1:123456789012:key/{'0' * 8}-0000-0000-0000-{'0' * 12}"
         with pytest.raises(Unavailable, match="encrypt a secret"):
-            KmsCipher(lambda: clients.get("kms"), gone, "dev").encrypt(SECRET, PLACE)
+            KmsCipher(lambda: clients.get("kms"), arn, "dev").encrypt(SECRET, PLACE)
 
 
 def test_the_key_is_its_owners_only_and_stays_as_it_was_made(tmp_path: Path) -> None:
     path = tmp_path / "key"
-    sealed = FileCipher(path).encrypt(SECRET, PLACE)
+    ciphertext = FileCipher(path).encrypt(SECRET, PLACE)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert FileCipher(path).decrypt(sealed, PLACE) == SECRET
+    assert FileCipher(path).decrypt(ciphertext, PLACE) == SECRET
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
     path.write_bytes(b"x" * 32)
     with pytest.raises(Unavailable, match=json.dumps(str(path))[1:-1]):
-        FileCipher(path).decrypt(sealed, PLACE)
+        FileCipher(path).decrypt(ciphertext, PLACE)
 
 
 def test_threads_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
@@ -102,5 +102,5 @@ def test_threads_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
             return cipher.encrypt(SECRET, PLACE)
 
         with ThreadPoolExecutor(8) as pool:
-            for sealed in list(pool.map(encrypt, range(8))):
-                assert cipher.decrypt(sealed, PLACE) == SECRET
+            for ciphertext in list(pool.map(encrypt, range(8))):
+                assert cipher.decrypt(ciphertext, PLACE) == SECRET

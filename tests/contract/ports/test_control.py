@@ -30,34 +30,34 @@ def control(stage: Stage) -> Control:
 
 @pytest.fixture
 def topic(control: Control) -> Topic:
-    made = make.topic(make.uid("orders-"))
-    assert control.put_topic(made, None)
-    return replace(made, version=1)
+    new_topic = make.topic(make.uid("orders-"))
+    assert control.put_topic(new_topic, None)
+    return replace(new_topic, version=1)
 
 
 @pytest.fixture
 def group(control: Control, topic: Topic) -> Group:
-    made = make.group(topic)
-    assert control.put_group(topic, made, None)
-    return replace(made, version=1)
+    new_group = make.group(topic)
+    assert control.put_group(topic, new_group, None)
+    return replace(new_group, version=1)
 
 
 def test_a_topic_is_read_as_it_was_written_with_its_version(control: Control) -> None:
-    made = make.topic(
+    topic = make.topic(
         make.uid("t."), mode="serial", shards=1, retry=Retry(3, (1, 2, 3), 0.5), rate_limit=7, alarm_backlog=9
     )
-    assert control.topic(made.name) is None
-    assert control.put_topic(made, None) is True
-    assert control.topic(made.name) == replace(made, version=1)
+    assert control.topic(topic.name) is None
+    assert control.put_topic(topic, None) is True
+    assert control.topic(topic.name) == replace(topic, version=1)
 
 
 def test_a_group_and_a_consumer_are_read_as_they_were_written(control: Control, topic: Topic) -> None:
-    made = make.group(topic, tags=("a", "b"), retry=Retry(2, "notify"), begin="@5", paused=True)
-    worker = make.consumer(made, kind="pull")
-    assert control.put_group(topic, made, None) is True
-    assert control.put_consumer(topic, made, worker, None) is True
-    assert control.group(topic, made.name) == replace(made, version=1)
-    assert control.consumers(topic, made) == [replace(worker, version=1)]
+    new_group = make.group(topic, tags=("a", "b"), retry=Retry(2, "notify"), begin="@5", paused=True)
+    worker = make.consumer(new_group, kind="pull")
+    assert control.put_group(topic, new_group, None) is True
+    assert control.put_consumer(topic, new_group, worker, None) is True
+    assert control.group(topic, new_group.name) == replace(new_group, version=1)
+    assert control.consumers(topic, new_group) == [replace(worker, version=1)]
 
 
 def test_what_is_there_is_not_created_again(control: Control, topic: Topic, group: Group) -> None:
@@ -86,11 +86,11 @@ def test_topics_are_listed_by_name_page_after_page(empty_stage: Stage) -> None:
     for name in names:
         control.put_topic(make.topic(name), None)
     assert [t.name for t in control.topics(None, 100)] == sorted(names)
-    seen: list[str] = []
-    while page := control.topics(seen[-1] if seen else None, 3):
+    listed_names: list[str] = []
+    while page := control.topics(listed_names[-1] if listed_names else None, 3):
         assert len(page) <= 3
-        seen += [t.name for t in page]
-    assert seen == sorted(names)
+        listed_names += [t.name for t in page]
+    assert listed_names == sorted(names)
     assert control.topics("zzz", 3) == []
 
 
@@ -140,19 +140,19 @@ def test_a_consumer_that_left_is_remembered_without_its_secrets(
     control: Control, topic: Topic, group: Group
 ) -> None:
     base = make.uid("c")
-    left = [
+    consumers = [
         make.consumer(group, name, uid=base + uid, secrets=(Secret("ab"),), version=3)
         for name, uid in (("w", "0"), ("w", "1"), ("w1", "2"))
     ]
     other = make.group(topic, "other", uid=group.uid + "x")
-    for each in left:
+    for each in consumers:
         control.retire_consumer(topic, group, each)
-    control.retire_consumer(topic, other, left[0])
-    bare = [replace(each, secrets=()) for each in left]
+    control.retire_consumer(topic, other, consumers[0])
+    bare = [replace(each, secrets=()) for each in consumers]
     assert control.retired_consumers(topic, group) == bare
     assert control.retired_consumers(topic, group, "w") == bare[:2]
     assert control.consumers(topic, group) == []
-    control.forget_consumer(topic, group, left[0])
+    control.forget_consumer(topic, group, consumers[0])
     assert control.retired_consumers(topic, group) == bare[1:]
     control.delete_group(topic, group)
     assert control.retired_consumers(topic, group) == []
@@ -223,12 +223,12 @@ def test_groups_with_consumers_are_found_with_all_that_is_theirs(control: Contro
     workers = [make.consumer(plain, "w1"), make.consumer(plain, "w2"), make.consumer(longer, "w3")]
     for worker, of in zip(workers, (plain, plain, longer), strict=True):
         control.put_consumer(topic, of, worker, None)
-    held = Assignment(1, "mod", (workers[2].uid,), (workers[2].uid,))
-    control.put_assignment(topic, longer, held)
-    stored = [replace(worker, version=1) for worker in workers]
+    assignment = Assignment(1, "mod", (workers[2].uid,), (workers[2].uid,))
+    control.put_assignment(topic, longer, assignment)
+    members = [replace(worker, version=1) for worker in workers]
     assert control.staffed(topic) == [
-        Staffed(replace(plain, version=1), (stored[0], stored[1]), None),
-        Staffed(replace(longer, version=1), (stored[2],), held),
+        Staffed(replace(plain, version=1), (members[0], members[1]), None),
+        Staffed(replace(longer, version=1), (members[2],), assignment),
     ]
     assert control.staffed(make.topic(make.uid("other-"))) == []
 
@@ -252,11 +252,11 @@ def test_tokens_are_kept_listed_and_deleted_once(empty_stage: Stage) -> None:
 
 
 def test_a_change_of_a_token_does_not_bring_it_back(control: Control) -> None:
-    made = make.token(make.uid("t"))
-    assert control.put_token(made, None)
-    control.delete_token(made.id)
-    assert not control.put_token(made, replace(made, version=1))
-    assert control.token(made.id) is None
+    token = make.token(make.uid("t"))
+    assert control.put_token(token, None)
+    control.delete_token(token.id)
+    assert not control.put_token(token, replace(token, version=1))
+    assert control.token(token.id) is None
 
 
 def test_the_last_use_of_tokens_is_noted_beside_them(empty_stage: Stage) -> None:
@@ -277,10 +277,10 @@ def test_the_first_signing_key_stays_until_it_is_replaced_as_it_was_read(
     first, second = KeyRing((Secret("01"),)), KeyRing((Secret("02"), Secret("01", 7)))
     assert control.put_key_ring(first, None)
     assert not control.put_key_ring(second, None)
-    stored = control.key_ring()
-    assert stored == replace(first, version=1)
-    assert control.put_key_ring(second, stored)
-    assert not control.put_key_ring(first, stored)
+    stored_ring = control.key_ring()
+    assert stored_ring == replace(first, version=1)
+    assert control.put_key_ring(second, stored_ring)
+    assert not control.put_key_ring(first, stored_ring)
     assert control.key_ring() == replace(second, version=2)
 
 
@@ -310,11 +310,13 @@ def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_row
 
 @pytest.mark.parametrize("model", control_rows.MODELS)
 def test_a_row_without_what_has_a_default_is_read_with_todays(model: type[control_rows.Row[Any]]) -> None:
-    needed = {field.name for field in fields(model.entity) if field.default is MISSING}
-    noun = model.entity(**{name: getattr(NOUNS[model], name) for name in needed})
+    required_names = {field.name for field in fields(model.entity) if field.default is MISSING}
+    noun = model.entity(**{name: getattr(NOUNS[model], name) for name in required_names})
     item = model.of(PLACE, noun, 1).serialize()
-    kept = needed | {"pk", "sk", "v", "version"}
-    assert model.decoded({name: value for name, value in item.items() if name in kept}) == model.decoded(item)
+    names = required_names | {"pk", "sk", "v", "version"}
+    assert model.decoded({name: value for name, value in item.items() if name in names}) == model.decoded(
+        item
+    )
 
 
 @pytest.mark.parametrize("model", control_rows.MODELS)
@@ -326,7 +328,7 @@ def test_a_row_of_the_release_before_is_read(model: type[control_rows.Row[Any]])
 
 
 def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Topic, group: Group) -> None:
-    told = make.consumer(
+    consumer = make.consumer(
         group,
         kind="url",
         state="DISABLED",
@@ -337,8 +339,8 @@ def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Top
         open_until_ms=2,
         times_opened=3,
     )
-    assert control.put_consumer(topic, group, told, None)
-    assert control.consumers(topic, group) == [replace(told, version=1)]
+    assert control.put_consumer(topic, group, consumer, None)
+    assert control.consumers(topic, group) == [replace(consumer, version=1)]
 
 
 def test_a_replay_is_read_as_it_was_written_and_changed_only_from_what_it_is(control: Control) -> None:
@@ -350,24 +352,24 @@ def test_a_replay_is_read_as_it_was_written_and_changed_only_from_what_it_is(con
     assert control.put_replay(replay, None) is False
     first = replace(replay, version=1)
     assert control.replay(replay.id) == first
-    done = replace(first, state=ReplayState.DONE, matched=5, sent=5)
-    assert control.put_replay(done, first) is True
+    end = replace(first, state=ReplayState.DONE, matched=5, sent=5)
+    assert control.put_replay(end, first) is True
     assert control.put_replay(replace(first, state=ReplayState.FAILED), first) is False
-    assert control.replay(replay.id) == replace(done, version=2)
+    assert control.replay(replay.id) == replace(end, version=2)
 
 
 def test_a_topics_replays_are_listed_the_newest_first_page_after_page(control: Control) -> None:
     topic, other = make.uid("flights-"), make.uid("others-")
-    made = [
+    replays = [
         Replay(ids.replay_id(topic, START_MS + n, "r"), topic, "x", START_MS + n, 2, 3, 1) for n in range(5)
     ]
-    for each in (made[3], made[0], made[4], made[1], made[2]):
+    for each in (replays[3], replays[0], replays[4], replays[1], replays[2]):
         assert control.put_replay(each, None)
     assert control.put_replay(Replay(ids.replay_id(other, START_MS, "r"), other, topic, 1, 2, 3, 1), None)
-    assert control.replays(topic, None, 10) == [replace(each, version=1) for each in reversed(made)]
-    seen: list[str] = []
-    while page := control.replays(topic, seen[-1] if seen else None, 2):
+    assert control.replays(topic, None, 10) == [replace(each, version=1) for each in reversed(replays)]
+    ids_seen: list[str] = []
+    while page := control.replays(topic, ids_seen[-1] if ids_seen else None, 2):
         assert len(page) <= 2
-        seen += [each.id for each in page]
-    assert seen == [each.id for each in reversed(made)]
+        ids_seen += [each.id for each in page]
+    assert ids_seen == [each.id for each in reversed(replays)]
     assert [each.into for each in control.replays(other, None, 10)] == [topic]

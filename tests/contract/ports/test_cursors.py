@@ -47,15 +47,15 @@ def key() -> CursorKey:
 
 
 def claimed(cursor: Cursor, upto: int, token: str = "9.zz") -> Cursor:
-    granted = (Span(cursor.next, upto - cursor.next),)
-    return transitions.claim(cursor, Selection(granted, next=upto, segment_at=upto), token, "me", 50_000)
+    spans = (Span(cursor.next, upto - cursor.next),)
+    return transitions.claim(cursor, Selection(spans, next=upto, segment_at=upto), token, "me", 50_000)
 
 
 def acked(
     cursor: Cursor, token: str, *offsets: int, fate: Disposition = Disposition.SUCCESS
 ) -> cursor_write.Change:
-    after, held = transitions.settle(cursor, token, [Result(o, fate, 7_000) for o in offsets])
-    assert len(held) == len(offsets)
+    after, answers = transitions.settle(cursor, token, [Result(o, fate, 7_000) for o in offsets])
+    assert len(answers) == len(offsets)
     return cursor_write.change(cursor, after)
 
 
@@ -92,18 +92,18 @@ def test_owners_and_shards_have_cursors_of_their_own(cursors: Cursors) -> None:
 def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
     cursors: Cursors, key: CursorKey, there: bool
 ) -> None:
-    leased = claimed(Cursor(), 3, "1.aa")
+    with_lease = claimed(Cursor(), 3, "1.aa")
     if there:
-        cursors.create(key, leased)
+        cursors.create(key, with_lease)
     cursors.close([key], START_MS // 1000)
-    begun = cursor_write.replacement(Cursor(), leased)
-    assert cursors.write(key, begun, exists=False) == WriteRefused(RefusalReason.LOST, CLOSED)
+    change = cursor_write.replacement(Cursor(), with_lease)
+    assert cursors.write(key, change, exists=False) == WriteRefused(RefusalReason.LOST, CLOSED)
     assert cursors.create(key, Cursor()) == CLOSED
-    assert cursors.write(key, acked(leased, "1.aa", 0, 1)) == WriteRefused(RefusalReason.LOST, CLOSED)
-    again = cursor_write.change(leased, claimed(leased, 5, "2.bb"))
+    assert cursors.write(key, acked(with_lease, "1.aa", 0, 1)) == WriteRefused(RefusalReason.LOST, CLOSED)
+    again = cursor_write.change(with_lease, claimed(with_lease, 5, "2.bb"))
     assert cursors.write(key, again) == WriteRefused(RefusalReason.LOST, CLOSED)
-    sought = cursor_write.replacement(leased, transitions.seek(leased, 0))
-    assert cursors.write(key, sought) == WriteRefused(RefusalReason.LOST, CLOSED)
+    after_seek = cursor_write.replacement(with_lease, transitions.seek(with_lease, 0))
+    assert cursors.write(key, after_seek) == WriteRefused(RefusalReason.LOST, CLOSED)
     assert cursors.get(key, consistent=True) == CLOSED
     assert cursors.of_owner(key.group_uid) == {str(key.shard): CLOSED}
 
@@ -111,8 +111,8 @@ def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
 def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, key: CursorKey) -> None:
     first, second = claimed(Cursor(), 3, "1.aa"), claimed(Cursor(), 5, "1.bb")
     assert cursors.write(key, cursor_write.replacement(Cursor(), first), exists=False) == first
-    refused = cursors.write(key, cursor_write.replacement(Cursor(), second), exists=False)
-    assert refused == WriteRefused(RefusalReason.LOST, first)
+    answer = cursors.write(key, cursor_write.replacement(Cursor(), second), exists=False)
+    assert answer == WriteRefused(RefusalReason.LOST, first)
 
 
 def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Cursors, key: CursorKey) -> None:
@@ -144,10 +144,10 @@ def test_a_change_makes_of_the_stored_cursor_what_the_algebra_says(
 
 def test_i4_the_second_of_two_claims_is_refused_and_shown_the_first(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
-    won = cursors.write(key, cursor_write.change(FULL, claimed(FULL, 33)))
-    assert isinstance(won, Cursor)
+    winner = cursors.write(key, cursor_write.change(FULL, claimed(FULL, 33)))
+    assert isinstance(winner, Cursor)
     assert cursors.write(key, cursor_write.change(FULL, claimed(FULL, 40, "9.yy"))) == WriteRefused(
-        RefusalReason.LOST, won
+        RefusalReason.LOST, winner
     )
 
 
@@ -164,28 +164,28 @@ def test_settlements_of_different_leases_and_a_claim_do_not_disturb_one_another(
 
 def test_i5_a_token_that_has_passed_on_settles_nothing(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
-    late = acked(FULL, "4.cd", 8)
-    taken = cursors.write(key, cursor_write.change(FULL, claimed(transitions.expire(FULL, 98_000), 31)))
-    assert cursors.write(key, late) == WriteRefused(RefusalReason.LOST, taken)  # type: ignore[arg-type]
+    settlement = acked(FULL, "4.cd", 8)
+    taken_over = cursors.write(key, cursor_write.change(FULL, claimed(transitions.expire(FULL, 98_000), 31)))
+    assert cursors.write(key, settlement) == WriteRefused(RefusalReason.LOST, taken_over)  # type: ignore[arg-type]
 
 
 def test_i16_a_seek_voids_every_lease_and_replaces_the_whole(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
-    sought = transitions.seek(FULL, 1_000)
-    assert cursors.write(key, cursor_write.replacement(FULL, sought)) == sought
-    assert cursors.write(key, acked(FULL, "3.ab", 3)) == WriteRefused(RefusalReason.LOST, sought)
+    after_seek = transitions.seek(FULL, 1_000)
+    assert cursors.write(key, cursor_write.replacement(FULL, after_seek)) == after_seek
+    assert cursors.write(key, acked(FULL, "3.ab", 3)) == WriteRefused(RefusalReason.LOST, after_seek)
     assert cursors.write(key, cursor_write.replacement(FULL, Cursor())) == WriteRefused(
-        RefusalReason.LOST, sought
+        RefusalReason.LOST, after_seek
     )
-    assert cursors.get(key, consistent=True) == sought
+    assert cursors.get(key, consistent=True) == after_seek
 
 
 def test_a_change_of_many_entries_is_written_whole(cursors: Cursors, key: CursorKey) -> None:
-    scattered = Cursor(next=800, waiting=make.odd_spans(800))
-    cursors.create(key, scattered)
-    selection = Selection(granted=scattered.waiting, next=800)
-    after = transitions.claim(scattered, selection, "1.aa", "me", 50_000)
-    assert cursors.write(key, cursor_write.change(scattered, after)) == after
+    before = Cursor(next=800, waiting=make.odd_spans(800))
+    cursors.create(key, before)
+    selection = Selection(granted=before.waiting, next=800)
+    after = transitions.claim(before, selection, "1.aa", "me", 50_000)
+    assert cursors.write(key, cursor_write.change(before, after)) == after
     every_third = [Result(n, Disposition.SUCCESS) for n in range(0, 800, 6)]
     less, _ = transitions.settle(after, "1.aa", every_third)
     assert cursors.write(key, cursor_write.change(after, less)) == less
@@ -199,14 +199,18 @@ def test_records_are_written_with_the_cursor_or_not_at_all(
     before = FULL if exists else Cursor()
     after = claimed(before, 31)
     change = cursor_write.change(FULL, after) if exists else cursor_write.replacement(before, after)
-    dead, late = make.record(8, reason="EXPIRED"), make.record(9, "SUCCESS", attempts=3)
+    dead_record, late_record = make.record(8, reason="EXPIRED"), make.record(9, "SUCCESS", attempts=3)
     if exists:
-        refused = cursors.write(key, change, [dead, late])
-        assert refused == WriteRefused(RefusalReason.LOST, None)
+        answer = cursors.write(key, change, [dead_record, late_record])
+        assert answer == WriteRefused(RefusalReason.LOST, None)
         assert records.get(key, 8) is None
         cursors.create(key, FULL)
-    assert cursors.write(key, change, [dead, late], exists=exists) == after
-    assert [records.get(key, 8), records.get(key, 9), records.get(key, 10)] == [dead, late, None]
+    assert cursors.write(key, change, [dead_record, late_record], exists=exists) == after
+    assert [records.get(key, 8), records.get(key, 9), records.get(key, 10)] == [
+        dead_record,
+        late_record,
+        None,
+    ]
     again = cursors.write(key, change, [make.record(10)], exists=exists)
     assert again == WriteRefused(RefusalReason.LOST, after)
     assert records.get(key, 10) is None
@@ -214,12 +218,12 @@ def test_records_are_written_with_the_cursor_or_not_at_all(
 
 def test_a_record_keeps_all_it_is_told(cursors: Cursors, records: Records) -> None:
     key = make.cursor_key(consumer_uid="c1")
-    told = make.record(
+    record = make.record(
         0, "RETRYING", shard=key.shard.shard, consumer_uid="c1", last_error="é", next_ms=5, attempts=2
     )
     cursors.create(key, FULL)
-    cursors.write(key, cursor_write.change(FULL, claimed(FULL, 31)), [told])
-    assert records.get(key, 0) == told
+    cursors.write(key, cursor_write.change(FULL, claimed(FULL, 31)), [record])
+    assert records.get(key, 0) == record
     assert records.get(replace(key, consumer_uid=""), 0) is None, "each consumer of a broadcast has its own"
 
 
@@ -228,10 +232,12 @@ def test_dead_letters_are_counted_by_topic_and_group(cursors: Cursors, records: 
     keys = [make.cursor_key(topic.shard_key(0), group), make.cursor_key(topic.shard_key(1), group, "c1")]
     namesake = make.cursor_key(topic.shard_key(0), group + "x")
     for key in [*keys, namesake]:
-        dead = [make.record(o, shard=key.shard.shard, consumer_uid=key.consumer_uid) for o in range(3)]
-        retrying = make.record(7, "RETRYING", shard=key.shard.shard, consumer_uid=key.consumer_uid)
+        dead_records = [
+            make.record(o, shard=key.shard.shard, consumer_uid=key.consumer_uid) for o in range(3)
+        ]
+        retry_record = make.record(7, "RETRYING", shard=key.shard.shard, consumer_uid=key.consumer_uid)
         change = cursor_write.replacement(Cursor(), claimed(Cursor(), 9))
-        cursors.write(key, change, [*dead, retrying], exists=False)
+        cursors.write(key, change, [*dead_records, retry_record], exists=False)
     assert records.count_dead(topic.uid, group) == 6
     assert records.count_dead(topic.uid + "x", group) == 0
 
@@ -245,7 +251,7 @@ def test_a_dead_letter_stays_one_when_a_replay_succeeds(
     cursors.write(
         key, cursor_write.change(first, claimed(first, 32, "9.yy")), [make.record(8, "SUCCESS", attempts=2)]
     )
-    found = records.get(key, 8)
-    assert found is not None
-    assert found.status == "SUCCESS"
+    record = records.get(key, 8)
+    assert record is not None
+    assert record.status == "SUCCESS"
     assert records.count_dead(key.shard.topic_uid, key.group_uid) == 1

@@ -52,13 +52,13 @@ def key_of(topic: Topic, group: Group, shard: int = 0, consumer_uid: str = "") -
     return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)
 
 
-def bury(cursors: Cursors, key: CursorKey, *told: Record) -> list[DeadLetter]:
+def bury(cursors: Cursors, key: CursorKey, *buried_records: Record) -> list[DeadLetter]:
     """Store the records with some change of the cursor."""
     current = cursors.get(key, consistent=True)
     after = transitions.seek(current or Cursor(), 1)
     change = cursor_write.replacement(current or Cursor(), after)
-    assert cursors.write(key, change, told, exists=current is not None) == after
-    return [make.letter(key, record) for record in told if record.message]
+    assert cursors.write(key, change, buried_records, exists=current is not None) == after
+    return [make.letter(key, record) for record in buried_records if record.message]
 
 
 bodies = st.one_of(
@@ -75,10 +75,10 @@ def test_a_letter_holds_its_message_whole(
     cursors: Cursors, records: Records, draft: Draft, attempts: int, error: str | None
 ) -> None:
     key = make.cursor_key()
-    told = make.dead_record(3, draft, attempts=attempts, last_error=error, reason="EXPIRED")
-    (letter,) = bury(cursors, key, told)
+    record = make.dead_record(3, draft, attempts=attempts, last_error=error, reason="EXPIRED")
+    (letter,) = bury(cursors, key, record)
     assert records.dead_letter(key, 3) == letter
-    assert records.get(key, 3) == replace(told, message=None)
+    assert records.get(key, 3) == replace(record, message=None)
 
 
 def test_a_letter_of_the_largest_message_the_log_holds_is_kept(cursors: Cursors, records: Records) -> None:
@@ -97,10 +97,10 @@ def test_a_burial_from_a_retry_lane_lies_at_the_message_s_own_place(
     cursors: Cursors, records: Records
 ) -> None:
     lane, home = make.cursor_key(), make.cursor_key()
-    told = make.dead_record(40, of=home, attempts_before_redrive=2, attempts=5, shard=home.shard.shard)
-    bury(cursors, lane, told)
-    assert records.get(home, 40) == replace(told, of=None, message=None)
-    assert records.dead_letter(home, 40) == make.letter(home, told)
+    record = make.dead_record(40, of=home, attempts_before_redrive=2, attempts=5, shard=home.shard.shard)
+    bury(cursors, lane, record)
+    assert records.get(home, 40) == replace(record, of=None, message=None)
+    assert records.dead_letter(home, 40) == make.letter(home, record)
     assert records.get(lane, 40) is None
     assert records.dead_letter(lane, 40) is None
 
@@ -111,7 +111,7 @@ def test_a_burial_whose_message_is_gone_is_only_counted(
     key = key_of(topic, group)
     (letter,) = bury(cursors, key, make.dead_record(1), make.record(2))
     assert records.count_dead(topic.uid, group.uid) == 2
-    assert [found for _, found in records.dead(topic, group, None, 9)] == [letter]
+    assert [listed_letter for _, listed_letter in records.dead(topic, group, None, 9)] == [letter]
     assert records.dead_letter(key, 2) is None
     bury(cursors, key, make.record(1))
     assert records.dead_letter(key, 1) == letter, "and takes no letter away"
@@ -124,18 +124,18 @@ def test_letters_are_listed_by_place_page_after_page(
     bury(cursors, key_of(make.topic(uid=topic.uid + "x"), group), make.dead_record(1))
     expected = []
     for shard, consumer_uid in ((0, ""), (1, "c1"), (1, "c10"), (2, "c-1"), (10, "")):
-        told = [
+        buried_records = [
             make.dead_record(offset, shard=shard, consumer_uid=consumer_uid) for offset in (3, 20, 100, 2**40)
         ]
-        expected += bury(cursors, key_of(topic, group, shard, consumer_uid), *told)
+        expected += bury(cursors, key_of(topic, group, shard, consumer_uid), *buried_records)
     expected.sort(key=lambda letter: (letter.key.shard.shard, letter.offset, letter.key.consumer_uid))
-    found: list[DeadLetter] = []
+    letters: list[DeadLetter] = []
     mark = None
     while page := records.dead(topic, group, mark, 3):
-        assert len(page) == 3 or len(found) + len(page) == 20
+        assert len(page) == 3 or len(letters) + len(page) == 20
         mark = page[-1][0]
-        found += [letter for _, letter in page]
-    assert found == expected
+        letters += [letter for _, letter in page]
+    assert letters == expected
     assert records.count_dead(topic.uid, group.uid) == 20
 
 
@@ -155,13 +155,13 @@ def test_large_letters_are_listed_up_to_the_limit(
 def test_an_edit_stores_the_letter_under_the_next_version(cursors: Cursors, records: Records) -> None:
     key = make.cursor_key()
     (letter,) = bury(cursors, key, make.dead_record(1))
-    changed = replace(letter, edited=True, message=replace(letter.message, draft=make.draft("better")))
-    assert records.edit(changed) is True
-    assert records.dead_letter(key, 1) == replace(changed, version=1)
-    assert records.edit(replace(changed, reason="late")) is False
-    assert records.dead_letter(key, 1) == replace(changed, version=1)
-    assert records.edit(replace(changed, version=1)) is True
-    assert records.dead_letter(key, 1) == replace(changed, version=2)
+    edited_letter = replace(letter, edited=True, message=replace(letter.message, draft=make.draft("better")))
+    assert records.edit(edited_letter) is True
+    assert records.dead_letter(key, 1) == replace(edited_letter, version=1)
+    assert records.edit(replace(edited_letter, reason="late")) is False
+    assert records.dead_letter(key, 1) == replace(edited_letter, version=1)
+    assert records.edit(replace(edited_letter, version=1)) is True
+    assert records.dead_letter(key, 1) == replace(edited_letter, version=2)
 
 
 def test_a_letter_that_is_gone_is_not_edited(cursors: Cursors, records: Records) -> None:
@@ -173,22 +173,22 @@ def test_a_letter_that_is_gone_is_not_edited(cursors: Cursors, records: Records)
 
 def test_a_discarded_letter_is_gone_and_its_record_stays_dead(cursors: Cursors, records: Records) -> None:
     key = make.cursor_key()
-    told = make.dead_record(1)
-    (letter,) = bury(cursors, key, told)
+    record = make.dead_record(1)
+    (letter,) = bury(cursors, key, record)
     assert records.discard(replace(letter, version=1)) is False
     assert records.dead_letter(key, 1) == letter
     assert records.discard(letter) is True
     assert records.discard(letter) is False
     assert records.dead_letter(key, 1) is None
     assert records.count_dead(key.shard.topic_uid, key.group_uid) == 0
-    assert records.get(key, 1) == replace(told, message=None)
+    assert records.get(key, 1) == replace(record, message=None)
 
 
 def test_records_and_letters_that_stand_side_by_side_are_read_together(stage: Stage) -> None:
     a, key = stage.adapters, make.cursor_key()
     other = replace(key, consumer_uid="c1")
-    told = [make.dead_record(n) for n in (3, 5, 6, 9)]
-    bury(a.cursors, key, *told)
+    buried_records = [make.dead_record(n) for n in (3, 5, 6, 9)]
+    bury(a.cursors, key, *buried_records)
     bury(a.cursors, other, replace(make.dead_record(4), consumer_uid="c1"))
     bury(a.cursors, other, replace(make.dead_record(6), consumer_uid="c1"))
     for first, last, offsets in ((3, 6, [3, 5, 6]), (4, 4, []), (6, 6, [6]), (0, 99, [3, 5, 6, 9])):
@@ -209,7 +209,7 @@ def test_the_letters_of_a_message_are_read_one_after_another(stage: Stage) -> No
             a.cursors, each, *(replace(make.dead_record(n), consumer_uid=each.consumer_uid) for n in (6, 60))
         )
     bury(a.cursors, key, make.dead_record(5), replace(make.dead_record(7), message=None))
-    for key_of_group, offset, most, told in (
+    for key_of_group, offset, most, places in (
         (key, 5, 9, [(key, 5)]),
         (key, 6, 9, [(each, 6) for each in consumers]),
         (key, 6, 2, [(each, 6) for each in consumers[:2]]),
@@ -217,19 +217,19 @@ def test_the_letters_of_a_message_are_read_one_after_another(stage: Stage) -> No
         (replace(key, group_uid="another"), 6, 9, []),
     ):
         letters = list(a.records.letters_at(key_of_group.group_uid, key.shard, offset, most))
-        assert letters == [a.records.dead_letter(of, at) for of, at in told]
+        assert letters == [a.records.dead_letter(of, at) for of, at in places]
 
 
 def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_side(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(40))
+    results = desk.produce(*make.drafts(40))
     desk.nack(group, desk.receive(group, 30), Nack(dead_letter=True))
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
-    ids = [each.id for each in (*placed[20:30], *placed[:10], placed[5], placed[35], placed[15])]
+    ids = [each.id for each in (*results[20:30], *results[:10], results[5], results[35], results[15])]
     letters = deps.redriver.chosen(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
-    assert [each.message.id for each in letters] == [*ids[:20], placed[15].id]
+    assert [each.message.id for each in letters] == [*ids[:20], results[15].id]
     assert records.calls == {"letters_between": 4}
     assert deps.redriver.redrive(desk.topic, group, letters) == 21
 
@@ -237,12 +237,12 @@ def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_
 def test_a_record_of_what_is_over_goes_at_its_time_and_the_letter_stays(stage: Stage) -> None:
     a, key, now_s = stage.adapters, make.cursor_key(), START_MS // 1000
     over = [make.record(n, "SUCCESS", expires_s=now_s + n) for n in (1, 2)]
-    kept = make.record(3, "RETRYING", next_ms=START_MS)
-    (letter,) = bury(a.cursors, key, *over, kept, make.dead_record(4))
+    retry_record = make.record(3, "RETRYING", next_ms=START_MS)
+    (letter,) = bury(a.cursors, key, *over, retry_record, make.dead_record(4))
     assert a.records.get(key, 1) == over[0]
     stage.clock.advance(1_000)
     stage.drop_expired()
-    assert [a.records.get(key, n) for n in (1, 2, 3)] == [None, over[1], kept]
+    assert [a.records.get(key, n) for n in (1, 2, 3)] == [None, over[1], retry_record]
     assert a.records.dead_letter(key, 4) == letter
 
 
@@ -268,21 +268,21 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
 
 def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Stage) -> None:
     desk = Desk.at(stage)
-    kept, gone = desk.group("kept"), desk.group("gone")
+    kept_group, gone_group = desk.group("kept"), desk.group("gone")
     desk.produce(*make.drafts(30))
-    for group in (kept, gone):
+    for group in (kept_group, gone_group):
         deliveries = desk.receive(group, 30)
         desk.nack(group, deliveries[:28], Nack(dead_letter=True))
         desk.nack(group, deliveries[28:], Nack(delay_ms=60_000))
     records = stage.adapters.records
-    desk.deps.admin.delete_group(desk.topic, gone)
-    assert records.count_dead(desk.topic.uid, gone.uid) == 0
-    assert records.unfinished(desk.topic.uid, gone.uid) == []
-    assert records.count_dead(desk.topic.uid, kept.uid) == 28
+    desk.deps.admin.delete_group(desk.topic, gone_group)
+    assert records.count_dead(desk.topic.uid, gone_group.uid) == 0
+    assert records.unfinished(desk.topic.uid, gone_group.uid) == []
+    assert records.count_dead(desk.topic.uid, kept_group.uid) == 28
     again = desk.group("gone")
     assert desk.deps.redriver.page(desk.topic, again, Wanted(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
-    assert records.count_dead(desk.topic.uid, kept.uid) == 0
+    assert records.count_dead(desk.topic.uid, kept_group.uid) == 0
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -290,14 +290,14 @@ def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Sta
     desk = Desk.at(stage)
     group = desk.group(mode=mode)
     redriver = desk.deps.redriver
-    (placed,) = desk.produce(make.draft("x"))
+    (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     assert desk.receive(group) == []
     assert redriver.redrive_some(desk.topic, group, Wanted(), 10) == 1
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
-    redriver.try_now(desk.topic, group, placed.id)
+    redriver.try_now(desk.topic, group, result.id)
     (third,) = desk.receive(group)
     assert desk.receive(group) == []
     desk.nack(group, [third])

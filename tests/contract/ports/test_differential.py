@@ -34,8 +34,8 @@ class Pair:
     dynamo: Stage
 
     def ask(self, call: Callable[[Stage], Any]) -> Any:
-        told, expected = call(self.memory), call(self.dynamo)
-        assert told == expected, "memory differs from DynamoDB"
+        answer, expected = call(self.memory), call(self.dynamo)
+        assert answer == expected, "memory differs from DynamoDB"
         return expected
 
 
@@ -90,9 +90,9 @@ class LogCalls:
         self.pair.ask(lambda s: s.adapters.log.put(self.shard, segment, make.packed(segment), entries))
         self.put_before.append(segment)
 
-    def append(self, count: int, allocation: Allocation, deduped: bool) -> None:
+    def append(self, count: int, allocation: Allocation, has_dedup_id: bool) -> None:
         tail = self.pair.ask(lambda s: s.adapters.log.tail(self.shard))
-        self.put(tail.offset + 1, count, allocation, "x" if deduped else None)
+        self.put(tail.offset + 1, count, allocation, "x" if has_dedup_id else None)
 
     def again(self, which: int) -> None:
         if self.put_before:
@@ -104,20 +104,20 @@ class LogCalls:
     def reserve(self, count: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.reserve(self.shard, count))
 
-    def begin(self, following: int) -> None:
-        self.pair.ask(lambda s: s.adapters.log.begin_reserving(self.shard, following))
+    def begin(self, offset: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.begin_reserving(self.shard, offset))
 
     def tombstone(self, offset: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.put_tombstone(self.shard, offset, 1, 4_000_000_000))
 
-    def amend(self, which: int, looked: bool) -> None:
-        if looked:
+    def amend(self, which: int, is_current: bool) -> None:
+        if is_current:
             self.noted = self.pair.ask(lambda s: s.adapters.cursors.get(self.reader, consistent=True))
         if self.put_before:
             old = self.put_before[which % len(self.put_before)]
             pack = make.packed(make.segment(old.first, old.count))
-            told = {self.reader: self.noted}
-            self.pair.ask(lambda s: s.adapters.log.amend(self.shard, old, pack, old.first, told))
+            reader_cursors = {self.reader: self.noted}
+            self.pair.ask(lambda s: s.adapters.log.amend(self.shard, old, pack, old.first, reader_cursors))
 
     def checkpoint(self, offset: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.checkpoint(self.shard, Tail(offset)))
@@ -161,7 +161,7 @@ class CursorCalls:
         self.written = 0
 
     def play(self, call: tuple[str, int, int, Disposition, bool]) -> None:
-        what, actor, n, fate, recorded = call
+        what, actor, n, fate, has_record = call
         cursor = self.known[actor]
         if what == "look":
             self.known[actor] = self.pair.ask(lambda s: s.adapters.cursors.get(self.key, consistent=True))
@@ -173,48 +173,50 @@ class CursorCalls:
             self.now_ms += 10_000
         else:
             self._write(
-                actor, getattr(self, f"_{what}")(cursor or Cursor(), n, fate), n if recorded else None
+                actor, getattr(self, f"_{what}")(cursor or Cursor(), n, fate), n if has_record else None
             )
         self.pair.ask(lambda s: s.adapters.records.count_dead(self.key.shard.topic_uid, self.key.group_uid))
 
-    def _claim(self, known: Cursor, n: int, _: Disposition) -> Cursor:
+    def _claim(self, cursor: Cursor, n: int, _: Disposition) -> Cursor:
         self.written += 1
-        current = transitions.expire(known, self.now_ms)
-        granted = (*transitions.due_spans(current, self.now_ms)[:n], Span(current.next, 3))
+        current = transitions.expire(cursor, self.now_ms)
+        spans = (*transitions.due_spans(current, self.now_ms)[:n], Span(current.next, 3))
         selection = Selection(
-            granted, (Span(current.next + 3, 1, 1, "ab"),), (), current.next + 4, current.next
+            spans, (Span(current.next + 3, 1, 1, "ab"),), (), current.next + 4, current.next
         )
         return transitions.claim(current, selection, f"t{self.written}", "me", self.now_ms + 5_000)
 
-    def _settle(self, known: Cursor, n: int, fate: Disposition) -> Cursor:
-        for token, lease in list(known.leases.items())[:1]:
+    def _settle(self, cursor: Cursor, n: int, fate: Disposition) -> Cursor:
+        for token, lease in list(cursor.leases.items())[:1]:
             offsets = list(lease.attempts())
-            wanted = {offsets[n % len(offsets)], offsets[0]}
-            return transitions.settle(known, token, [Result(o, fate, self.now_ms + n) for o in wanted])[0]
-        return known
+            chosen_offsets = {offsets[n % len(offsets)], offsets[0]}
+            return transitions.settle(
+                cursor, token, [Result(o, fate, self.now_ms + n) for o in chosen_offsets]
+            )[0]
+        return cursor
 
-    def _extend(self, known: Cursor, n: int, _: Disposition) -> Cursor:
-        for token in known.leases:
-            return transitions.extend(known, token, self.now_ms + 7_000 + n) or known
-        return known
+    def _extend(self, cursor: Cursor, n: int, _: Disposition) -> Cursor:
+        for token in cursor.leases:
+            return transitions.extend(cursor, token, self.now_ms + 7_000 + n) or cursor
+        return cursor
 
-    def _seek(self, known: Cursor, n: int, _: Disposition) -> Cursor:
-        return transitions.seek(known, n)
+    def _seek(self, cursor: Cursor, n: int, _: Disposition) -> Cursor:
+        return transitions.seek(cursor, n)
 
-    def _write(self, actor: int, after: Cursor, recorded: int | None) -> None:
+    def _write(self, actor: int, after: Cursor, record_offset: int | None) -> None:
         cursor = self.known[actor]
         if after == (cursor or Cursor()):
             return
         whole = cursor is None or not after.leases
         change = (cursor_write.replacement if whole else cursor_write.change)(cursor or Cursor(), after)
-        status = "DEAD" if (recorded or 0) % 2 else "SUCCESS"
-        records = [make.record(recorded, status)] if recorded is not None else []
+        status = "DEAD" if (record_offset or 0) % 2 else "SUCCESS"
+        records = [make.record(record_offset, status)] if record_offset is not None else []
         answer = self.pair.ask(
             lambda s: s.adapters.cursors.write(self.key, change, records, exists=cursor is not None)
         )
         self.known[actor] = answer.current if isinstance(answer, WriteRefused) else answer
-        if recorded is not None:
-            self.pair.ask(lambda s: s.adapters.records.get(self.key, recorded))
+        if record_offset is not None:
+            self.pair.ask(lambda s: s.adapters.records.get(self.key, record_offset))
 
 
 @settings(max_examples=25)
@@ -280,8 +282,8 @@ class MoveCalls:
         self._write(make.record(n, attempts=2))
 
     def _write(self, record: Record) -> None:
-        known = self.cursor or Cursor()
-        change = cursor_write.replacement(known, transitions.seek(known, 1))
+        cursor = self.cursor or Cursor()
+        change = cursor_write.replacement(cursor, transitions.seek(cursor, 1))
         self.cursor = self.pair.ask(
             lambda s: s.adapters.cursors.write(
                 self.key, change, [record], self.timers[:1], exists=self.cursor is not None
@@ -289,9 +291,9 @@ class MoveCalls:
         )
 
     def look(self, n: int) -> None:
-        found = self.pair.ask(lambda s: s.adapters.records.dead_letter(self.key, n))
+        letter = self.pair.ask(lambda s: s.adapters.records.dead_letter(self.key, n))
         self.pair.ask(lambda s: list(s.adapters.records.letters_at(self.key.group_uid, self.key.shard, n, 2)))
-        self.seen[n] = found or self.seen[n]
+        self.seen[n] = letter or self.seen[n]
 
     def edit(self, n: int) -> None:
         self.pair.ask(lambda s: s.adapters.records.edit(replace(self.seen[n], edited=True)))
@@ -300,10 +302,12 @@ class MoveCalls:
         self.pair.ask(lambda s: s.adapters.records.discard(self.seen[n]))
 
     def put(self, first: int, what: set[tuple[bool, int]], dedup_id: str) -> None:
-        moved = [self.timers[n] if is_timer else self.seen[n] for is_timer, n in sorted(what)]
+        promotables = [self.timers[n] if is_timer else self.seen[n] for is_timer, n in sorted(what)]
         segment = make.segment(first, 1)
         entries = [make.dedup(segment, 0, dedup_id, topic_uid=self.topic.uid)] if dedup_id.strip() else []
-        self.pair.ask(lambda s: s.adapters.log.put(self.lane, segment, make.packed(segment), entries, moved))
+        self.pair.ask(
+            lambda s: s.adapters.log.put(self.lane, segment, make.packed(segment), entries, promotables)
+        )
         self.pair.ask(lambda s: s.adapters.log.tail(self.lane))
 
     def hold(self, owner: str, now_ms: int, until_ms: int) -> None:
@@ -339,8 +343,8 @@ def _control(topics: dict[str, Topic], prefix: str, what: str, name: str, stage:
         old = control.topic(topic.name) if what == "put" else None
         return control.put_topic(replace(topic, shards=9), old)
     if what == "retire":
-        held = control.topic(topic.name)
-        return control.retire_topic(held or topic), control.retired_topics(topic.name)
+        stored_topic = control.topic(topic.name)
+        return control.retire_topic(stored_topic or topic), control.retired_topics(topic.name)
     if what == "retire group":
         there = control.group(topic, "g")
         return control.retire_group(topic, there or group), control.retired_groups(topic)

@@ -109,17 +109,17 @@ def test_reservations_never_overlap_and_the_counter_is_set_once(log: Log, shard:
 
 
 def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
-    closed = log.put_tombstone(shard, 4, 100, 200)
-    assert (closed.first, closed.count, closed.drafts, closed.newer, closed.allocation) == (
+    tombstone = log.put_tombstone(shard, 4, 100, 200)
+    assert (tombstone.first, tombstone.count, tombstone.drafts, tombstone.newer, tombstone.allocation) == (
         4,
         1,
         (),
         False,
         Allocation.RESERVED,
     )
-    late = make.segment(4, 2, allocation=Allocation.RESERVED)
-    assert log.put(shard, late, make.packed(late)) == OffsetTaken(closed)
-    assert log.put_tombstone(shard, 4, 999, 999) == closed, "closing it again changes nothing"
+    late_segment = make.segment(4, 2, allocation=Allocation.RESERVED)
+    assert log.put(shard, late_segment, make.packed(late_segment)) == OffsetTaken(tombstone)
+    assert log.put_tombstone(shard, 4, 999, 999) == tombstone, "closing it again changes nothing"
 
 
 def test_a_tombstone_too_late_shows_the_segment_that_came_first(log: Log, shard: ShardKey) -> None:
@@ -171,8 +171,8 @@ def test_a_dedup_id_is_free_again_when_its_window_is_over(log: Log, shard: Shard
     entry = make.dedup(first, topic_uid=topic_uid)
     log.put(shard, first, make.packed(first), [entry])
     last_moment = make.segment(1, 1, accepted_ms=entry.expires_s * 1000 - 1)
-    known = make.dedup(last_moment, topic_uid=topic_uid)
-    assert log.put(shard, last_moment, make.packed(last_moment), [known]) == DedupHit((entry,))
+    other_entry = make.dedup(last_moment, topic_uid=topic_uid)
+    assert log.put(shard, last_moment, make.packed(last_moment), [other_entry]) == DedupHit((entry,))
     over = make.segment(1, 1, accepted_ms=entry.expires_s * 1000)
     assert log.put(shard, over, make.packed(over), [make.dedup(over, topic_uid=topic_uid)]) == Stored()
 

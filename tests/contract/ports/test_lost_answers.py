@@ -42,16 +42,16 @@ def prefix(engine: str) -> str:
 def a(prefix: str, plan: FaultPlan, tmp_path: Path) -> Adapters:
     """Adapters whose calls the plan spoils."""
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path)
-    made = dynamo_adapters(settings, ManualClock(), SeededRandom(uuid4().hex), plan.attach)
-    made.create_tables()
-    return made
+    adapters = dynamo_adapters(settings, ManualClock(), SeededRandom(uuid4().hex), plan.attach)
+    adapters.create_tables()
+    return adapters
 
 
 @pytest.fixture
 def letter(a: Adapters) -> DeadLetter:
-    key, told = make.cursor_key(), make.dead_record(1)
-    a.cursors.write(key, cursor_write.replacement(Cursor(), start_at(2)), [told], exists=False)
-    return make.letter(key, told)
+    key, record = make.cursor_key(), make.dead_record(1)
+    a.cursors.write(key, cursor_write.replacement(Cursor(), start_at(2)), [record], exists=False)
+    return make.letter(key, record)
 
 
 def next_call(plan: FaultPlan, fault: Fault) -> None:
@@ -123,21 +123,21 @@ class Reluctant(FaultPlan):
     def meet(self, call: Call) -> AWSResponse | None:
         if call.operation != "BatchWriteItem":
             return None
-        ((table, wanted),) = call.body["RequestItems"].items()
-        self.calls.append(str(len(wanted)))
+        ((table, requests),) = call.body["RequestItems"].items()
+        self.calls.append(str(len(requests)))
         call.send(call.request).content  # noqa: B018 - reading the answer to its end frees the connection
-        return _answer(call, 200, {"UnprocessedItems": {table: wanted[1:]} if wanted[1:] else {}})
+        return _answer(call, 200, {"UnprocessedItems": {table: requests[1:]} if requests[1:] else {}})
 
 
-@pytest.mark.parametrize(("count", "asked"), [(4, "4 3 2 1"), (27, "25 24 23 22 21 20 19 18")])
+@pytest.mark.parametrize(("count", "sizes"), [(4, "4 3 2 1"), (27, "25 24 23 22 21 20 19 18")])
 def test_what_a_batch_leaves_undone_is_asked_again_within_bounds(
-    prefix: str, tmp_path: Path, count: int, asked: str
+    prefix: str, tmp_path: Path, count: int, sizes: str
 ) -> None:
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path)
     plan = Reluctant()
     adapters = dynamo_adapters(settings, ManualClock(), SeededRandom(1), plan.attach)
     adapters.create_tables()
-    filed = [make.timer(7, fragment=count % 8) for _ in range(count)]
+    batch = [make.timer(7, fragment=count % 8) for _ in range(count)]
     with nullcontext() if count == 4 else pytest.raises(Unavailable):
-        adapters.timers.store(filed)
-    assert " ".join(plan.calls) == asked
+        adapters.timers.store(batch)
+    assert " ".join(plan.calls) == sizes

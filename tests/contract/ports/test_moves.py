@@ -46,26 +46,26 @@ def shard() -> ShardKey:
 
 
 def filed(timers: Timers, count: int) -> list[Timer]:
-    made = [make.timer(fragment=n % 8) for n in range(count)]
-    timers.store(made)
-    return made
+    batch = [make.timer(fragment=n % 8) for n in range(count)]
+    timers.store(batch)
+    return batch
 
 
-def left(timers: Timers, made: list[Timer]) -> list[Timer]:
+def left(timers: Timers, batch: list[Timer]) -> list[Timer]:
     there = {t.id for f in range(8) for t in timers.look(f, 10**14, 1_000).timers}
-    return [timer for timer in made if timer.id in there]
+    return [timer for timer in batch if timer.id in there]
 
 
-def put(log: Log, shard: ShardKey, segment: Segment, moved: list[Timer | DeadLetter]) -> PutResult:
-    return log.put(shard, segment, make.packed(segment), moved=moved)
+def put(log: Log, shard: ShardKey, segment: Segment, promotables: list[Timer | DeadLetter]) -> PutResult:
+    return log.put(shard, segment, make.packed(segment), moved=promotables)
 
 
-def buried(cursors: Cursors, key: CursorKey, *told: Record) -> list[DeadLetter]:
+def buried(cursors: Cursors, key: CursorKey, *buried_records: Record) -> list[DeadLetter]:
     """Dead letters, each with its record."""
     current = cursors.get(key, consistent=True)
     change = cursor_write.replacement(current or Cursor(), transitions.seek(current or Cursor(), 1))
-    assert isinstance(cursors.write(key, change, told, exists=current is not None), Cursor)
-    return [make.letter(key, record) for record in told]
+    assert isinstance(cursors.write(key, change, buried_records, exists=current is not None), Cursor)
+    return [make.letter(key, record) for record in buried_records]
 
 
 @pytest.mark.parametrize("count", [1, 99])
@@ -136,8 +136,8 @@ def test_a_known_dedup_id_outweighs_what_is_gone_and_an_offset_lost_both(
     assert left(timers, due) == []
     for at, expected in ((1, DedupHit((entry,))), (0, OffsetTaken(first))):
         again = make.segment(at, 1)
-        known = make.dedup(again, topic_uid=topic_uid)
-        assert log.put(shard, again, make.packed(again), [known], due) == expected
+        known_entry = make.dedup(again, topic_uid=topic_uid)
+        assert log.put(shard, again, make.packed(again), [known_entry], due) == expected
     other = make.segment(1, 1)
     unused = make.dedup(other, dedup_id="d2", topic_uid=topic_uid)
     assert log.put(shard, other, make.packed(other), [unused], due) == AlreadyMoved((0,))
@@ -148,8 +148,8 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
     stage: Stage, shard: ShardKey
 ) -> None:
     key, a = make.cursor_key(consumer_uid="c1"), stage.adapters
-    told = make.dead_record(7, attempts=5, last_error="503", consumer_uid="c1", expires_s=START_MS // 1000)
-    (letter,) = buried(a.cursors, key, told)
+    record = make.dead_record(7, attempts=5, last_error="503", consumer_uid="c1", expires_s=START_MS // 1000)
+    (letter,) = buried(a.cursors, key, record)
     later = make.segment(0, 1, accepted_ms=START_MS + 5_000)
     assert put(a.log, shard, later, [letter]) == Stored()
     assert a.records.dead_letter(key, 7) is None

@@ -53,10 +53,10 @@ def a_timer_is_set_aside_as_it_was_read(stage: Stage) -> None:
         with before(stage, "timers", partial(edits, stage, timer)):
             timers.set_aside(timer)
         assert there(stage, timer) == changes + 1, "it was changed meanwhile"
-        gone = filed(stage, changes)
-        with before(stage, "timers", partial(timers.drop, [gone])):
-            timers.set_aside(gone)
-        assert _aside(stage, gone) is None, "it went meanwhile"
+        dropped_timer = filed(stage, changes)
+        with before(stage, "timers", partial(timers.drop, [dropped_timer])):
+            timers.set_aside(dropped_timer)
+        assert _aside(stage, dropped_timer) is None, "it went meanwhile"
 
 
 def a_timer_is_brought_back_once(stage: Stage) -> None:
@@ -172,9 +172,9 @@ def test_a_condition_that_lacks_a_part_is_seen(stage: Stage, clause: str) -> Non
     for weakness in conditions.weaknesses(clause):
         if weakness in HARMLESS:
             continue
-        with conditions.weakened(_dynamo(stage).client, weakness) as met:
+        with conditions.weakened(_dynamo(stage).client, weakness) as clauses:
             assert _fails(scene, stage), f"nobody misses {weakness}"
-        assert met, f"nobody asks {weakness.clause}"
+        assert clauses, f"nobody asks {weakness.clause}"
 
 
 @on_dynamodb
@@ -191,11 +191,11 @@ def test_a_condition_that_nobody_planted_a_bug_in_is_refused(stage: Stage) -> No
 
 def test_every_condition_in_the_source_is_known() -> None:
     """One that no test comes by would be unknown to the watch, too."""
-    asking = {clause.partition(":")[0].partition(".")[0] for clause in CLAUSES}
+    stores = {clause.partition(":")[0].partition(".")[0] for clause in CLAUSES}
     for path in sorted(Path(store.__file__).parent.glob("*.py")):
         source = path.read_text()
         if re.search(r"\bConditionExpression|\bcondition=", source):
-            assert path.stem.replace("_", "") in {*asking, "dedup"}, (
+            assert path.stem.replace("_", "") in {*stores, "dedup"}, (
                 f"{path.name}: plant a bug in its conditions"
             )
 
@@ -221,14 +221,14 @@ BRANCHES = [
 
 
 def test_each_condition_of_the_memory_store_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    unseen = set()
+    unseen_branches = set()
     for kind, name, branch in BRANCHES:
         for always in (True, False):
             with monkeypatch.context() as patch:
                 _plant(patch, kind, name, branch, always)
                 if not any(_fails(scene, memory_stage()) for scene in SCENES.values()):
-                    unseen.add((f"{kind.__name__}.{name}", branch, always))
-    assert unseen == UNSEEN_IN_MEMORY
+                    unseen_branches.add((f"{kind.__name__}.{name}", branch, always))
+    assert unseen_branches == UNSEEN_IN_MEMORY
 
 
 def _plant(patch: pytest.MonkeyPatch, kind: type, name: str, branch: str, always: bool) -> None:

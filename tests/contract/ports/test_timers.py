@@ -31,7 +31,7 @@ def timers(stage: Stage) -> Timers:
 
 
 @pytest.fixture
-def leased() -> int:
+def fragment_of_lease() -> int:
     """A fragment whose lease nobody else took."""
     return next(_fragments)
 
@@ -75,10 +75,10 @@ def test_a_retry_waits_as_a_reference_alone(timers: Timers, origin: Origin) -> N
     key = retry_id("g1", "", origin.shard, origin.offset, origin.attempts)
     draft = make.draft("the body stays in the log", ordering_key="o-1", origin=origin)
     timers.store([make.timer(START_MS, kind=TimerKind.RETRY, id=key, draft=draft)])
-    (found,) = everything(timers)
-    assert found.draft is not None
-    assert (found.draft.origin, found.draft.body, found.draft.ordering_key) == (origin, b"", "o-1")
-    timers.drop([found])
+    (timer,) = everything(timers)
+    assert timer.draft is not None
+    assert (timer.draft.origin, timer.draft.body, timer.draft.ordering_key) == (origin, b"", "o-1")
+    timers.drop([timer])
 
 
 def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> None:
@@ -91,9 +91,9 @@ def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> Non
 
 def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
     times = [START_MS + 9, 5, START_MS, START_MS + 10, 253_402_300_799_999]
-    filed = [make.timer(due_ms, fragment=1) for due_ms in times]
-    timers.store(filed)
-    in_order = sorted(filed, key=lambda timer: timer.due_ms)
+    batch = [make.timer(due_ms, fragment=1) for due_ms in times]
+    timers.store(batch)
+    in_order = sorted(batch, key=lambda timer: timer.due_ms)
     assert timers.look(1, START_MS + 9, 9).timers == in_order[:3]
     assert timers.look(1, FOREVER, 4).timers == in_order[:4]
     assert timers.look(1, FOREVER, 99).timers == in_order
@@ -102,11 +102,11 @@ def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> N
 
 def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
     times = [START_MS, START_MS, START_MS + 1, 5, 253_402_300_799_999]
-    filed = [make.timer(due_ms, fragment=1) for due_ms in times]
-    timers.store(filed)
+    batch = [make.timer(due_ms, fragment=1) for due_ms in times]
+    timers.store(batch)
     assert timers.hold(1, "owner", START_MS, START_MS + 1)
     assert timers.cancel(*_another(timers))
-    in_order = sorted(filed, key=lambda timer: timer.sort_key)
+    in_order = sorted(batch, key=lambda timer: timer.sort_key)
     assert timers.behind(1, sort_key_of(0), 99) == in_order
     for n, timer in enumerate(in_order, 1):
         assert timers.behind(1, timer.sort_key, 2) == in_order[n : n + 2]
@@ -123,9 +123,9 @@ def _another(timers: Timers) -> tuple[Timer, int]:
 
 
 def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:
-    filed = [make.timer(START_MS, fragment=1) for _ in range(3)]
-    timers.store(filed)
-    assert timers.look(1, START_MS, 9).timers == sorted(filed, key=lambda timer: timer.id)
+    batch = [make.timer(START_MS, fragment=1) for _ in range(3)]
+    timers.store(batch)
+    assert timers.look(1, START_MS, 9).timers == sorted(batch, key=lambda timer: timer.id)
 
 
 def test_a_fragment_with_nothing_in_it_is_due_never(timers: Timers) -> None:
@@ -141,12 +141,12 @@ def test_filing_twice_is_filing_once(timers: Timers) -> None:
 
 
 def test_many_timers_are_filed_and_dropped_at_once(timers: Timers) -> None:
-    filed = [make.timer(START_MS + n, fragment=n % FRAGMENTS) for n in range(60)]
-    timers.store(filed)
-    assert sorted(everything(timers), key=lambda timer: timer.due_ms) == filed
-    timers.drop([*filed[:59], make.timer()])
-    assert everything(timers) == filed[59:]
-    timers.drop([*filed, *filed])
+    batch = [make.timer(START_MS + n, fragment=n % FRAGMENTS) for n in range(60)]
+    timers.store(batch)
+    assert sorted(everything(timers), key=lambda timer: timer.due_ms) == batch
+    timers.drop([*batch[:59], make.timer()])
+    assert everything(timers) == batch[59:]
+    timers.drop([*batch, *batch])
     assert everything(timers) == []
 
 
@@ -160,49 +160,49 @@ def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
     """A page of a query holds 1 MB: a short answer would look like the end."""
     chance = random.Random(5)
     drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(20)]
-    filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
-    timers.store(filed)
-    assert timers.look(4, FOREVER, 19).timers == filed[:19]
-    assert timers.look(4, FOREVER, 99).timers == filed
+    batch = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
+    timers.store(batch)
+    assert timers.look(4, FOREVER, 19).timers == batch[:19]
+    assert timers.look(4, FOREVER, 99).timers == batch
 
 
 def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
     chance = random.Random(5)
     drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(60)]
-    filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
-    timers.store(filed)
-    found: list[Timer] = []
+    batch = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
+    timers.store(batch)
+    timers_read: list[Timer] = []
     look = timers.look(4, FOREVER, 99)
     assert look.go_on_after
     while look.go_on_after:
         assert sum(timer.weight for timer in look.timers) <= MAX_LOOK_BYTES + 250_000
-        found += look.timers
+        timers_read += look.timers
         look = timers.look(4, FOREVER, 99, look.go_on_after)
-    assert [*found, *look.timers] == filed
+    assert [*timers_read, *look.timers] == batch
 
 
-def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, leased: int) -> None:
-    assert timers.hold(leased, "a", 1_000, 2_000)
-    assert not timers.hold(leased, "b", 1_999, 3_000)
-    assert timers.hold(leased, "b", 2_000, 3_000), "at its deadline a lease is free"
-    assert not timers.hold(leased, "a", 2_001, 9_000), "and its owner has lost it"
-    assert timers.hold(leased + 500, "a", 2_001, 9_000), "another fragment is another lease"
+def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, fragment_of_lease: int) -> None:
+    assert timers.hold(fragment_of_lease, "a", 1_000, 2_000)
+    assert not timers.hold(fragment_of_lease, "b", 1_999, 3_000)
+    assert timers.hold(fragment_of_lease, "b", 2_000, 3_000), "at its deadline a lease is free"
+    assert not timers.hold(fragment_of_lease, "a", 2_001, 9_000), "and its owner has lost it"
+    assert timers.hold(fragment_of_lease + 500, "a", 2_001, 9_000), "another fragment is another lease"
 
 
-def test_an_owner_renews_its_lease_early_and_late(timers: Timers, leased: int) -> None:
-    assert timers.hold(leased, "a", 1_000, 2_000)
-    assert timers.hold(leased, "a", 1_500, 4_000)
-    assert not timers.hold(leased, "b", 3_999, 9_000)
-    assert timers.hold(leased, "a", 5_000, 6_000), "nobody else took it"
+def test_an_owner_renews_its_lease_early_and_late(timers: Timers, fragment_of_lease: int) -> None:
+    assert timers.hold(fragment_of_lease, "a", 1_000, 2_000)
+    assert timers.hold(fragment_of_lease, "a", 1_500, 4_000)
+    assert not timers.hold(fragment_of_lease, "b", 3_999, 9_000)
+    assert timers.hold(fragment_of_lease, "a", 5_000, 6_000), "nobody else took it"
 
 
-def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, leased: int) -> None:
-    assert timers.hold(leased, "a", 1_000, 2_000)
-    timers.let_go(leased, "b")
-    assert not timers.hold(leased, "b", 1_000, 2_000)
-    timers.let_go(leased, "a")
-    timers.let_go(leased, "a")
-    assert timers.hold(leased, "b", 1_000, 2_000)
+def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, fragment_of_lease: int) -> None:
+    assert timers.hold(fragment_of_lease, "a", 1_000, 2_000)
+    timers.let_go(fragment_of_lease, "b")
+    assert not timers.hold(fragment_of_lease, "b", 1_000, 2_000)
+    timers.let_go(fragment_of_lease, "a")
+    timers.let_go(fragment_of_lease, "a")
+    assert timers.hold(fragment_of_lease, "b", 1_000, 2_000)
 
 
 def test_a_lease_is_no_timer(timers: Timers) -> None:

@@ -121,22 +121,22 @@ def test_a_crowd_of_rows_around_an_offset_hides_none(traces: Traces, key: Cursor
     in_flight_of = [make.trace(key, wide, started_ms=START_MS + n) for n in range(60)]
     behind = make.trace(key, make.entries([900]), started_ms=START_MS + 999)
     traces.write([*in_flight_of, behind])
-    found = traces.covering(key, 900)
-    assert [row.id for row in found] == [row.id for row in [*in_flight_of, behind]]
+    trace_rows = traces.covering(key, 900)
+    assert [row.id for row in trace_rows] == [row.id for row in [*in_flight_of, behind]]
 
 
 def test_an_attempt_never_comes_before_its_message_whatever_the_clocks_say(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     behind = ManualClock(stage.clock.now_ms() - 1_500)
     slow = replace(desk, deps=Deps(replace(stage.another(), clock=behind)))
     slow.ack(group, slow.receive(group))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    message = desk.deps.lookup.message(desk.topic, result.id)
     events = desk.deps.tracer.path(desk.topic, message)
     assert [(e.event, e.at_ms) for e in events] == [
-        ("accepted", placed.accepted_ms),
-        ("delivered", placed.accepted_ms),
+        ("accepted", result.accepted_ms),
+        ("delivered", result.accepted_ms),
     ]
 
 

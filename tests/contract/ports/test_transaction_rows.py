@@ -60,9 +60,9 @@ def test_it_is_read_as_it_was_written(stage: Stage) -> None:
         decided_ms=stage.clock.now_ms(),
     )
     port = stage.adapters.transactions
-    for told in (full, replace(prepare(desk), id=full.id)):
-        port.prepare(told)
-        assert port.get(full.id) == told
+    for transaction in (full, replace(prepare(desk), id=full.id)):
+        port.prepare(transaction)
+        assert port.get(full.id) == transaction
     stage.adapters.timers.drop([check_timer(full)])
 
 

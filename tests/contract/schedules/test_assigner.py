@@ -26,14 +26,14 @@ class Visits:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def look_after(self, topic: Topic, staffed: Staffed) -> bool:
+    def look_after(self, topic: Topic, team: Staffed) -> bool:
         self.seen.append(topic.name)
         return False
 
     def of_a_run(self, job: Assigner, topics: int = 100) -> str:
         self.seen = []
-        left = iter(range(topics))
-        job.run_once(lambda: next(left, None) is not None)
+        answers = iter(range(topics))
+        job.run_once(lambda: next(answers, None) is not None)
         return "".join(self.seen)
 
 
@@ -81,16 +81,16 @@ def test_marked_topics_are_all_visited_in_every_run_and_no_others(empty_stage: S
 def test_runs_that_are_out_of_time_go_on_where_the_last_stopped_in_any_process(empty_stage: Stage) -> None:
     visits = Visits()
     staff(empty_stage, *"abcde")
-    seen = "".join(visits.of_a_run(task_of(empty_stage, visits), 2) for _ in range(5))
-    assert seen in "abcde" * 3
-    assert len(seen) == 10
+    path = "".join(visits.of_a_run(task_of(empty_stage, visits), 2) for _ in range(5))
+    assert path in "abcde" * 3
+    assert len(path) == 10
 
 
 def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, shards=2)
     group, idle = desk.group(), desk.group("idle")
     a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
-    stored = desk.stage.adapters.control.assignment
+    assignment_of = desk.stage.adapters.control.assignment
     mark(empty_stage, desk.topic.name)
     job = desk.stage.process().assigner
     report = job.run_once()
@@ -99,10 +99,10 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
     desk.deps.registry.heartbeat(desk.topic, group, b)
     desk.stage.clock.advance(10 * SECOND_MS)
     assert [job.run_once().assigned for _ in range(3)] == [1, 0, 0]
-    held = stored(desk.topic, group)
-    assert held is not None
-    assert (held.epoch, held.rank(a.uid), held.owners) == (3, None, (b.uid, b.uid))
-    assert stored(desk.topic, idle) is None
+    assignment = assignment_of(desk.topic, group)
+    assert assignment is not None
+    assert (assignment.epoch, assignment.rank(a.uid), assignment.owners) == (3, None, (b.uid, b.uid))
+    assert assignment_of(desk.topic, idle) is None
     assert job.run_once().as_dict() == {
         "topics": 1,
         "groups": 1,
@@ -117,8 +117,8 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
 def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
-    pending = Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "nobody answered")
-    desk.deps.registry.register(desk.topic, group, "one", pending)
+    contact = Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "nobody answered")
+    desk.deps.registry.register(desk.topic, group, "one", contact)
     desk.produce(make.draft())
     desk.push()
     assert not desk.subscribers.calls
@@ -165,11 +165,11 @@ def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_
     )
     assert 2 <= sum(groups[64:]) <= 8, "for some minutes of each hour"
     desk.subscribers.agrees = True
-    agreed = False
+    is_agreed = False
     for _ in range(64):
         empty_stage.clock.advance(60_000)
-        agreed = agreed or bool(desk.deps.assigner.run_once().agreed)
-    assert agreed
+        is_agreed = is_agreed or bool(desk.deps.assigner.run_once().agreed)
+    assert is_agreed
 
 
 def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
@@ -179,10 +179,10 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
     for name in topics:
         topic = control.topic(name)
         assert topic
-        [staffed] = control.staffed(topic)
-        [consumer] = staffed.consumers
+        [team] = control.staffed(topic)
+        [consumer] = team.consumers
         hangs = replace(consumer, kind=ConsumerKind.URL, state=ConsumerState.PENDING, target=name)
-        assert control.put_consumer(topic, staffed.group, hangs, consumer)
+        assert control.put_consumer(topic, team.group, hangs, consumer)
     together = Barrier(len(topics))  # nobody goes on before all are asked
 
     def ask(topic: Topic, group: Group, consumer: Consumer) -> bool:

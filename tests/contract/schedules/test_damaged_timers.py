@@ -100,10 +100,10 @@ def test_a_damaged_message_becomes_a_dead_letter_of_every_group(own: Stage, dama
     assert move(desk).refused == 0
     is_readable = damage in (DAMAGES["no known kind"], DAMAGES["a kind of numbers"], DAMAGES["no kind"])
     for group in groups:
-        got = desk.receive(group, 100)
+        messages = desk.receive(group, 100)
         letters = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
         bad = [] if is_readable else [ids[4]]  # its id tells what it is for
-        assert [d.message.id for d in got] == [id for id in ids if id not in bad]
+        assert [d.message.id for d in messages] == [id for id in ids if id not in bad]
         assert [(letter.message.id, letter.reason) for letter in letters] == [
             (id, DeadReason.UNDECODABLE) for id in bad
         ]
@@ -128,8 +128,8 @@ def test_what_says_no_place_is_set_aside_and_told(stage: Stage, damage: Change) 
     assert move(desk).set_aside == 1
     assert [d.message.id for d in desk.receive(group, 100)] == [*ids[:2], *ids[3:]]
     assert desk.deps.counters.take()["Undecodable"] == 1
-    ((event, told),) = desk.deps.counters.events()
-    assert (event, told["timer"]) == ("timer set aside", f"{due_ms:015d}#{ids[2]}")
+    ((event, fields),) = desk.deps.counters.events()
+    assert (event, fields["timer"]) == ("timer set aside", f"{due_ms:015d}#{ids[2]}")
     (row,) = row_aside(stage)
     assert row["t"]["S"].startswith("damaged#")
     assert row["m"]
@@ -140,7 +140,7 @@ def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
     drop_all(own.adapters.timers)
     desk = Desk.at(own, shards=1)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
+    (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(delay_ms=5 * SECOND_MS))
     (timer,) = [t for f in range(FRAGMENTS) for t in own.adapters.timers.look(f, 10**14, 9).timers]
     change_timer(own, timer.due_ms, timer.id, having("m", {"S": "?"}))
@@ -148,20 +148,20 @@ def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
     assert desk.receive(group) == []
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 9)
     assert (letter.message.id, letter.offset, letter.reason) == (
-        placed.id,
-        placed.offset,
+        result.id,
+        result.offset,
         DeadReason.UNDECODABLE,
     )
 
 
 def test_a_damaged_check_asks_nevertheless(own: Stage) -> None:
     desk = Desk.at(own, shards=1)
-    made, _ = desk.deps.transactor.prepare(desk.topic, make.draft("x"), Checks(after_seconds=5))
+    transaction, _ = desk.deps.transactor.prepare(desk.topic, make.draft("x"), Checks(after_seconds=5))
     for damage in (without("k"), having("y", {"S": "often"})):
-        change_timer(own, made.check_ms, made.id, damage)
-    own.clock.at_ms = made.check_ms
+        change_timer(own, transaction.check_ms, transaction.id, damage)
+    own.clock.at_ms = transaction.check_ms
     assert desk.deps.mover.tick(range(FRAGMENTS)).checked == 1
-    desk.deps.transactor.decide(made, TransactionState.ROLLED_BACK)
+    desk.deps.transactor.decide(transaction, TransactionState.ROLLED_BACK)
 
 
 @pytest.mark.many_calls
@@ -192,25 +192,25 @@ def test_a_list_of_what_waits_leaves_out_what_only_a_later_release_reads(own: St
     desk = Desk.at(own, shards=1)
     ids, due_ms = later(desk, 3)
     change_timer(own, due_ms, ids[1], NEWER)
-    found = [t for f in range(FRAGMENTS) for t in own.adapters.timers.behind(f, f"{due_ms:015d}#", 9)]
-    assert {t.kind for t in found if t.id == ids[1]} == {TimerKind.NEWER}
+    timers = [t for f in range(FRAGMENTS) for t in own.adapters.timers.behind(f, f"{due_ms:015d}#", 9)]
+    assert {t.kind for t in timers if t.id == ids[1]} == {TimerKind.NEWER}
 
 
 def test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one() -> None:
     stage = memory_stage()
-    asked: list[Any] = []
+    fragments: list[Any] = []
 
     class Invoker(Nobody):
         def invoke(self, function: str, event: Any) -> None:
-            asked.append(event["detail"]["fragments"])
+            fragments.append(event["detail"]["fragments"])
 
     deps = Deps(replace(stage.another(), invoker=Invoker()))
     now_ms = stage.clock.now_ms()
     newer = Timer(now_ms + 30 * SECOND_MS, "newer", TimerKind.NEWER, make.shard())
     stage.adapters.timers.store([newer])
     report = deps.mover.run_once()
-    assert (report.set_aside, asked) == (0, [[newer.fragment]])
-    assert deps.mover.run_once(fragments=asked[0]).set_aside == 1, (
+    assert (report.set_aside, fragments) == (0, [[newer.fragment]])
+    assert deps.mover.run_once(fragments=fragments[0]).set_aside == 1, (
         "there is no later release: it was rolled back"
     )
     assert stage.adapters.timers.next_ms(newer.fragment) is None

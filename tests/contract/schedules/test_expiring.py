@@ -20,23 +20,23 @@ def letters(desk: Desk, group: Group) -> list[DeadLetter]:
 
 def test_what_a_group_still_owes_is_a_dead_letter_before_its_row_goes(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=2)
-    group, done = desk.group(), desk.group("done")
+    group, done_group = desk.group(), desk.group("done")
     desk.produce(*(make.draft({"n": n}) for n in range(3)))
-    desk.drain(done)
+    desk.drain(done_group)
     empty_stage.clock.advance(DAY_MS)
     desk.produce(make.draft("young"))
     empty_stage.clock.advance(DAY_MS - 1)
     assert desk.deps.expirer.run_once().buried == 0
     empty_stage.clock.advance(2)
     assert desk.deps.expirer.run_once().buried == 3
-    found = letters(desk, group)
-    assert [(x.offset, x.reason, x.message.draft.body) for x in found] == [
+    dead_letters = letters(desk, group)
+    assert [(x.offset, x.reason, x.message.draft.body) for x in dead_letters] == [
         (n, "EXPIRED", b'{"n":%d}' % n) for n in range(3)
     ]
     empty_stage.clock.advance(DAY_MS - HOUR_MS)
     empty_stage.drop_expired()
     assert [d.message.offset for d in desk.receive(group)] == [3]
-    assert letters(desk, done) == []
+    assert letters(desk, done_group) == []
 
 
 def test_what_waits_in_a_serial_group_and_in_a_broadcast_is_buried_as_well(empty_stage: Stage) -> None:
@@ -67,7 +67,7 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
     desk = PushDesk.at(empty_stage, retention_days=1, retry=Retry(3, (4 * 86_400,), jitter=0.0))
     group = desk.group()
     desk.subscriber(group, "one", behaviour=fails(1))
-    (placed,) = desk.produce(make.draft({"n": 1}))
+    (result,) = desk.produce(make.draft({"n": 1}))
     desk.push()
     empty_stage.clock.advance(4 * DAY_MS - 5 * SECOND_MS)
     empty_stage.drop_expired()
@@ -80,14 +80,14 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
     desk.subscribers.behaviours["one"] = takes
     desk.pass_time(10)
     assert bodies == [b'{"n":1}']
-    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+    assert desk.subscribers.numbers() == {result.id: [1, 2]}
 
 
 def test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage, retention_days=1, retry=Retry(3, (36 * 3_600,), jitter=0.0))
     group = desk.group()
     desk.subscriber(group, "one", behaviour=fails(1))
-    (placed,) = desk.produce(make.draft({"n": 1}))
+    (result,) = desk.produce(make.draft({"n": 1}))
     desk.push()
     desk.deps.admin.pause(desk.topic, group.name, True)
     empty_stage.clock.advance(36 * HOUR_MS - 5 * SECOND_MS)
@@ -97,21 +97,21 @@ def test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(empty
     assert empty_stage.adapters.log.read(desk.topic.shard_key(0), 0, 1, consistent=True) == []
     desk.deps.admin.pause(desk.topic, group.name, False)
     desk.pass_time(61)
-    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+    assert desk.subscribers.numbers() == {result.id: [1, 2]}
 
 
 def test_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()
-    (placed,) = desk.produce(make.draft({"n": 1}))
+    (result,) = desk.produce(make.draft({"n": 1}))
     desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
     empty_stage.clock.advance(HOUR_MS)
     desk.deps.mover.run_once()
     empty_stage.clock.advance(DAY_MS)
     assert desk.deps.expirer.run_once().buried == 1
     (letter,) = letters(desk, group)
-    told = letter.message.id, letter.reason, letter.message.draft.body, letter.attempts
-    assert told == (placed.id, "EXPIRED", b'{"n":1}', 1)
+    facts = letter.message.id, letter.reason, letter.message.draft.body, letter.attempts
+    assert facts == (result.id, "EXPIRED", b'{"n":1}', 1)
     empty_stage.clock.advance(DAY_MS)
     empty_stage.drop_expired()
     assert desk.receive(group) == []
@@ -120,13 +120,13 @@ def test_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(empty_stage: S
 def test_a_redriven_message_has_a_retention_of_its_own_in_the_lane(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     empty_stage.clock.advance(3 * DAY_MS)
     desk.deps.expirer.run_once()
     desk.deps.redriver.redrive(desk.topic, group, letters(desk, group))
     empty_stage.clock.advance(DAY_MS - HOUR_MS)
     assert desk.deps.expirer.run_once().buried == 0
-    assert [d.message.id for d in desk.receive(group)] == [placed.id]
+    assert [d.message.id for d in desk.receive(group)] == [result.id]
 
 
 def test_rows_go_by_the_retention_they_were_written_under_and_so_are_they_buried(empty_stage: Stage) -> None:

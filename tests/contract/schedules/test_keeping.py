@@ -19,10 +19,10 @@ from tests.support.stages import Stage
 
 
 def prove(
-    stage: Stage, shard: ShardKey, *ranges: tuple[int, int], lost: tuple[tuple[int, int], ...] = ()
+    stage: Stage, shard: ShardKey, *ranges: tuple[int, int], lost_ranges: tuple[tuple[int, int], ...] = ()
 ) -> None:
-    told = {"v": 1, "ranges": {str(shard): ranges}, "lost": {str(shard): lost}}
-    stage.adapters.blobs.put(PROOF, json.dumps(told).encode())
+    proof = {"v": 1, "ranges": {str(shard): ranges}, "lost": {str(shard): lost_ranges}}
+    stage.adapters.blobs.put(PROOF, json.dumps(proof).encode())
 
 
 def archiving(stage: Stage, retention_days: int = 1) -> tuple[Desk, Deps, ShardKey]:
@@ -67,7 +67,7 @@ def test_a_gap_in_the_proof_keeps_what_is_behind_it_unless_it_is_lost(empty_stag
     for n in range(4):
         desk.produce(make.draft(n))
     empty_stage.clock.advance(DAY_MS + 1000)
-    prove(empty_stage, shard, (0, 0), (2, 3), lost=((1, 1),))
+    prove(empty_stage, shard, (0, 0), (2, 3), lost_ranges=((1, 1),))
     assert deps.expirer.run_once().kept == 0
     prove(empty_stage, shard, (0, 0), (2, 3))
     assert deps.expirer.run_once().kept == 3
@@ -144,7 +144,7 @@ def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_t
 
     guard = RetentionGuard(empty_stage.adapters.log, empty_stage.adapters.blobs, empty_stage.clock)
     assert guard.keep(desk.topic, {}, takes_a_minute) == (0, False)
-    asked = iter([True, False])  # before the topic, and before its rows
-    report = deps.expirer.run_once(lambda: next(asked, True))
+    answers = iter([True, False])  # before the topic, and before its rows
+    report = deps.expirer.run_once(lambda: next(answers, True))
     assert (report.kept, report.stretch.finished) == (0, False)
     assert deps.expirer.run_once().stretch.finished

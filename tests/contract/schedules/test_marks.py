@@ -14,8 +14,8 @@ def test_marks_come_by_time_from_one_on(stage: Stage) -> None:
     marks, (one, other), start_ms = stage.adapters.marks, (make.uid("a-"), make.uid("b#")), 9_000_000_000_000
     for topic, at_ms in ((one, 5), (other, 3), (one, 9), (one, 5)):
         marks.mark(Mark(topic, start_ms + at_ms))
-    found = [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms + 4)]
-    assert found == [(one, 5), (one, 9)]
+    found_marks = [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms + 4)]
+    assert found_marks == [(one, 5), (one, 9)]
     assert (other, 3) in [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms)]
 
 

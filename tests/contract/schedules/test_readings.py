@@ -23,9 +23,9 @@ def test_readings_of_a_level_come_back_in_order_of_time(stage: Stage) -> None:
     for n in (3, 1, 2):
         at_ms = START_MS + n * MINUTE_MS + 7
         readings.keep(uid, MINUTES, Reading(at_ms, n, {"mailer": GroupReading(n, 9, 1)}))
-    kept = readings.latest(uid, MINUTES, 2)
-    assert [each.accepted for each in kept] == [2, 3]
-    assert kept[1] == Reading(START_MS + 3 * MINUTE_MS + 7, 3, {"mailer": GroupReading(3, 9, 1)})
+    newest = readings.latest(uid, MINUTES, 2)
+    assert [each.accepted for each in newest] == [2, 3]
+    assert newest[1] == Reading(START_MS + 3 * MINUTE_MS + 7, 3, {"mailer": GroupReading(3, 9, 1)})
     assert readings.latest(uid, HOURS, 9) == []
 
 
@@ -40,8 +40,8 @@ def test_backlogs_by_shard_come_back(stage: Stage) -> None:
     readings, uid = stage.adapters.readings, make.uid("t")
     groups = {"a": GroupReading(3, 0, 0, (0, 0)), "b": GroupReading(1, 7, 0, (5, 2)), "c": GroupReading(0, 9)}
     readings.keep(uid, MINUTES, Reading(START_MS, 9, groups))
-    (kept,) = readings.latest(uid, MINUTES, 1)
-    assert [[kept.groups[name].backlog_of(shard) for shard in range(3)] for name in "abc"] == [
+    (reading,) = readings.latest(uid, MINUTES, 1)
+    assert [[reading.groups[name].backlog_of(shard) for shard in range(3)] for name in "abc"] == [
         [0, 0, 0],
         [5, 2, 0],
         [None, None, None],
@@ -57,13 +57,13 @@ def test_a_reading_is_one_write_unit_and_those_furthest_behind_are_kept_by_shard
     uid = make.uid("t")
     with stage.adapters.read_units() as units:
         stage.adapters.readings.keep(uid, HOURS, Reading(START_MS, 10**8, meters))
-        (kept,) = stage.adapters.readings.latest(uid, HOURS, 1)
+        (reading,) = stage.adapters.readings.latest(uid, HOURS, 1)
     assert units.number <= 0.5
-    assert kept.groups == meters
-    known = {name for name, each in kept.groups.items() if each.backlog_of(0) is not None}
+    assert reading.groups == meters
+    names = {name for name, each in reading.groups.items() if each.backlog_of(0) is not None}
     if groups < 40:
-        assert f"group-{groups}" in known
-    assert groups > 1 or known == {"group-1"}
+        assert f"group-{groups}" in names
+    assert groups > 1 or names == {"group-1"}
 
 
 def test_a_level_holds_one_reading_of_its_time(stage: Stage) -> None:
@@ -98,8 +98,10 @@ def test_a_topic_is_read_while_something_moves_and_then_no_more(stage: Stage) ->
     assert is_noted(desk), "a consumer is at work"
     run(desk)
     assert not is_noted(desk), "the same was read twice"
-    kept = [each for level in LEVELS for each in stage.adapters.readings.latest(desk.topic.uid, level, 99)]
-    assert sorted((each.accepted, each.groups["billing"].settled) for each in kept) == [
+    readings = [
+        each for level in LEVELS for each in stage.adapters.readings.latest(desk.topic.uid, level, 99)
+    ]
+    assert sorted((each.accepted, each.groups["billing"].settled) for each in readings) == [
         (60, 0),
         (60, 20),
         (60, 20),
@@ -116,13 +118,13 @@ def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
         desk.produce(*make.drafts(60))
         desk.ack(billing, desk.receive(billing, 30))
         run(desk)
-    found = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
-    rates = [each.accepted for each in found if each.accepted is not None]
+    points = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
+    rates = [each.accepted for each in points if each.accepted is not None]
     assert rates == pytest.approx([1.0] * 4)
-    groups = [each.groups["billing"] for each in found]
-    settled = [group.settled for group in groups if group.settled is not None]
-    assert settled == pytest.approx([0.5] * 4)
-    assert found[-1].groups["billing"].backlog == 150
+    groups = [each.groups["billing"] for each in points]
+    rates_of_group = [group.settled for group in groups if group.settled is not None]
+    assert rates_of_group == pytest.approx([0.5] * 4)
+    assert points[-1].groups["billing"].backlog == 150
     (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"], None) if each.accepted]
     assert day.accepted == pytest.approx(1.0)
 
@@ -181,8 +183,8 @@ def troubled(desk: Desk) -> int:
 def look_again(desk: Desk) -> None:
     """A minute later, for the sake of what is noted as troubled."""
     desk.stage.clock.advance(MINUTE_MS)
-    noted = desk.stage.adapters.marks.each_minute().troubled
-    mine = {name: rank for name, rank in noted.items() if name == desk.topic.name}
+    troubles = desk.stage.adapters.marks.each_minute().troubled
+    mine = {name: rank for name, rank in troubles.items() if name == desk.topic.name}
     desk.deps.meter_reader.run_once(set(), troubled=mine)
 
 
@@ -193,14 +195,14 @@ def test_what_is_wrong_with_a_topic_is_noted_when_it_comes_to_rest(stage: Stage)
     desk.produce(*make.drafts(2))
     for _ in range(3):
         run(desk)
-    stuck = troubled(desk)
-    assert stuck
+    rank = troubled(desk)
+    assert rank
     assert not is_noted(desk)
     (first, second) = desk.receive(group, 2)
     desk.nack(group, [first], Nack(dead_letter=True))
     desk.ack(group, [second])
     look_again(desk)
-    assert troubled(desk) > stuck, "a dead letter is worse than one that waits"
+    assert troubled(desk) > rank, "a dead letter is worse than one that waits"
     marks = stage.adapters.marks
     assert marks.worst(500)[desk.topic.name] == troubled(desk)
     desk.deps.admin.delete_topic(desk.topic)
@@ -278,8 +280,8 @@ def test_the_stages_own_meters_are_the_sum_of_all_topics(stage: Stage) -> None:
     mine = {first.topic.name, second.topic.name}
     for _ in range(3):
         first.deps.meter_reader.run_once(mine)
-    accepted, settled = of_stage(stage)
-    assert (accepted - before[0], settled - before[1]) == (12, 3), "each is counted once"
+    accepted_sum, settled_sum = of_stage(stage)
+    assert (accepted_sum - before[0], settled_sum - before[1]) == (12, 3), "each is counted once"
 
 
 def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
@@ -303,10 +305,10 @@ def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_sum_whose_answer_was_lost_is_counted_once(stage: Stage, is_kept: bool) -> None:
-    desk, lost = Desk.at(stage), iter([True])
+    desk, losses = Desk.at(stage), iter([True])
     readings: Any = Troubled(
         stage.adapters.readings,
-        lambda name, uid, *_: (name, uid) == ("keep", STAGE) and next(lost, False),
+        lambda name, uid, *_: (name, uid) == ("keep", STAGE) and next(losses, False),
         after=is_kept,
     )
     reader = Deps(replace(stage.another(), readings=readings)).meter_reader

@@ -43,8 +43,8 @@ def ttl(request: pytest.FixtureRequest, empty_stage: Stage) -> Pass:
 
 
 def letters(desk: Desk, group: Group) -> list[tuple[int, str]]:
-    found = desk.deps.adapters.records.dead(desk.topic, group, None, 100)
-    return [(letter.offset, letter.reason) for _, letter in found]
+    page = desk.deps.adapters.records.dead(desk.topic, group, None, 100)
+    return [(letter.offset, letter.reason) for _, letter in page]
 
 
 def listed(desk: Desk) -> list[int]:
@@ -92,8 +92,8 @@ def test_what_is_done_is_gone_when_its_retention_ends(empty_stage: Stage, ttl: P
     ttl(1)
     assert listed(desk) == []
     assert not any(shows(desk, place.id) for place in places)
-    found = desk.stage.process().key_lookup.newest_first(desk.topic, "k", Filters(), 10, None)
-    assert found == ([], None)
+    answer = desk.stage.process().key_lookup.newest_first(desk.topic, "k", Filters(), 10, None)
+    assert answer == ([], None)
     ttl(5 * DAY_MS)
     assert listed(desk) == []
     assert letters(desk, group) == []
@@ -102,19 +102,19 @@ def test_what_is_done_is_gone_when_its_retention_ends(empty_stage: Stage, ttl: P
 def test_what_is_owed_or_dead_shows_by_its_id_for_a_day_more(empty_stage: Stage, ttl: Pass) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()
-    owed, done = desk.produce(*make.drafts(2))
+    owed_message, done_message = desk.produce(*make.drafts(2))
     messages = desk.receive(group, lease=2 * 3600)
     ttl(HOUR_MS)
     assert desk.ack(group, messages[1:]) == [None]
     assert desk.nack(group, messages[:1]) == [None]
     ttl(23 * HOUR_MS)
     assert listed(desk) == []
-    for buried in ([], [(0, "EXPIRED")]):
-        assert letters(desk, group) == buried
-        assert [shows(desk, place.id) for place in (owed, done)] == [True, False]
+    for expected in ([], [(0, "EXPIRED")]):
+        assert letters(desk, group) == expected
+        assert [shows(desk, place.id) for place in (owed_message, done_message)] == [True, False]
         desk.stage.process().expirer.run_once()
     ttl(DAY_MS + SECOND_MS)
-    assert not shows(desk, owed.id)
+    assert not shows(desk, owed_message.id)
     assert letters(desk, group) == [(0, "EXPIRED")]
 
 
@@ -123,36 +123,36 @@ def test_who_begins_at_the_beginning_begins_with_what_is_kept(
     empty_stage: Stage, ttl: Pass, where: int | str
 ) -> None:
     desk = Desk.at(empty_stage, retention_days=2)
-    sent = desk.group("sent")
+    sent_group = desk.group("sent")
     for _ in range(4):
         desk.produce(*make.drafts(2))
-        assert len(desk.drain(sent)) == 2
+        assert len(desk.drain(sent_group)) == 2
         ttl(DAY_MS)
     if isinstance(where, str):
         new = desk.group("new", begin=where)
         assert desk.drain(new) == [4, 5, 6, 7][2:]
         assert letters(desk, new) == []
-    desk.seek(sent, where)
-    assert desk.drain(sent) == [6, 7]
-    assert letters(desk, sent) == []
+    desk.seek(sent_group, where)
+    assert desk.drain(sent_group) == [6, 7]
+    assert letters(desk, sent_group) == []
 
 
 def test_a_retention_that_is_shortened_counts_for_what_is_there(empty_stage: Stage, ttl: Pass) -> None:
     desk = Desk.at(empty_stage, retention_days=30)
-    group, done = desk.group(), desk.group("done")
-    owed, _ = desk.produce(*make.drafts(2))
-    desk.drain(done)
+    group, done_group = desk.group(), desk.group("done")
+    owed_message, _ = desk.produce(*make.drafts(2))
+    desk.drain(done_group)
     ttl(3 * DAY_MS)
     desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
     after = Desk(empty_stage, empty_stage.process(), desk.deps.catalog.topic(desk.topic.name))
     after.produce(make.draft("young"))
     assert listed(after) == [2]
-    assert shows(after, owed.id), "one group owes it still"
-    late = after.group("late")
-    assert offsets(after.receive(late)) == [2]
+    assert shows(after, owed_message.id), "one group owes it still"
+    late_group = after.group("late")
+    assert offsets(after.receive(late_group)) == [2]
     assert offsets(after.receive(group)) == [2]
     assert letters(after, group) == [(0, "EXPIRED"), (1, "EXPIRED")]
-    assert letters(after, late) == letters(after, done) == []
+    assert letters(after, late_group) == letters(after, done_group) == []
 
 
 def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(
@@ -219,8 +219,8 @@ def test_a_dead_letter_that_is_redriven_long_after_its_retention_is_delivered(
     ttl(DAY_MS)
     desk.stage.process().expirer.run_once()
     ttl(9 * DAY_MS)
-    found = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    assert desk.deps.redriver.redrive(desk.topic, group, found) == 1
+    dead_letters = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
+    assert desk.deps.redriver.redrive(desk.topic, group, dead_letters) == 1
     (again,) = desk.receive(group)
     assert (again.message.draft.body, again.message.offset) == (b'"late"', 0)
     assert desk.ack(group, [again]) == [None]
@@ -242,7 +242,7 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
 ) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     first, second = desk.group("first"), desk.group("second")
-    dead, done = desk.produce(make.draft("dead"), make.draft("done"))
+    dead_message, done_message = desk.produce(make.draft("dead"), make.draft("done"))
     for group in (first, second):
         messages = desk.receive(group)
         assert desk.ack(group, messages[1:]) == [None]
@@ -262,22 +262,22 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
         return message.draft.body
 
     redriver = desk.stage.process().redriver
-    (letter,) = redriver.find(desk.topic, first, dead.id)
+    (letter,) = redriver.find(desk.topic, first, dead_message.id)
     redriver.edit(desk.topic, first, letter, b'"edited"')
-    another = dead.id.replace(dead.id[:12], "x" * 12)
-    assert [body(id) for id in (dead.id, done.id, another)] == [b'"dead"', None, None]
-    redriver.discard(desk.topic, second, letter=redriver.find(desk.topic, second, dead.id)[0])
-    assert body(dead.id) == b'"edited"', "nothing else is left of it"
-    redriver.discard(desk.topic, first, letter=redriver.find(desk.topic, first, dead.id)[0])
-    assert body(dead.id) is None
+    another = dead_message.id.replace(dead_message.id[:12], "x" * 12)
+    assert [body(id) for id in (dead_message.id, done_message.id, another)] == [b'"dead"', None, None]
+    redriver.discard(desk.topic, second, letter=redriver.find(desk.topic, second, dead_message.id)[0])
+    assert body(dead_message.id) == b'"edited"', "nothing else is left of it"
+    redriver.discard(desk.topic, first, letter=redriver.find(desk.topic, first, dead_message.id)[0])
+    assert body(dead_message.id) is None
 
 
 def buried_by(desk: Desk, *groups: Group) -> str:
     """The id of a message that is dead for these groups."""
-    (sent,) = desk.produce(make.draft("dead"))
+    (message,) = desk.produce(make.draft("dead"))
     for group in groups:
         assert desk.nack(group, desk.receive(group), Nack(dead_letter=True)) == [None]
-    return sent.id
+    return message.id
 
 
 def anyone(group: str) -> bool:
@@ -286,12 +286,12 @@ def anyone(group: str) -> bool:
 
 def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
-    damaged, edited, intact = groups = [desk.group(name) for name in ("a", "b", "c")]
+    damaged_group, edited_group, intact_group = groups = [desk.group(name) for name in ("a", "b", "c")]
     id = buried_by(desk, *groups)
     ttl(9 * DAY_MS)
     redriver = desk.stage.process().redriver
-    redriver.edit(desk.topic, edited, redriver.find(desk.topic, edited, id)[0], b'"edited"')
-    change_letter(empty_stage, cursor_key(desk.topic, damaged, 0), 0, having("n", {"S": "?"}))
+    redriver.edit(desk.topic, edited_group, redriver.find(desk.topic, edited_group, id)[0], b'"edited"')
+    change_letter(empty_stage, cursor_key(desk.topic, damaged_group, 0), 0, having("n", {"S": "?"}))
 
     def body(*names: str) -> bytes:
         message = desk.stage.process().lookup.find_kept(desk.topic, id, lambda name: name in names)
@@ -301,7 +301,7 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
     assert body("a", "b", "c") == b'"dead"'
     assert body("a", "b") == b'"edited"'
     assert body("a") not in (b'"dead"', b'"edited"'), "damaged, but here"
-    redriver.discard(desk.topic, intact, redriver.find(desk.topic, intact, id)[0])
+    redriver.discard(desk.topic, intact_group, redriver.find(desk.topic, intact_group, id)[0])
     with pytest.raises(NotFound):
         body("c")
 
@@ -309,7 +309,7 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
 def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     groups = [desk.group(f"g-{n:02}") for n in range(34)]
-    gone = buried_by(desk, groups[0], groups[-1])
+    gone_id = buried_by(desk, groups[0], groups[-1])
     ttl(9 * DAY_MS)
     (there,) = desk.produce(make.draft("there"))
 
@@ -317,16 +317,16 @@ def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:
         """Is it found, and how often was a group asked for letters?"""
         records = Counted(empty_stage.adapters.records)
         deps = Deps(replace(empty_stage.adapters, **cast(Any, {"records": records})))
-        left = iter(range(most))
-        found = deps.lookup.in_a_letter(desk.topic, id, may_use, lambda: next(left, None) is not None)
-        return found is not None, records.calls["letters_at"]
+        answers = iter(range(most))
+        message = deps.lookup.in_a_letter(desk.topic, id, may_use, lambda: next(answers, None) is not None)
+        return message is not None, records.calls["letters_at"]
 
     another = there.id.replace(there.id[:12], "x" * 12)
     behind = f"{there.id[:-1]}9"
     assert [reads(id) for id in (another, behind)] == [(False, 0)] * 2
-    assert reads(gone) == (True, 1)
-    assert reads(gone, lambda name: name == "g-33") == (True, 1)
-    assert reads(gone, lambda name: name != "g-00") == (False, 32), "so many groups are asked at most"
-    assert reads(gone, most=0) == (False, 0)
+    assert reads(gone_id) == (True, 1)
+    assert reads(gone_id, lambda name: name == "g-33") == (True, 1)
+    assert reads(gone_id, lambda name: name != "g-00") == (False, 32), "so many groups are asked at most"
+    assert reads(gone_id, most=0) == (False, 0)
     change_control(empty_stage, f"topic#{desk.topic.uid}", "group#g-01", having("mode", {"S": "?"}))
-    assert reads(gone) == (True, 1), "what cannot be read is passed over"
+    assert reads(gone_id) == (True, 1), "what cannot be read is passed over"

@@ -27,8 +27,8 @@ SLOT_MS = 6 * HOUR_MS
 
 def time_for(questions: int) -> HasTime:
     """Time for so many questions: two for each topic, before the visit and after."""
-    left = iter(range(questions))
-    return lambda: next(left, None) is not None
+    answers = iter(range(questions))
+    return lambda: next(answers, None) is not None
 
 
 def test_a_place_is_kept_by_who_knows_the_one_before(stage: Stage) -> None:
@@ -95,14 +95,14 @@ def test_runs_that_time_ends_go_on_where_the_last_one_stopped() -> None:
 @given(
     topics=st.integers(1, 150),
     budgets=st.lists(st.integers(5, 80), min_size=1, max_size=6),
-    broken=st.integers(0, 149),
+    number=st.integers(0, 149),
 )
 def test_between_two_visits_of_a_topic_are_no_more_runs_than_one_round_needs(
-    topics: int, budgets: list[int], broken: int
+    topics: int, budgets: list[int], number: int
 ) -> None:
     """One topic's visit fails each time."""
     world = World(topics)
-    world.poison[f"t{broken:03}"] = unavailable("throttled")
+    world.poison[f"t{number:03}"] = unavailable("throttled")
     seen_in: dict[str, int] = dict.fromkeys(world.names, -1)
     most = -(-topics // min(budgets)) + 1
     for n in range(3 * most):
@@ -119,25 +119,25 @@ def test_between_two_visits_of_a_topic_are_no_more_runs_than_one_round_needs(
 
 
 @given(
-    works=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    efforts=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     spare=st.integers(0, 12),
 )
 def test_each_topic_has_all_the_time_it_needs_within_as_many_runs_as_there_are_topics(
-    works: list[int], spare: int
+    efforts: list[int], spare: int
 ) -> None:
     """A run has time for any one topic, and perhaps for some more. What ended a run in a topic does not do so again."""
-    world = World(len(works))
-    needs = dict(zip(world.names, works, strict=True))
-    waited = dict.fromkeys(world.names, 0)
+    world = World(len(efforts))
+    effort_of = dict(zip(world.names, efforts, strict=True))
+    runs_of = dict.fromkeys(world.names, 0)
 
     def visit(topic: Topic, has_time: HasTime) -> None:
-        if all(has_time() for _ in range(needs[topic.name])):
-            waited[topic.name] = -1
+        if all(has_time() for _ in range(effort_of[topic.name])):
+            runs_of[topic.name] = -1
 
-    for _ in range(3 * len(works)):
-        world.run_for(max(works) + 2 + spare, visit)
-        waited = {name: runs + 1 for name, runs in waited.items()}
-        assert max(waited.values()) <= len(works)
+    for _ in range(3 * len(efforts)):
+        world.run_for(max(efforts) + 2 + spare, visit)
+        runs_of = {name: runs + 1 for name, runs in runs_of.items()}
+        assert max(runs_of.values()) <= len(efforts)
 
 
 @given(topics=st.integers(2, 200), deadly=st.integers(0, 199), least=st.integers(1, 200))
@@ -229,8 +229,8 @@ def test_what_is_owed_is_buried_and_logs_go_on_though_every_run_is_cold_and_shor
     for desk, group in zip(desks, groups, strict=True):
         assert desk.rows() == []
         assert len(stage.adapters.records.dead(desk.topic, group, None, 10)) == 1
-        (placed,) = Desk(stage, stage.process(), desk.topic).produce(make.draft())
-        assert placed.offset == 1
+        (result,) = Desk(stage, stage.process(), desk.topic).produce(make.draft())
+        assert result.offset == 1
 
 
 def test_a_job_that_never_ends_its_work_starts_itself_again_so_often_and_no_more() -> None:

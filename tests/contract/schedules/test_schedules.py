@@ -39,9 +39,9 @@ def forgotten(stage: Stage) -> tuple[PushDesk, str]:
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.inbox.asked.clear()
-    return desk, placed.id
+    return desk, result.id
 
 
 def test_sweepers_at_once_start_deliveries_that_find_the_message_once(empty_stage: Stage) -> None:
@@ -80,8 +80,8 @@ def test_without_any_sweep_the_next_message_brings_the_forgotten_one_along(empty
 
 
 def epoch(desk: Desk, group: Group) -> int:
-    held = desk.stage.adapters.control.assignment(desk.topic, group)
-    return held.epoch if held else 0
+    assignment = desk.stage.adapters.control.assignment(desk.topic, group)
+    return assignment.epoch if assignment else 0
 
 
 def test_assigners_at_once_give_a_crashed_consumers_shards_away_once(empty_stage: Stage) -> None:
@@ -170,15 +170,15 @@ def test_checkpointers_at_once_and_again_write_the_same_tail(empty_stage: Stage)
     goes_on(desk, group)
 
 
-@pytest.mark.parametrize("missing", range(3))
-def test_a_topics_checkpoint_may_be_missing_once(empty_stage: Stage, missing: int) -> None:
+@pytest.mark.parametrize("lost_slot", range(3))
+def test_a_topics_checkpoint_may_be_missing_once(empty_stage: Stage, lost_slot: int) -> None:
     desk = Desk.at(empty_stage, retention_days=2)
     group = desk.group()
     desk.produce(*make.drafts(3))
     assert desk.drain(group) == [0, 1, 2]
     for slot in range(12):  # its turn is one of a day's four slots
         empty_stage.clock.advance(SLOT_MS)
-        if slot // 4 != missing:
+        if slot // 4 != lost_slot:
             desk.deps.checkpointer.run_once()
         empty_stage.drop_expired()
     assert empty_stage.adapters.log.tail(desk.topic.shard_key(0)).offset == 2

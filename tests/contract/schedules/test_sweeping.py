@@ -79,15 +79,15 @@ class World:
     def sweep(self, topics: int = 10**6, deps: Deps | None = None) -> SweepReport | None:
         """One run, of a new process, with time for so many topics; None where it died. What it wakes is served."""
         deps = deps or self.process()
-        left = iter(range(2 * topics))  # before each topic, and before its group
+        answers = iter(range(2 * topics))  # before each topic, and before its group
         try:
-            return deps.sweeper.run_once(lambda: next(left, None) is not None)
+            return deps.sweeper.run_once(lambda: next(answers, None) is not None)
         except Death:
             return None
         finally:
-            asked = cast(Inbox, deps.adapters.invoker).asked
-            while asked:
-                job = task_of(asked.popleft()[1])
+            tasks = cast(Inbox, deps.adapters.invoker).asked
+            while tasks:
+                job = task_of(tasks.popleft()[1])
                 self.woken[job.topic] += 1
                 self._serve(job.topic)
 
@@ -95,8 +95,8 @@ class World:
         deps = Deps(self.stage.another())
         topic = deps.catalog.topic(name)
         group = deps.catalog.group(topic, "g")
-        while got := deps.receiver.receive(topic, group, None, 100, 0, 30):
-            deps.settler.settle(topic, group, [d.receipt for d in got], lambda *_: DONE)
+        while messages := deps.receiver.receive(topic, group, None, 100, 0, 30):
+            deps.settler.settle(topic, group, [d.receipt for d in messages], lambda *_: DONE)
 
     def minute(self) -> None:
         self.stage.clock.advance(MINUTE_MS)
@@ -110,8 +110,8 @@ class World:
         a = self.stage.adapters
         topic = a.control.topic(name)
         assert topic
-        (staffed,) = a.control.staffed(topic)
-        cursors = a.cursors.of_owner(staffed.group.uid)
+        (team,) = a.control.staffed(topic)
+        cursors = a.cursors.of_owner(team.group.uid)
         keys = (topic.shard_key(shard) for shard in range(topic.shards))
         return any(a.log.tail(key).offset >= cursors.get(str(key), Cursor()).next for key in keys)
 
@@ -137,10 +137,10 @@ def test_at_rest_nothing_is_written_and_a_lost_wake_up_is_found_at_the_next_run(
             report = world.sweep()
         assert report is not None
         assert report.stretch.topics == 0
-    settled = world.writes()
+    writes = world.writes()
     world.minute()
     world.sweep()
-    assert world.writes() == settled
+    assert world.writes() == writes
 
 
 def test_a_busy_process_marks_a_topic_once_in_two_minutes(stage: Stage) -> None:
@@ -163,8 +163,8 @@ def test_a_mark_that_cannot_be_stored_for_a_while_is_made_up_for(minutes: int) -
     for _ in range(20):
         deps.producer.produce(deps.catalog.topic(world.names[1]), [make.draft()])
         world.stage.clock.advance(3_000)
-    filed = sum(len(deps.adapters.timers.look(f, 1 << 50, 100).timers) for f in range(FRAGMENTS))
-    assert filed == 2, "one in half a minute"
+    timers = sum(len(deps.adapters.timers.look(f, 1 << 50, 100).timers) for f in range(FRAGMENTS))
+    assert timers == 2, "one in half a minute"
     for minute in range(minutes + 2):
         away[0] = minute + 1 < minutes
         deps.mover.tick(range(FRAGMENTS))
@@ -240,8 +240,8 @@ def test_whatever_becomes_of_runs_nothing_stays_forgotten_for_more_than_a_round(
     runs_since: dict[str, int] = {}
     most = -(-topics // budget) + 1
     calm: list[tuple[str, list[int]]] = [("run", [])] * (most + 1)
-    for n, (how, produced) in enumerate(minutes + calm):
-        for number in produced:
+    for n, (how, numbers) in enumerate(minutes + calm):
+        for number in numbers:
             name = f"t{number % topics:04}"
             world.produce(name, n % 2)
             runs_since.setdefault(name, 0)
@@ -309,8 +309,8 @@ def test_the_mark_of_a_topic_stays_until_there_was_time_for_all_of_it() -> None:
     for _ in range(4):
         world.minute()
     deps = world.process()
-    left = iter([True])  # for the topic, but not for its group
-    deps.sweeper.run_once(lambda: next(left, False))
+    answers = iter([True])  # for the topic, but not for its group
+    deps.sweeper.run_once(lambda: next(answers, False))
     assert world.is_forgotten("t0000")
     world.minute()
     world.sweep()

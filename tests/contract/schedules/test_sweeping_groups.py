@@ -112,14 +112,14 @@ def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(
     desk.deps.registry.register(
         desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING)
     )
-    asked: list[int] = []
-    desk.subscribers.greet = lambda url: asked.append(empty_stage.clock.now_ms()) or NO  # type: ignore[method-assign,func-returns-value]
+    times_ms: list[int] = []
+    desk.subscribers.greet = lambda url: times_ms.append(empty_stage.clock.now_ms()) or NO  # type: ignore[method-assign,func-returns-value]
     began_ms = empty_stage.clock.now_ms()
     for _ in range(5 * 60):
         empty_stage.clock.advance(MINUTE_MS)
         desk.deps.sweeper.run_once()
         desk.deps.assigner.run_once()
-    hours = Counter((at_ms - began_ms - 1) // HOUR_MS for at_ms in asked)
+    hours = Counter((at_ms - began_ms - 1) // HOUR_MS for at_ms in times_ms)
     assert hours[0] >= 55
     assert all(1 <= hours[hour] <= 12 for hour in (2, 3, 4))
 
@@ -140,13 +140,13 @@ def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enoug
     for _ in range(12):
         desk, _ = pushed(empty_stage, shards=1, alarm_backlog=1)
         desk.produce(*make.drafts(3))
-    told, swept = 0, 0
+    groups_over, topics = 0, 0
     for _ in range(8):
         empty_stage.clock.advance(MINUTE_MS)
         report = functions.sweep(Context(), Deps(replace(empty_stage.another(), invoker=Inbox())))
-        told += report["over"]
-        swept += report["topics"]
+        groups_over += report["over"]
+        topics += report["topics"]
         assert report["over"] >= 1
         assert report["topics"] >= 1
-    assert told >= 12
-    assert swept >= 12
+    assert groups_over >= 12
+    assert topics >= 12

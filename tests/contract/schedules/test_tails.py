@@ -157,12 +157,12 @@ def test_who_begins_or_is_sent_to_the_end_of_an_empty_log_misses_nothing_and_dra
     desk, group = consumed(stage)
     wither(desk)
     fresh = afresh(desk)
-    late = fresh.group("late", begin="latest")
+    late_group = fresh.group("late", begin="latest")
     fresh.seek(group, "latest")
-    assert (fresh.cursor(late).next, fresh.cursor(group).next) == (5, 5)
+    assert (fresh.cursor(late_group).next, fresh.cursor(group).next) == (5, 5)
     fresh.deps.admin.delete_group(fresh.topic, group)
     assert [place.offset for place in fresh.produce(make.draft())] == [5]
-    assert offsets(fresh.receive(late)) == [5]
+    assert offsets(fresh.receive(late_group)) == [5]
 
 
 def test_i1_a_log_that_begins_again_gives_nobody_what_it_held_before(stage: Stage) -> None:
@@ -172,8 +172,8 @@ def test_i1_a_log_that_begins_again_gives_nobody_what_it_held_before(stage: Stag
     wither(desk)
     fresh = afresh(desk)
     assert [place.offset for place in fresh.produce(make.draft("new"))] == [0]
-    late = fresh.group("late", begin="earliest")
-    assert [each.message.draft for each in desk.receive(late)] == [make.draft("new")]
+    late_group = fresh.group("late", begin="earliest")
+    assert [each.message.draft for each in desk.receive(late_group)] == [make.draft("new")]
 
 
 def test_a_young_log_asks_nobody(stage: Stage) -> None:

@@ -34,8 +34,8 @@ def desk(stage: Stage) -> Desk:
 
 
 def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
-    a, noted = desk.deps.adapters, [] if calls is None else calls
-    control, log, cursors = (cast(Any, Counting(port, noted)) for port in (a.control, a.log, a.cursors))
+    a, notes = desk.deps.adapters, [] if calls is None else calls
+    control, log, cursors = (cast(Any, Counting(port, notes)) for port in (a.control, a.log, a.cursors))
     return Watch(control=control, log=log, cursors=cursors, marks=a.marks, rounds=a.rounds, clock=a.clock)
 
 
@@ -68,8 +68,8 @@ def test_the_group_that_is_furthest_behind_counts_and_so_does_its_oldest_message
 def test_what_is_settled_out_of_order_is_no_backlog(desk: Desk) -> None:
     group = desk.group()
     desk.produce(*(make.draft(shard=0) for _ in range(5)))
-    received = desk.receive(group, 5)
-    desk.ack(group, received[2:4])
+    messages = desk.receive(group, 5)
+    desk.ack(group, messages[2:4])
     assert seen(watch_of(desk)) == [(group.name, 3)]
 
 
@@ -93,8 +93,8 @@ def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly
         assert watch.run_once().backlogs == []
     assert calls == ["read_back"] * 2 * 10
     desk.seek(group, 0)
-    found = [backlogs for _ in range(15) if (backlogs := seen(watch))]
-    assert found[0] == [(group.name, 2)]
+    findings = [backlogs for _ in range(15) if (backlogs := seen(watch))]
+    assert findings[0] == [(group.name, 2)]
 
 
 def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> None:
@@ -152,8 +152,8 @@ def test_runs_that_time_ends_come_by_every_watched_topic(empty_stage: Stage) -> 
         each.produce(*make.drafts(3))
     over: set[str] = set()
     for _ in range(3):
-        left = iter(range(3))
-        report = empty_stage.process().watch.run_once(lambda left=left: next(left, None) is not None)  # type: ignore[misc]
+        answers = iter(range(3))
+        report = empty_stage.process().watch.run_once(lambda answers=answers: next(answers, None) is not None)  # type: ignore[misc]
         over |= {backlog.topic for backlog in report.over}
         empty_stage.clock.advance(60_000)
     assert over == {each.topic.name for each in desks}

@@ -32,50 +32,50 @@ from tests.support.stages import Stage
 def test_a_process_that_had_read_ahead_delivers_the_new_body(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(4))
+    results = desk.produce(*make.drafts(4))
     other = having_read(desk, group)
-    edit(desk, placed[2])
-    cancel(desk, placed[3])
+    edit(desk, results[2])
+    cancel(desk, results[3])
     assert bodies(other.receive(group)) == [b'{"n":1}', NEW]
 
 
 def test_an_edit_that_lands_in_the_middle_of_a_claim_wins_and_the_claim_is_made_anew(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     other = having_read(desk, group)
-    before_writing(other, lambda: edit(desk, placed[1]))
+    before_writing(other, lambda: edit(desk, results[1]))
     assert bodies(other.receive(group)) == [NEW]
 
 
 def test_a_first_claim_loses_against_an_edit_as_well(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("old"))
+    (result,) = desk.produce(make.draft("old"))
     other = process_b(desk)
-    before_writing(other, lambda: cancel(desk, placed))
+    before_writing(other, lambda: cancel(desk, result))
     assert other.receive(group) == []
 
 
 def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("old"))
-    got: list[ClaimedMessage] = []
-    before_amending(desk, lambda: got.extend(desk.receive(group)))
+    (result,) = desk.produce(make.draft("old"))
+    messages: list[ClaimedMessage] = []
+    before_amending(desk, lambda: messages.extend(desk.receive(group)))
     with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
-        edit(desk, placed)
-    assert bodies(got) == [b'"old"']
-    assert message_of(desk, placed).draft.body == b'"old"'
+        edit(desk, result)
+    assert bodies(messages) == [b'"old"']
+    assert message_of(desk, result).draft.body == b'"old"'
 
 
 def test_claims_of_other_messages_do_not_hinder_an_edit(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(100))
+    results = desk.produce(*make.drafts(100))
     desk.receive(group, 1)
     before_amending(desk, lambda: desk.receive(group, 1), times=90)
-    edit(desk, placed[99])
+    edit(desk, results[99])
     assert desk.cursor(group).next == 2, "one try was enough"
 
 
@@ -83,9 +83,9 @@ def test_claims_of_other_messages_do_not_hinder_an_edit(stage: Stage) -> None:
 def test_what_lapsed_is_delivered_again_as_it_was_edited(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode=mode)
-    placed = desk.produce(*make.drafts(3))
+    results = desk.produce(*make.drafts(3))
     other = having_read(desk, group)
-    edit(desk, placed[1])
+    edit(desk, results[1])
     assert bodies(desk.receive(group, 1)) == [NEW]
     stage.clock.advance(31 * SECOND_MS)
     (again,) = other.receive(group, 1)
@@ -95,14 +95,14 @@ def test_what_lapsed_is_delivered_again_as_it_was_edited(stage: Stage, mode: str
 def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     other = having_read(desk, group)
-    edit(desk, placed[1])
-    got = desk.receive(group)
-    assert desk.nack(group, got, Nack(delay_ms=5_000)) == [None]
+    edit(desk, results[1])
+    messages = desk.receive(group)
+    assert desk.nack(group, messages, Nack(delay_ms=5_000)) == [None]
     stage.clock.advance(6 * SECOND_MS)
     (again,) = other.receive(group)
-    assert (again.attempt, again.message.draft.body, again.message.id) == (2, NEW, placed[1].id)
+    assert (again.attempt, again.message.draft.body, again.message.id) == (2, NEW, results[1].id)
     assert other.nack(group, [again], Nack(delay_ms=5_000)) == [None]
     stage.clock.advance(6 * SECOND_MS)
     assert bodies(other.receive(group)) == [NEW]
@@ -111,12 +111,12 @@ def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> 
 def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     other = having_read(desk, group)
-    edit(desk, placed[1])
-    got = desk.receive(group)
-    assert other.nack(group, got, Nack(dead_letter=True)) == [None]
-    (letter,) = other.deps.redriver.find(desk.topic, group, placed[1].id)
+    edit(desk, results[1])
+    messages = desk.receive(group)
+    assert other.nack(group, messages, Nack(dead_letter=True)) == [None]
+    (letter,) = other.deps.redriver.find(desk.topic, group, results[1].id)
     assert letter.message.draft.body == NEW
     assert other.deps.redriver.redrive(desk.topic, group, [letter]) == 1
     stage.clock.advance(SECOND_MS)
@@ -126,9 +126,9 @@ def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
 def test_a_group_sent_back_gets_the_edited_message_again(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(3))
+    results = desk.produce(*make.drafts(3))
     other = having_read(desk, group)
-    edit(desk, placed[1])
+    edit(desk, results[1])
     desk.drain(group)
     other.seek(group, "earliest")
     assert bodies(other.receive(group)) == [b'{"n":0}', NEW, b'{"n":2}']
@@ -137,9 +137,9 @@ def test_a_group_sent_back_gets_the_edited_message_again(stage: Stage) -> None:
 @pytest.mark.parametrize("begin", ["earliest", "@0"])
 def test_a_group_that_is_made_later_gets_the_edited_message(stage: Stage, begin: str) -> None:
     desk = Desk.at(stage)
-    placed = desk.produce(*make.drafts(3))
+    results = desk.produce(*make.drafts(3))
     other = having_read(desk, desk.group("first"))
-    edit(desk, placed[1])
+    edit(desk, results[1])
     later = desk.group("later", begin)
     assert bodies(other.receive(later)) == [b'{"n":0}', NEW, b'{"n":2}']
 
@@ -147,13 +147,13 @@ def test_a_group_that_is_made_later_gets_the_edited_message(stage: Stage, begin:
 def test_a_group_much_older_than_a_process_shares_its_reading(stage: Stage) -> None:
     desk = Desk.at(stage)
     groups = [desk.group("a"), desk.group("b")]
-    placed = desk.produce(*make.drafts(3))
+    results = desk.produce(*make.drafts(3))
     stage.clock.advance(2 * 3_600 * SECOND_MS)
     other = process_b(desk)
     reader = other.deps.reader
     counting = Counting(reader._log)
     reader._log = cast(Log, counting)
-    assert other.drain(groups[0]) == [place.offset for place in placed]
+    assert other.drain(groups[0]) == [place.offset for place in results]
     counting.shards.clear()
     assert len(other.receive(groups[1], 3)) == 3
     assert desk.topic.shard_key(0) not in counting.shards
@@ -161,10 +161,10 @@ def test_a_group_much_older_than_a_process_shares_its_reading(stage: Stage) -> N
 
 def test_a_group_that_comes_up_during_an_edit_is_told_before_it_is_answered(stage: Stage) -> None:
     desk = Desk.at(stage)
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     other = having_read(desk, desk.group("first"))
     before_amending(desk, lambda: desk.group("second"))
-    edit(desk, placed[1])
+    edit(desk, results[1])
     second = desk.group("second")
     assert desk.cursor(second).amended == ((1, 2),)
     assert bodies(other.receive(second)) == [b'{"n":0}', NEW]
@@ -172,37 +172,37 @@ def test_a_group_that_comes_up_during_an_edit_is_told_before_it_is_answered(stag
 
 def test_nobody_can_tell_where_a_group_comes_up_and_claims_during_an_edit(stage: Stage) -> None:
     desk = Desk.at(stage)
-    (placed,) = desk.produce(make.draft("old"))
+    (result,) = desk.produce(make.draft("old"))
     before_amending(desk, lambda: desk.receive(desk.group("second")))
     with pytest.raises(Unavailable):
-        edit(desk, placed)
+        edit(desk, result)
     with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
-        edit(desk, placed)
+        edit(desk, result)
 
 
 def test_each_consumer_of_a_broadcast_gets_the_edited_message(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
     ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
-    placed = desk.produce(*make.drafts(3))
+    results = desk.produce(*make.drafts(3))
     others = {consumer.uid: process_b(desk) for consumer in (ann, bob)}
     for consumer in (ann, bob):
         others[consumer.uid].receive(group, 1, consumer)
-    edit(desk, placed[2])
+    edit(desk, results[2])
     assert bodies(others[ann.uid].receive(group, 10, ann)) == [b'{"n":1}', NEW]
     with pytest.raises(Conflict, match=r"ALREADY_CLAIMED: .*'billing'"):
-        edit(desk, placed[2], b'"newer"')
+        edit(desk, results[2], b'"newer"')
     assert bodies(others[bob.uid].receive(group, 10, bob)) == [b'{"n":1}', NEW]
 
 
 def test_more_readers_than_a_transaction_can_tell_forbid_a_change(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
-    (placed,) = desk.produce(make.draft("old"))
+    (result,) = desk.produce(make.draft("old"))
     control = desk.stage.adapters.control
     for n in range(MAX_AMENDED_CURSORS):
         control.put_consumer(desk.topic, group, make.consumer(group, f"c{n:03d}"), None)
-    edit(desk, placed)
+    edit(desk, result)
     control.put_consumer(desk.topic, group, make.consumer(group, "one-more"), None)
     with pytest.raises(Conflict, match="TOO_MANY_READERS"):
-        edit(desk, placed, b'"newer"')
+        edit(desk, result, b'"newer"')

@@ -19,15 +19,17 @@ def test_a_cursors_notes_stay_few_and_no_edit_is_lost_among_many(stage: Stage) -
     desk = Desk.at(stage)
     group = desk.group()
     count = 3 * MAX_AMENDED_RANGES
-    placed = desk.produce(*make.drafts(count + 1))
+    results = desk.produce(*make.drafts(count + 1))
     other = having_read(desk, group)
-    changed = list(range(2, count, 2))
-    random.Random(1).shuffle(changed)
-    for n in changed:
-        edit(desk, placed[n], str(n).encode())
+    numbers = list(range(2, count, 2))
+    random.Random(1).shuffle(numbers)
+    for n in numbers:
+        edit(desk, results[n], str(n).encode())
     assert len(desk.cursor(group).amended) <= MAX_AMENDED_RANGES
-    got = other.receive(group, count)
-    assert bodies(got) == [b'{"n":%d}' % n if n % 2 or n == count else b"%d" % n for n in range(1, count + 1)]
+    messages = other.receive(group, count)
+    assert bodies(messages) == [
+        b'{"n":%d}' % n if n % 2 or n == count else b"%d" % n for n in range(1, count + 1)
+    ]
 
 
 def test_those_who_never_edit_store_nothing_for_it(stage: Stage) -> None:
@@ -50,29 +52,29 @@ def test_a_large_body_goes_to_the_blob_store_and_so_does_one_for_which_the_row_h
 ) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*(make.draft(_wide(n, 6_000)) for n in range(20)))
+    results = desk.produce(*(make.draft(_wide(n, 6_000)) for n in range(20)))
     assert len(desk.rows()) == 1
-    sent: list[bytes] = []
+    new_bodies: list[bytes] = []
     for n in range(20):
         size = BLOB_THRESHOLD_BYTES + 1 if n == 0 else 30_000
-        sent.append(make.draft(_wide(100 + n, size // 3)).body)
-        edit(desk, placed[n], sent[-1])
+        new_bodies.append(make.draft(_wide(100 + n, size // 3)).body)
+        edit(desk, results[n], new_bodies[-1])
     (row,) = desk.rows()
     assert {bool(draft.blob) for draft in row.drafts} == {True, False}
-    got = desk.receive(group, 20)
+    messages = desk.receive(group, 20)
     blobs = stage.adapters.blobs
-    assert [with_body(blobs, d.message).draft.body for d in got] == sent
+    assert [with_body(blobs, d.message).draft.body for d in messages] == new_bodies
 
 
 def test_a_row_that_would_become_too_large_is_refused_and_stays_as_it_is(stage: Stage) -> None:
     desk = Desk.at(stage)
-    placed = desk.produce(*(make.draft("x", headers={"h": _wide(n, 3_000)}) for n in range(40)))
+    results = desk.produce(*(make.draft("x", headers={"h": _wide(n, 3_000)}) for n in range(40)))
     answer, edits = "ok", 0
     while answer == "ok":
         before = desk.rows()
-        answer = _attempt(edit, desk, placed[edits], headers={"h": _wide(100 + edits, 8_000)})
+        answer = _attempt(edit, desk, results[edits], headers={"h": _wide(100 + edits, 8_000)})
         edits += 1
     assert (answer, desk.rows()) == ("SEGMENT_FULL", before)
     with pytest.raises(TooLarge, match="BODY_TOO_LARGE"):
-        edit(desk, placed[0], b"x" * (desk.topic.max_body_bytes + 1))
+        edit(desk, results[0], b"x" * (desk.topic.max_body_bytes + 1))
     assert MAX_AMENDED_BYTES < 400 * 1024

@@ -38,11 +38,11 @@ class Race:
         while (c := self.desk.cursor(self.group)).next < len(self.placed) or c.leases or c.waiting:
             if not self.over.is_set():
                 self.turns.acquire(timeout=1)
-            got = deps.receiver.receive(self.desk.topic, self.group, None, 2, 0, 3_600)
-            for d in got:
+            messages = deps.receiver.receive(self.desk.topic, self.group, None, 2, 0, 3_600)
+            for d in messages:
                 assert d.message.offset not in self.delivered
                 self.delivered[d.message.offset] = d.message.draft.body
-            assert set(claimer.ack(self.group, got)) <= {None}
+            assert set(claimer.ack(self.group, messages)) <= {None}
 
     def edits(self, name: str, deps: Deps) -> None:
         chance = random.Random(name)
@@ -66,14 +66,14 @@ def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
 ) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode=mode)
-    placed = [p for n in range(batches) for p in desk.produce(*make.drafts(5, ordering_key=f"k{n % 3}"))]
-    race = Race(desk, group, placed)
+    results = [p for n in range(batches) for p in desk.produce(*make.drafts(5, ordering_key=f"k{n % 3}"))]
+    race = Race(desk, group, results)
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(race.claims, stage.process()) for _ in range(2)]
         runs += [pool.submit(race.edits, name, stage.process()) for name in ("e", "f")]
         for run in runs:
             run.result(timeout=300)
-    answers = {answer for tried in race.edited.values() for _, answer in tried}
+    answers = {answer for edits in race.edited.values() for _, answer in edits}
     assert answers <= {"ok", "ALREADY_CLAIMED", "MESSAGE_CANCELLED"}
     assert answers >= {"ok", "ALREADY_CLAIMED"}
     for row in desk.rows():
@@ -90,9 +90,9 @@ def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
 def test_of_racing_editors_the_last_wins_and_no_row_is_torn(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(4))
+    results = desk.produce(*make.drafts(4))
     processes = [stage.process() for _ in range(4)]
-    messages = [message_of(desk, p) for p in placed]
+    messages = [message_of(desk, p) for p in results]
 
     def edits(n: int) -> str:
         changes = {"body": str(n).encode(), "headers": {"n": str(n)}}
@@ -102,10 +102,10 @@ def test_of_racing_editors_the_last_wins_and_no_row_is_torn(stage: Stage) -> Non
         answers = list(pool.map(edits, range(48)))
     assert set(answers) <= {"ok", "UNAVAILABLE"}
     assert answers.count("ok") > 24
-    got = desk.receive(group)
-    assert offsets(got) == [0, 1, 2, 3]
-    for d in got[:3]:
+    claimed_messages = desk.receive(group)
+    assert offsets(claimed_messages) == [0, 1, 2, 3]
+    for d in claimed_messages[:3]:
         assert d.message.draft.headers["n"].encode() == d.message.draft.body
         assert int(d.message.draft.body) % 3 == d.message.offset
-    assert got[3].message.draft.body == b'{"n":3}'
+    assert claimed_messages[3].message.draft.body == b'{"n":3}'
     assert desk.rows()[0].edition == answers.count("ok")

@@ -25,9 +25,9 @@ def desk(stage: Stage) -> Desk:
     return Desk.at(stage, shards=4)
 
 
-def owners(held: Assignment, *consumers: Consumer) -> str:
+def owners(assignment: Assignment, *consumers: Consumer) -> str:
     names = {c.uid: c.name for c in consumers}
-    return "".join(names[uid] for uid in held.owners)
+    return "".join(names[uid] for uid in assignment.owners)
 
 
 def current(desk: Desk, group: Group, deps: Deps | None = None) -> Assignment:
@@ -64,22 +64,22 @@ class Watched:
 
 def watched(desk: Desk) -> tuple[Watched, Assignments]:
     control = Watched(desk.stage.adapters.control)
-    ported, clock = cast(Control, control), desk.stage.clock
-    return control, Assignments(ported, Catalog(ported, clock), clock)
+    port, clock = cast(Control, control), desk.stage.clock
+    return control, Assignments(port, Catalog(port, clock), clock)
 
 
 def test_joining_and_leaving_assign_at_once_and_raise_the_epoch_by_one(desk: Desk) -> None:
     group = desk.group()
     assert current(desk, group).epoch == 0
     a = desk.consumer(group, "a")
-    stored = desk.stage.adapters.control.assignment
-    assert [h and (h.epoch, owners(h, a)) for h in [stored(desk.topic, group)]] == [(1, "aaaa")]
+    assignment_of = desk.stage.adapters.control.assignment
+    assert [h and (h.epoch, owners(h, a)) for h in [assignment_of(desk.topic, group)]] == [(1, "aaaa")]
     b = desk.consumer(group, "b")
-    assert [h and (h.epoch, owners(h, a, b)) for h in [stored(desk.topic, group)]] == [(2, "abab")]
+    assert [h and (h.epoch, owners(h, a, b)) for h in [assignment_of(desk.topic, group)]] == [(2, "abab")]
     desk.deps.registry.unregister(desk.topic, group, a)
-    assert [h and (h.epoch, owners(h, b)) for h in [stored(desk.topic, group)]] == [(3, "bbbb")]
+    assert [h and (h.epoch, owners(h, b)) for h in [assignment_of(desk.topic, group)]] == [(3, "bbbb")]
     desk.deps.registry.unregister(desk.topic, group, b)
-    assert [h and (h.epoch, h.owners, h.members) for h in [stored(desk.topic, group)]] == [(4, (), ())]
+    assert [h and (h.epoch, h.owners, h.members) for h in [assignment_of(desk.topic, group)]] == [(4, (), ())]
 
 
 def test_a_silent_consumers_shards_move_when_others_look(desk: Desk) -> None:
@@ -89,8 +89,8 @@ def test_a_silent_consumers_shards_move_when_others_look(desk: Desk) -> None:
     desk.deps.registry.heartbeat(desk.topic, group, b)
     assert owners(current(desk, group), a, b) == "abab"
     clock.advance(1 * SECOND_MS)
-    held = current(desk, group)
-    assert (held.epoch, owners(held, a, b), held.at_ms) == (3, "bbbb", clock.now_ms())
+    assignment = current(desk, group)
+    assert (assignment.epoch, owners(assignment, a, b), assignment.at_ms) == (3, "bbbb", clock.now_ms())
 
 
 def test_receiving_brings_a_consumer_back_at_once(desk: Desk) -> None:
@@ -152,18 +152,18 @@ def test_an_old_view_of_anything_is_mended_before_it_is_written(desk: Desk, chan
     a = desk.consumer(group, "a")
     old = desk.stage.process()
     topic = old.catalog.topic(desk.topic.name)
-    seen = old.catalog.group(topic, group.name)
-    old.catalog.consumers(topic, seen)
+    group_as_read = old.catalog.group(topic, group.name)
+    old.catalog.consumers(topic, group_as_read)
     if change == "consumers":
         desk.consumer(group, "b")
     elif change == "strategy":
         desk.group(assignment="average")
     else:
         desk.deps.admin.put_topic(topic.name, {"shards": 6})
-    held = current(desk, group)
-    assert held.epoch == 2
-    assert old.assignments.current(topic, seen) == held
-    assert a.uid in held.members
+    assignment = current(desk, group)
+    assert assignment.epoch == 2
+    assert old.assignments.current(topic, group_as_read) == assignment
+    assert a.uid in assignment.members
 
 
 def test_a_lost_race_ends_with_what_the_winner_stored(desk: Desk) -> None:
@@ -172,9 +172,9 @@ def test_a_lost_race_ends_with_what_the_winner_stored(desk: Desk) -> None:
     b = called(desk, group, "b")
     control, assignments = watched(desk)
     control.before_put = [lambda: current(desk, group)]
-    held = assignments.current(desk.topic, group)
-    assert (held.epoch, owners(held, a, b)) == (2, "abab")
-    assert held == current(desk, group)
+    assignment = assignments.current(desk.topic, group)
+    assert (assignment.epoch, owners(assignment, a, b)) == (2, "abab")
+    assert assignment == current(desk, group)
     assert control.calls["put_assignment"] == 1
 
 
@@ -185,8 +185,8 @@ def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
     control, assignments = watched(desk)
     knew_less = Assignment(2, "mod", ("someone else",), ("someone else",) * 4)
     control.before_put = [lambda: desk.stage.adapters.control.put_assignment(desk.topic, group, knew_less)]
-    held = assignments.current(desk.topic, group)
-    assert (held.epoch, owners(held, a, b)) == (3, "abab")
+    assignment = assignments.current(desk.topic, group)
+    assert (assignment.epoch, owners(assignment, a, b)) == (3, "abab")
 
 
 def test_another_strategy_and_more_shards_assign_anew(desk: Desk) -> None:
@@ -201,8 +201,8 @@ def test_another_strategy_and_more_shards_assign_anew(desk: Desk) -> None:
 def test_a_broadcast_has_ranks_but_no_owners(desk: Desk) -> None:
     group = desk.group(mode="broadcast")
     a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
-    held = current(desk, group)
-    assert (held.owners, held.rank(a.uid), held.rank(b.uid)) == ((), 0, 1)
+    assignment = current(desk, group)
+    assert (assignment.owners, assignment.rank(a.uid), assignment.rank(b.uid)) == ((), 0, 1)
     member = desk.deps.registry.membership(desk.topic, group, b)
     assert (member.rank, member.total, member.shards) == (1, 2, (0, 1, 2, 3))
     assert desk.deps.receiver.shards_for(desk.topic, group, a) == (0, 1, 2, 3)
@@ -223,14 +223,14 @@ def test_consumers_that_are_called_have_shards_while_they_may_be_called(desk: De
 def test_a_group_that_is_gone_gets_no_new_assignment(desk: Desk) -> None:
     group = desk.group()
     desk.consumer(group, "a")
-    late = desk.stage.process()
-    late.catalog.consumers(desk.topic, group)
+    late_process = desk.stage.process()
+    late_process.catalog.consumers(desk.topic, group)
     desk.deps.admin.delete_group(desk.topic, group)
-    late.assignments.current(desk.topic, group)
+    late_process.assignments.current(desk.topic, group)
     assert desk.stage.adapters.control.assignment(desk.topic, group) is None
     desk.deps.admin.delete_topic(desk.topic)
-    late.catalog.forget(desk.topic, group)
-    late.assignments.current(replace(desk.topic, shards=9), group)
+    late_process.catalog.forget(desk.topic, group)
+    late_process.assignments.current(replace(desk.topic, shards=9), group)
     assert desk.stage.adapters.control.assignment(desk.topic, group) is None
 
 
@@ -241,17 +241,17 @@ def test_settling_and_extending_are_signs_of_life(desk: Desk, sign: str, mode: s
     group = desk.group(mode=mode, offline="skip")
     consumer = desk.consumer(group, "a")
     desk.produce(*make.drafts(30))
-    got = desk.receive(group, 8, consumer, lease=600)
-    for delivery in got[:-1]:
+    messages = desk.receive(group, 8, consumer, lease=600)
+    for delivery in messages[:-1]:
         desk.stage.clock.advance(9 * SECOND_MS)
         if sign == "extend":
             assert desk.extend(group, [delivery], 600) == [None]
         else:
             assert (desk.ack if sign == "ack" else desk.nack)(group, [delivery]) == [None]
-    held = desk.deps.catalog.consumer(desk.topic, group, "a")
-    desk.deps.registry.sign_of_life(desk.topic, group, held)
+    stored_consumer = desk.deps.catalog.consumer(desk.topic, group, "a")
+    desk.deps.registry.sign_of_life(desk.topic, group, stored_consumer)
     assert len(desk.receive(group, 100, consumer)) >= 22
-    assert desk.ack(group, got[-1:]) == [None]
+    assert desk.ack(group, messages[-1:]) == [None]
 
 
 def test_signs_of_life_are_written_every_ten_seconds_at_most(desk: Desk) -> None:
@@ -269,12 +269,12 @@ def test_signs_of_life_are_written_every_ten_seconds_at_most(desk: Desk) -> None
 def test_who_is_about_to_wait_shows_life_before(desk: Desk) -> None:
     group = desk.group()
     desk.consumer(group, "a")
-    for waited, written in ((0, False), (20, True)):
+    for wait_s, is_written in ((0, False), (20, True)):
         desk.stage.clock.advance(6 * SECOND_MS)
-        held = desk.deps.catalog.consumer(desk.topic, group, "a")
-        desk.deps.registry.sign_of_life(desk.topic, group, held, waited)
+        stored_consumer = desk.deps.catalog.consumer(desk.topic, group, "a")
+        desk.deps.registry.sign_of_life(desk.topic, group, stored_consumer, wait_s)
         now = desk.deps.catalog.consumer(desk.topic, group, "a")
-        assert (now.seen_ms == desk.stage.clock.now_ms()) is written
+        assert (now.seen_ms == desk.stage.clock.now_ms()) is is_written
 
 
 def test_only_those_that_pull_have_seats_among_one_another(desk: Desk) -> None:

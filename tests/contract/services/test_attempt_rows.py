@@ -45,10 +45,12 @@ def test_attempts_that_nobody_settled_are_noted_by_the_next_claim_as_their_consu
     desk.receive(group, 1, two, lease=600)
     stage.clock.advance(20 * SECOND_MS)
     desk.deps.receiver.receive(desk.topic, group, None, 10, 0, 30)
-    noted = [rows(desk, group, offset) for offset in range(3)]
-    assert {row.key for found in noted for row in found} == {cursor_key(desk.topic, group, 0)}
+    rows_of = [rows(desk, group, offset) for offset in range(3)]
+    assert {row.key for trace_rows in rows_of for row in trace_rows} == {cursor_key(desk.topic, group, 0)}
     assert [
-        (row.consumer, row.started_ms - began_ms, row.id, row.entries) for found in noted for row in found
+        (row.consumer, row.started_ms - began_ms, row.id, row.entries)
+        for trace_rows in rows_of
+        for row in trace_rows
     ] == [
         ("one", 10 * SECOND_MS, first.receipt.token, (TraceEntry(0, 1, "LAPSED"),)),
         ("one", 20 * SECOND_MS, second.receipt.token, (TraceEntry(1, 1, "LAPSED"),)),
@@ -59,9 +61,9 @@ def test_an_attempt_of_the_lane_that_nobody_settled_is_its_messages(stage: Stage
     desk = Desk.at(stage, retry=STEPS)
     group = desk.group()
     desk.produce(*make.drafts(4))
-    claimed = desk.receive(group)
-    desk.nack(group, claimed[3:], Nack(delay_ms=5 * SECOND_MS))
-    desk.ack(group, claimed[:3])
+    messages = desk.receive(group)
+    desk.nack(group, messages[3:], Nack(delay_ms=5 * SECOND_MS))
+    desk.ack(group, messages[:3])
     stage.clock.advance(5 * SECOND_MS)
     (again,) = desk.receive(group, lease=10)
     assert (again.attempt, again.receipt.entry, again.receipt.offset) == (2, 0, 3)
@@ -96,12 +98,12 @@ def test_a_settlement_says_how_long_the_attempt_took_and_why_it_failed(stage: St
     group = desk.group()
     one = desk.consumer(group, "one")
     desk.produce(make.draft())
-    claimed = desk.receive(group, consumer=one)
+    messages = desk.receive(group, consumer=one)
     claimed_ms = stage.clock.now_ms()
     stage.clock.advance(3 * SECOND_MS)
-    desk.nack(group, claimed, Nack(delay_ms=None, reason="busy"))
+    desk.nack(group, messages, Nack(delay_ms=None, reason="busy"))
     (row,) = rows(desk, group)
-    assert (row.consumer, row.started_ms, row.id) == ("one", claimed_ms, claimed[0].receipt.token)
+    assert (row.consumer, row.started_ms, row.id) == ("one", claimed_ms, messages[0].receipt.token)
     assert row.entries == (TraceEntry(0, 1, "RETRY", 3 * SECOND_MS, "busy"),)
     now_ms = stage.clock.now_ms()
     delivery_record = record(desk, group)
@@ -117,9 +119,9 @@ def test_a_failed_message_of_the_lane_that_comes_back_at_once_is_recorded_at_its
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    claimed = desk.receive(group)
-    desk.ack(group, claimed[:2])
-    desk.nack(group, claimed[2:], Nack(delay_ms=SECOND_MS))
+    messages = desk.receive(group)
+    desk.ack(group, messages[:2])
+    desk.nack(group, messages[2:], Nack(delay_ms=SECOND_MS))
     stage.clock.advance(SECOND_MS)
     desk.nack(group, desk.receive(group))
     delivery_record = record(desk, group, 2)
@@ -131,8 +133,8 @@ def test_a_failed_message_of_the_lane_that_comes_back_at_once_is_recorded_at_its
     stage.clock.advance(SECOND_MS)
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(dead_letter=True, reason="no"))
-    buried = record(desk, group, 2)
-    assert (buried.status, buried.attempts, buried.expires_s) == ("DEAD", 3, None)
+    dead_record = record(desk, group, 2)
+    assert (dead_record.status, dead_record.attempts, dead_record.expires_s) == ("DEAD", 3, None)
     assert again.receipt.attempts_before_entry == 1
     outcomes = [
         (each.offset, each.attempt, each.outcome) for row in rows(desk, group, 2) for each in row.entries
@@ -148,15 +150,15 @@ def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    claimed = desk.receive(group)
-    desk.ack(group, claimed[:1])
-    desk.nack(group, claimed[1:2])
+    messages = desk.receive(group)
+    desk.ack(group, messages[:1])
+    desk.nack(group, messages[1:2])
     stage.clock.advance(30 * SECOND_MS)
     again = desk.receive(group)
     assert {each.receipt.offset: each.attempt for each in again} == {1: 2, 2: 2}
     desk.ack(group, again)
-    stored = [stage.adapters.records.get(cursor_key(desk.topic, group, 0), offset) for offset in range(3)]
-    assert [each and (each.status, each.attempts) for each in stored] == [
+    records = [stage.adapters.records.get(cursor_key(desk.topic, group, 0), offset) for offset in range(3)]
+    assert [each and (each.status, each.attempts) for each in records] == [
         None,
         ("SUCCESS", 2),
         ("SUCCESS", 2),

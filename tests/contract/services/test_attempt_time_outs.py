@@ -40,25 +40,25 @@ def run(seconds_left: Sequence[float], **settings: Any) -> tuple[Watched, PushDe
     desk.subscriber(desk.group(**settings), "one")
     desk.produce(make.draft())
     desk.inbox.asked.clear()
-    watched = Watched(desk.stage.clock, desk=desk)
-    left = list(seconds_left)
-    deps = Deps(replace(desk.deps.adapters, sender=lambda: watched))
+    sender = Watched(desk.stage.clock, desk=desk)
+    answers = list(seconds_left)
+    deps = Deps(replace(desk.deps.adapters, sender=lambda: sender))
     task = DispatchTask(desk.topic.name, "billing")
-    deps.dispatcher.deliver(task, lambda: left.pop(0) if len(left) > 1 else left[0])
-    return watched, desk
+    deps.dispatcher.deliver(task, lambda: answers.pop(0) if len(answers) > 1 else answers[0])
+    return sender, desk
 
 
 @pytest.mark.parametrize(("settings", "seconds"), [({}, 40), ({"lease_seconds": 12}, 12)])
 def test_an_attempt_may_take_a_lease_of_the_group_and_the_message_stays_some_seconds_more(
     settings: dict[str, Any], seconds: int
 ) -> None:
-    watched, _ = run([600], **settings)
-    assert watched.seen == [(seconds, [(seconds + 6) * 1000])]
+    sender, _ = run([600], **settings)
+    assert sender.seen == [(seconds, [(seconds + 6) * 1000])]
 
 
 def test_no_attempt_begins_that_could_not_end_in_time_and_the_next_run_is_started() -> None:
-    watched, desk = run([600, 44.9])
-    assert watched.seen == []
+    sender, desk = run([600, 44.9])
+    assert sender.seen == []
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == ["billing"]
 
 
@@ -90,12 +90,12 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
 
 @pytest.mark.parametrize(("left", "calls"), [(40.0, 1), (39.9, 0)])
 def test_an_attempt_that_waited_for_a_thread_until_its_time_is_over_is_not_made(
-    left: float, calls: int
+    seconds_left: float, calls: int
 ) -> None:
     desk = PushDesk.at(memory_stage(), lease_seconds=40)
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft())
     task = DispatchTask(desk.topic.name, "billing")
-    desk.deps.dispatcher.deliver(task, lambda: left if desk.cursor(group).leases else 600.0)
+    desk.deps.dispatcher.deliver(task, lambda: seconds_left if desk.cursor(group).leases else 600.0)
     assert len(desk.subscribers.calls) == calls

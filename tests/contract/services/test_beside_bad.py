@@ -73,9 +73,9 @@ class World:
         clock.advance(ms)
         while clock.now_ms() >= self.began_ms + self.produced * EVERY_MS and not self.is_over():
             body = BAD if self.produced % 10 >= 10 - self.bad else GOOD
-            (placed,) = self.desk.produce(replace(make.draft(), body=body))
+            (result,) = self.desk.produce(replace(make.draft(), body=body))
             if body == GOOD:
-                self.sent_ms[placed.id] = self.began_ms + self.produced * EVERY_MS
+                self.sent_ms[result.id] = self.began_ms + self.produced * EVERY_MS
             self.produced += 1
         if clock.now_ms() >= self.moved_ms + 1_000:
             self.moved_ms = clock.now_ms()

@@ -19,13 +19,13 @@ def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -
     group = desk.group()
     desk.produce(make.draft(), make.draft(max_attempts=1), make.draft(max_attempts=3))
     for attempt in (1, 2, 3, 4):
-        got = desk.receive(group, lease=10)
-        assert attempts(got) == {o: attempt for o, most in ((1, 1), (0, 2), (2, 3)) if attempt <= most}
+        messages = desk.receive(group, lease=10)
+        assert attempts(messages) == {o: attempt for o, most in ((1, 1), (0, 2), (2, 3)) if attempt <= most}
         if by == "nack":
-            desk.nack(group, got)
+            desk.nack(group, messages)
         stage.clock.advance(10 * SECOND_MS)
-    found = records(desk, group)
-    assert {o: (r.status, r.attempts, r.reason) for o, r in found.items()} == {
+    record_at = records(desk, group)
+    assert {o: (r.status, r.attempts, r.reason) for o, r in record_at.items()} == {
         o: ("DEAD", n, "ATTEMPTS_EXHAUSTED") for o, n in ((0, 2), (1, 1), (2, 3))
     }
     assert desk.deps.counts.group_status(desk.topic, group).dead == 3
@@ -81,21 +81,21 @@ def test_i5_a_late_success_is_recorded_with_its_attempt(stage: Stage) -> None:
 def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage) -> None:
     desk = Desk.at(stage, retry=Retry(3, (10,), jitter=0.0))
     group = desk.group()
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, placed.id)
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, result.id)
     desk.deps.redriver.redrive(desk.topic, group, [letter])
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    message = desk.deps.lookup.message(desk.topic, result.id)
     stage.clock.advance(5 * SECOND_MS)
-    for attempt, left in ((2, 2), (3, 1)):
-        (got,) = desk.receive(group)
-        assert got.attempt == attempt
-        desk.nack(group, [got], Nack(delay_ms=10 * SECOND_MS))
+    for attempt, retries_left in ((2, 2), (3, 1)):
+        (claimed_message,) = desk.receive(group)
+        assert claimed_message.attempt == attempt
+        desk.nack(group, [claimed_message], Nack(delay_ms=10 * SECOND_MS))
         status = desk.deps.statuses.delivery(desk.topic, group, message)
         assert status
-        assert (status.status, status.attempts, status.retries_left) == ("RETRYING", attempt, left)
+        assert (status.status, status.attempts, status.retries_left) == ("RETRYING", attempt, retries_left)
         stage.clock.advance(15 * SECOND_MS)
-    (got,) = desk.receive(group)
-    desk.nack(group, [got], Nack(delay_ms=10 * SECOND_MS))
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, placed.id)
+    (claimed_message,) = desk.receive(group)
+    desk.nack(group, [claimed_message], Nack(delay_ms=10 * SECOND_MS))
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, result.id)
     assert (letter.attempts, letter.reason) == (4, "ATTEMPTS_EXHAUSTED")

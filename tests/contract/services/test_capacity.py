@@ -93,8 +93,8 @@ def test_a_look_at_the_other_runs_is_good_for_a_second(scene: Scene) -> None:
 def fail_until_open(scene: Scene, consumer: Consumer) -> None:
     health = scene.desk.deps.dispatcher.context.subscriber_health
     for _ in range(10):
-        refused = [CallResult(Verdict.FAILED, "refused")]
-        health.note(scene.desk.topic, scene.group, consumer, refused, MOST)
+        failures = [CallResult(Verdict.FAILED, "refused")]
+        health.note(scene.desk.topic, scene.group, consumer, failures, MOST)
 
 
 def test_one_sound_consumer_is_enough_to_go_on(scene: Scene) -> None:
@@ -121,7 +121,9 @@ def test_a_circuit_that_opens_again_after_its_registration_was_read_is_asked_for
     topic, desk = scene.desk.topic, scene.desk
     scene.capacity.see_circuits(topic, scene.group)
     for _ in range(10):
-        refused = [CallResult(Verdict.FAILED, "refused")]
-        desk.deps.dispatcher.context.subscriber_health.note(topic, scene.group, scene.consumer, refused, MOST)
+        failures = [CallResult(Verdict.FAILED, "refused")]
+        desk.deps.dispatcher.context.subscriber_health.note(
+            topic, scene.group, scene.consumer, failures, MOST
+        )
     assert scene.capacity.room(scene.sources, 0, scene.consumer) <= 0
     assert scene.capacity.circuits_ms == [desk.stage.clock.now_ms() + 1_000]

@@ -81,9 +81,9 @@ class Way:
         return placed(self.deps.producer.produce(self.topic, [of], BY))[0]
 
     def waiting(self, message_id: str) -> Waiting:
-        waiting = self.deps.lookup.find(self.topic, message_id)
-        assert isinstance(waiting, Waiting)
-        return waiting
+        message = self.deps.lookup.find(self.topic, message_id)
+        assert isinstance(message, Waiting)
+        return message
 
     def receive(self) -> ClaimedMessage:
         (delivery,) = self.desk.receive(self.group)
@@ -121,11 +121,11 @@ def edited_before_its_time(way: Way, of: Draft) -> str:
 
 
 def edited_in_the_log(way: Way, of: Draft) -> str:
-    placed = way.produce(of)
+    result = way.produce(of)
     way.produce(draft(keys=(), tag="other", **BYTES))  # and its neighbour stays as it is
-    message = way.deps.lookup.message(way.topic, placed.id)
+    message = way.deps.lookup.message(way.topic, result.id)
     way.deps.amender.amend(way.topic, message, {"headers": EDITED}, "somebody")
-    return placed.id
+    return result.id
 
 
 def committed(way: Way, of: Draft) -> str:
@@ -204,12 +204,12 @@ WAYS = [
 def arrives(stage: Stage, how: Callable[[Way, Draft], str], **settings: Any) -> None:
     way = Way(stage)
     message_id = how(way, draft(**settings, due_ms=DUE_MS if how in LATER else None))
-    got = next(each for each in way.desk.receive(way.group) if each.message.draft.tag == "paid")
-    shown = {name: getattr(got.message.draft, name) for name in GIVEN}
-    assert shown == {**GIVEN, **settings, **CHANGED.get(how, {})}
-    assert got.message.draft.size == len(shown["body"])
-    assert (got.message.id, got.message.first_accepted_ms) == (message_id, START_MS)
-    assert got.message.by == ("" if how in WHOLE else BY)
+    claimed_message = next(each for each in way.desk.receive(way.group) if each.message.draft.tag == "paid")
+    fields = {name: getattr(claimed_message.message.draft, name) for name in GIVEN}
+    assert fields == {**GIVEN, **settings, **CHANGED.get(how, {})}
+    assert claimed_message.message.draft.size == len(fields["body"])
+    assert (claimed_message.message.id, claimed_message.message.first_accepted_ms) == (message_id, START_MS)
+    assert claimed_message.message.by == ("" if how in WHOLE else BY)
 
 
 @pytest.mark.parametrize("how", WAYS, ids=lambda how: how.__name__)
@@ -233,9 +233,9 @@ def test_its_keys_find_it_until_it_goes(stage: Stage, how: Callable[[Way, Draft]
     stage.clock.advance(2 * DAY_MS - 1)
     stage.drop_expired()
     for key in GIVEN["keys"]:
-        page, following = way.deps.key_lookup.newest_first(way.topic, key, Filters(), 9, None)
+        page, page_token = way.deps.key_lookup.newest_first(way.topic, key, Filters(), 9, None)
         assert [each.id for each in page if isinstance(each, Message)] == [message_id]
-        assert following is None
+        assert page_token is None
 
 
 @pytest.mark.parametrize("due_ms", [None, DUE_MS])

@@ -42,11 +42,11 @@ def waiting(desk: Desk, seconds: int = 600) -> ProduceResult:
     return desk.produce(make.draft("x", due_ms=due_ms))[0]
 
 
-def patch(desk: Desk, placed: ProduceResult, by_seconds: int) -> Act:
+def patch(desk: Desk, result: ProduceResult, by_seconds: int) -> Act:
     """Move the message's time, as seen from now."""
 
     def act(deps: Deps) -> object:
-        message = deps.lookup.find(desk.topic, placed.id)
+        message = deps.lookup.find(desk.topic, result.id)
         assert isinstance(message, Waiting)
         due_ms = desk.stage.clock.now_ms() + by_seconds * SECOND_MS
         return deps.delayed.amend(desk.topic, message, {"due_ms": due_ms})
@@ -54,9 +54,9 @@ def patch(desk: Desk, placed: ProduceResult, by_seconds: int) -> Act:
     return act
 
 
-def cancel(desk: Desk, placed: ProduceResult) -> Act:
+def cancel(desk: Desk, result: ProduceResult) -> Act:
     def act(deps: Deps) -> object:
-        message = deps.lookup.find(desk.topic, placed.id)
+        message = deps.lookup.find(desk.topic, result.id)
         assert isinstance(message, Waiting)
         deps.delayed.cancel(desk.topic, message)
         return None
@@ -64,8 +64,8 @@ def cancel(desk: Desk, placed: ProduceResult) -> Act:
     return act
 
 
-def look(desk: Desk, placed: ProduceResult) -> Act:
-    return lambda deps: deps.lookup.find(desk.topic, placed.id)
+def look(desk: Desk, result: ProduceResult) -> Act:
+    return lambda deps: deps.lookup.find(desk.topic, result.id)
 
 
 @pytest.mark.many_calls
@@ -76,12 +76,12 @@ def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
     desk = Desk.at(empty_stage)
     other = empty_stage.process()
     for before in places(3):
-        placed = waiting(desk)
-        first, second = patch(desk, placed, 700), patch(desk, placed, 800)
-        back = patch(desk, placed, 600)  # to the time at which it was first, which its id tells
+        result = waiting(desk)
+        first, second = patch(desk, result, 700), patch(desk, result, 800)
+        back = patch(desk, result, 600)  # to the time at which it was first, which its id tells
         others = [lambda act=act: act(other) for act in (first, second, back)]
-        what(desk, placed)(interrupted(empty_stage, before, others))
-        message = desk.deps.lookup.find(desk.topic, placed.id)
+        what(desk, result)(interrupted(empty_stage, before, others))
+        message = desk.deps.lookup.find(desk.topic, result.id)
         assert isinstance(message, Waiting)
         assert message.cancelled or what is look, before
 
@@ -89,38 +89,38 @@ def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
 def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
     for before, within in itertools.product(range(2), range(2)):  # of the two calls that each has to make
-        placed = waiting(desk)
+        result = waiting(desk)
 
-        def body(deps: Deps, placed: ProduceResult = placed) -> None:
-            message = deps.lookup.find(desk.topic, placed.id)
+        def body(deps: Deps, result: ProduceResult = result) -> None:
+            message = deps.lookup.find(desk.topic, result.id)
             assert isinstance(message, Waiting)
             deps.delayed.amend(desk.topic, message, {"body": b'"y"'})
 
-        third = patch(desk, placed, 900)
+        third = patch(desk, result, 900)
         middle = interrupted(empty_stage, [within], [partial(third, desk.deps)])
-        second = patch(desk, placed, 800)
+        second = patch(desk, result, 800)
         body(interrupted(empty_stage, [before], [partial(second, middle)]))
-        found = desk.deps.lookup.find(desk.topic, placed.id)
-        assert isinstance(found, Waiting)
-        assert found.message.draft.body == b'"y"'
-        assert found.timer.due_ms > placed.accepted_ms + 600 * SECOND_MS
+        found_message = desk.deps.lookup.find(desk.topic, result.id)
+        assert isinstance(found_message, Waiting)
+        assert found_message.message.draft.body == b'"y"'
+        assert found_message.timer.due_ms > result.accepted_ms + 600 * SECOND_MS
 
 
 def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
     for before in range(_MOST_CALLS):
-        placed = waiting(desk, 5)
+        result = waiting(desk, 5)
         empty_stage.clock.advance(5 * SECOND_MS)
         mover = empty_stage.process().mover
         deps = interrupted(empty_stage, [before], [partial(mover.tick, range(FRAGMENTS))])
-        message = deps.lookup.find(desk.topic, placed.id)
+        message = deps.lookup.find(desk.topic, result.id)
         if isinstance(message, Message):
             continue
         assert isinstance(message, Waiting)
         if before < 2:
             with pytest.raises(Conflict, match="ALREADY_DUE"):
                 deps.delayed.cancel(desk.topic, message)
-            assert isinstance(desk.deps.lookup.find(desk.topic, placed.id), Message)
+            assert isinstance(desk.deps.lookup.find(desk.topic, result.id), Message)
         else:
             deps.delayed.cancel(desk.topic, message)
         empty_stage.process().mover.tick(range(FRAGMENTS))
@@ -128,17 +128,17 @@ def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
 
 def test_who_always_loses_is_told_to_try_again_and_nothing_happened(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
-    placed = waiting(desk)
+    result = waiting(desk)
     seconds = itertools.count(601)
     other = empty_stage.process()
 
     def overtake() -> None:
-        patch(desk, placed, next(seconds))(other)
+        patch(desk, result, next(seconds))(other)
 
     deps = interrupted(empty_stage, range(200), [overtake] * 200)
-    with pytest.raises(ChangedMeanwhile) as refused:
-        cancel(desk, placed)(deps)
-    assert refused.value.retryable
-    message = desk.deps.lookup.find(desk.topic, placed.id)
+    with pytest.raises(ChangedMeanwhile) as error:
+        cancel(desk, result)(deps)
+    assert error.value.retryable
+    message = desk.deps.lookup.find(desk.topic, result.id)
     assert isinstance(message, Waiting)
     assert not message.cancelled

@@ -49,12 +49,12 @@ def test_i13_fifteen_checks_one_a_minute_then_the_undecided_list(stage: Stage) -
         MAX_CHECKS,
         "unknown",
     )
-    (shown,) = desk.deps.transactor.listed(desk.topic, TransactionState.UNDECIDED, None, 9)
-    assert (shown.id, shown.checks) == (transaction.id, MAX_CHECKS)
+    (listed_transaction,) = desk.deps.transactor.listed(desk.topic, TransactionState.UNDECIDED, None, 9)
+    assert (listed_transaction.id, listed_transaction.checks) == (transaction.id, MAX_CHECKS)
     assert timers_of(desk, transaction.id) == []
     assert desk.rows() == []
-    done = decide(desk.deps, transaction, COMMIT)
-    assert isinstance(done, Transaction)
+    decision = decide(desk.deps, transaction, COMMIT)
+    assert isinstance(decision, Transaction)
     assert len(desk.rows()) == 1
 
 
@@ -201,11 +201,11 @@ def test_i12_a_decider_and_a_checker_race_to_one_end(stage: Stage) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         ends = list(pool.map(work, range(24)))
-    committed = 0
+    count = 0
     for n, transaction in enumerate(transactions):
         after = held(desk, transaction)
-        committed += after.state is COMMIT
-        told = ends[2 * n + 1]
-        assert told == "TRANSACTION_DECIDED" if after.state is COMMIT else isinstance(told, Transaction)
+        count += after.state is COMMIT
+        answer = ends[2 * n + 1]
+        assert answer == "TRANSACTION_DECIDED" if after.state is COMMIT else isinstance(answer, Transaction)
         assert after.checks <= 1
-    assert sum(row.count for row in desk.rows()) == committed
+    assert sum(row.count for row in desk.rows()) == count

@@ -35,16 +35,16 @@ def test_what_is_settled_between_a_claims_read_and_its_write_stays_settled(stage
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    held = [desk.receive(group, 1)]
+    batches = [desk.receive(group, 1)]
 
     def settles_first(name: str, *_: Any) -> bool:
-        if name == "write" and held:
-            assert desk.ack(group, held.pop()) == [None]
+        if name == "write" and batches:
+            assert desk.ack(group, batches.pop()) == [None]
         return False
 
     other = another(desk, settles_first)
     assert attempts(other.receive(group)) == {1: 1, 2: 1}
-    assert not held
+    assert not batches
     stage.clock.advance(30 * SECOND_MS)
     assert attempts(desk.receive(group)) == {1: 2, 2: 2}
 
@@ -60,8 +60,8 @@ def test_a_cursor_has_something_when_a_message_is_due_or_a_lease_may_end() -> No
         desk.nack(group, desk.receive(group, 1), Nack(delay_ms=seconds * SECOND_MS))
     key, now_ms = cursor_key(desk.topic, group, 0), stage.clock.now_ms()
     for lease_seconds, dues in ((20, [5, 9, 20]), (19, [5, 9]), (600, [5, 9, 20, 600])):
-        found = desk.deps.claimer.dues_ms(key, lease_seconds)
-        assert sorted((due_ms - now_ms) // SECOND_MS for due_ms in found) == dues
+        dues_found = desk.deps.claimer.dues_ms(key, lease_seconds)
+        assert sorted((due_ms - now_ms) // SECOND_MS for due_ms in dues_found) == dues
 
 
 def test_a_cursor_has_something_when_the_hole_before_it_may_be_closed() -> None:
@@ -83,7 +83,7 @@ def test_i4_a_claim_whose_answer_was_lost_grants_what_it_holds_and_nothing_else(
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    held = desk.receive(group, 1)
+    messages = desk.receive(group, 1)
     other = another(desk, lambda name, *_: name == "write", after=is_written)
     if is_written:
         assert attempts(other.receive(group)) == {1: 1, 2: 1}
@@ -91,7 +91,7 @@ def test_i4_a_claim_whose_answer_was_lost_grants_what_it_holds_and_nothing_else(
         with pytest.raises(Unavailable):
             other.receive(group)
         assert attempts(desk.receive(group)) == {1: 1, 2: 1}
-    assert desk.ack(group, held) == [None]
+    assert desk.ack(group, messages) == [None]
 
 
 def test_a_lease_lasts_as_long_as_was_asked_for_whatever_was_buried_before_it() -> None:
@@ -118,7 +118,7 @@ def test_each_claim_of_what_is_given_back_turns_to_another_consumer() -> None:
     claimant, turns = Claimant(topic=desk.topic, group=group, lease_seconds=30), []
     for _ in range(4):
         turns.append(desk.deps.claimer.rotation(claimant, 0))
-        claimed = desk.deps.claimer.claim(claimant, 0, 1) or []
-        receipts = [each.receipt for each in claimed]
+        messages = desk.deps.claimer.claim(claimant, 0, 1) or []
+        receipts = [message.receipt for message in messages]
         desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: SettleDecision(Disposition.RELEASED))
     assert turns == sorted(set(turns)), "each is later than the one before"

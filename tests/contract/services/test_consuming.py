@@ -23,9 +23,9 @@ def test_i6_what_was_acknowledged_is_not_delivered_again(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(5))
-    got = desk.receive(group)
-    assert offsets(got) == [0, 1, 2, 3, 4]
-    assert desk.ack(group, got[1:4]) == [None] * 3
+    messages = desk.receive(group)
+    assert offsets(messages) == [0, 1, 2, 3, 4]
+    assert desk.ack(group, messages[1:4]) == [None] * 3
     stage.clock.advance(3600 * SECOND_MS)
     assert attempts(desk.receive(group)) == {0: 2, 4: 2}
 
@@ -64,10 +64,10 @@ def test_i5_racing_acks_of_one_delivery_are_accepted_once(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(8))
-    got = desk.receive(group)
+    messages = desk.receive(group)
     others = [Desk(stage, stage.process(), desk.topic) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda d: d.ack(group, got), others))
+        answers = list(pool.map(lambda d: d.ack(group, messages), others))
     for of_one_offset in zip(*answers, strict=True):
         assert sorted(of_one_offset, key=str)[0] is None
         assert set(of_one_offset) <= {None, STALE, ALREADY}, (
@@ -82,19 +82,19 @@ def test_i20_the_same_settlement_asked_for_again_is_answered_as_done(stage: Stag
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(6, max_attempts=3))
-    got = desk.receive(group)
+    messages = desk.receive(group)
     again = desk if processes == 1 else Desk(stage, stage.process(), desk.topic)
     bury, later = Nack(dead_letter=True), Nack(delay_ms=60_000)
-    assert desk.ack(group, got[1:3]) == [None, None]
-    assert desk.nack(group, got[3:4]) == [None]
-    assert desk.nack(group, got[4:5], bury) == [None]
-    assert desk.nack(group, got[5:], later) == [None]
-    assert again.ack(group, got[:3]) == [None, ALREADY, ALREADY]
-    assert again.nack(group, got[3:4]) == [ALREADY]
-    assert again.nack(group, got[4:5], bury) == [ALREADY]
-    assert again.nack(group, got[5:], later) == [ALREADY]
-    assert again.ack(group, got[3:]) == [STALE] * 3, "what was given back or buried was not acknowledged"
-    assert again.nack(group, got[1:4], bury) == [STALE] * 3
+    assert desk.ack(group, messages[1:3]) == [None, None]
+    assert desk.nack(group, messages[3:4]) == [None]
+    assert desk.nack(group, messages[4:5], bury) == [None]
+    assert desk.nack(group, messages[5:], later) == [None]
+    assert again.ack(group, messages[:3]) == [None, ALREADY, ALREADY]
+    assert again.nack(group, messages[3:4]) == [ALREADY]
+    assert again.nack(group, messages[4:5], bury) == [ALREADY]
+    assert again.nack(group, messages[5:], later) == [ALREADY]
+    assert again.ack(group, messages[3:]) == [STALE] * 3, "what was given back or buried was not acknowledged"
+    assert again.nack(group, messages[1:4], bury) == [STALE] * 3
 
 
 def test_i20_a_repeated_ack_is_not_taken_for_a_later_holders(stage: Stage) -> None:
@@ -120,30 +120,30 @@ def test_i4_racing_consumers_never_hold_one_message_twice(stage: Stage) -> None:
         return [o for _ in range(10) for o in offsets(desk.receive(group, 5))]
 
     with ThreadPoolExecutor(4) as pool:
-        granted = [offset for part in pool.map(work, others) for offset in part]
-    assert len(granted) == len(set(granted))
-    assert sorted([*granted, *desk.drain(group)]) == list(range(120))
+        offsets_taken = [offset for part in pool.map(work, others) for offset in part]
+    assert len(offsets_taken) == len(set(offsets_taken))
+    assert sorted([*offsets_taken, *desk.drain(group)]) == list(range(120))
 
 
 def test_an_extended_lease_lasts_longer(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(2))
-    got = desk.receive(group, lease=10)
+    messages = desk.receive(group, lease=10)
     stage.clock.advance(9 * SECOND_MS)
-    assert desk.extend(group, got, 10) == [None, None]
+    assert desk.extend(group, messages, 10) == [None, None]
     stage.clock.advance(9 * SECOND_MS)
     assert desk.receive(group) == []
-    assert desk.ack(group, got) == [None, None]
+    assert desk.ack(group, messages) == [None, None]
 
 
 def test_i9_a_message_given_back_with_a_delay_is_not_delivered_before(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(2))
-    got = desk.receive(group)
-    assert desk.nack(group, got[:1], Nack(delay_ms=60_000, reason="busy")) == [None]
-    assert desk.nack(group, got[1:]) == [None]
+    messages = desk.receive(group)
+    assert desk.nack(group, messages[:1], Nack(delay_ms=60_000, reason="busy")) == [None]
+    assert desk.nack(group, messages[1:]) == [None]
     assert attempts(desk.receive(group)) == {1: 2}
     stage.clock.advance(59_999)
     assert 0 not in attempts(desk.receive(group))
@@ -241,11 +241,11 @@ def test_i7_a_failing_key_holds_back_its_own_messages_alone(stage: Stage) -> Non
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
     desk.produce(*(make.draft(ordering_key=key) for key in ("a", "a", "b", None, "b", None)))
-    got = desk.receive(group)
-    assert offsets(got) == [0, 2, 3]
+    messages = desk.receive(group)
+    assert offsets(messages) == [0, 2, 3]
     assert desk.receive(group) == []
-    desk.nack(group, got[:1], Nack(delay_ms=60_000))
-    desk.ack(group, got[1:])
+    desk.nack(group, messages[:1], Nack(delay_ms=60_000))
+    desk.ack(group, messages[1:])
     assert desk.drain(group) == [4, 5]
     stage.clock.advance(60_000)
     again = desk.receive(group)
@@ -259,10 +259,10 @@ def test_i7_a_busy_key_is_passed_over_within_a_bound(stage: Stage) -> None:
     group = desk.group()
     desk.produce(*make.drafts(MAX_PASSED_OVER + 1, ordering_key="busy"), make.draft(ordering_key="other"))
     desk.produce(make.draft(ordering_key="busy"), make.draft(ordering_key="third"))
-    got = desk.receive(group)
-    assert offsets(got) == [0, MAX_PASSED_OVER + 1]
+    messages = desk.receive(group)
+    assert offsets(messages) == [0, MAX_PASSED_OVER + 1]
     assert desk.receive(group) == [], "the bound is reached: the shard waits"
-    desk.ack(group, got)
+    desk.ack(group, messages)
     assert offsets([*desk.receive(group), *desk.receive(group)]) == [1, MAX_PASSED_OVER + 3]
 
 
@@ -271,19 +271,19 @@ def test_a_claim_takes_no_more_than_its_cursor_has_room_for(stage: Stage) -> Non
     desk = Desk.at(stage)
     group = desk.group(mode="serial")
     desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(600)))
-    got = desk.receive(group, 600)
-    assert 0 < len(got) < 600
+    messages = desk.receive(group, 600)
+    assert 0 < len(messages) < 600
     assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
-    assert set(desk.ack(group, got)) == {None}
-    assert sorted([*offsets(got), *desk.drain(group, 600)]) == [*range(600)]
+    assert set(desk.ack(group, messages)) == {None}
+    assert sorted([*offsets(messages), *desk.drain(group, 600)]) == [*range(600)]
 
 
 def test_a_receipt_twice_in_one_call_settles_once(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(make.draft())
-    (got,) = desk.receive(group)
-    assert desk.ack(group, [got, got]) == [None, ALREADY]
+    (claimed_message,) = desk.receive(group)
+    assert desk.ack(group, [claimed_message, claimed_message]) == [None, ALREADY]
 
 
 @pytest.mark.many_calls
@@ -291,15 +291,17 @@ def test_a_full_cursor_is_backpressure_and_ends_when_something_is_settled(stage:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(400))
-    held = []
-    while got := desk.receive(group, 1, lease=3600):
-        held += got
-    assert 100 <= len(held) <= 200, "as many receives as the cursor has room for"
+    claimed_messages = []
+    while messages := desk.receive(group, 1, lease=3600):
+        claimed_messages += messages
+    assert 100 <= len(claimed_messages) <= 200, "as many receives as the cursor has room for"
     assert desk.receive(group, 1000) == []
-    assert desk.ack(group, held[::2]) == [None] * len(held[::2])
-    assert len(desk.receive(group, 1000)) == 400 - len(held), "one lease holds any number of messages"
+    assert desk.ack(group, claimed_messages[::2]) == [None] * len(claimed_messages[::2])
+    assert len(desk.receive(group, 1000)) == 400 - len(claimed_messages), (
+        "one lease holds any number of messages"
+    )
     stage.clock.advance(3600 * SECOND_MS)
-    assert sorted(desk.drain(group, 1000)) == sorted({*range(400)} - {*offsets(held[::2])})
+    assert sorted(desk.drain(group, 1000)) == sorted({*range(400)} - {*offsets(claimed_messages[::2])})
 
 
 @pytest.mark.many_calls
@@ -315,8 +317,8 @@ def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> N
         assert set(desk.nack(group, lease[1 - n % 2 :: 8])) == {None}
         assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
     stage.clock.advance(4 * 3600 * SECOND_MS)
-    drained = desk.drain(group, 1000)
-    assert len(drained) == 3000
+    offsets_taken = desk.drain(group, 1000)
+    assert len(offsets_taken) == 3000
     assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
 
 

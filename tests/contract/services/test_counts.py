@@ -32,8 +32,8 @@ BURY = Nack(dead_letter=True)
 
 
 def stats(desk: Desk) -> TopicStats:
-    (found,) = desk.deps.counts.stats([desk.topic])
-    return found
+    (topic_stats,) = desk.deps.counts.stats([desk.topic])
+    return topic_stats
 
 
 def messages(desk: Desk) -> Iterator[Message]:
@@ -81,9 +81,9 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     assert (counts.accepted, counts.delayed.number, counts.prepared.number) == (0, 3, 3)
     assert counts.delayed.whole
     assert counts.prepared.whole
-    waiting = desk.deps.lookup.find(desk.topic, first.id)
-    assert isinstance(waiting, Waiting)
-    desk.deps.delayed.cancel(desk.topic, waiting)
+    delayed_message = desk.deps.lookup.find(desk.topic, first.id)
+    assert isinstance(delayed_message, Waiting)
+    desk.deps.delayed.cancel(desk.topic, delayed_message)
     desk.deps.transactor.decide(halves[0], TransactionState.COMMITTED)
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
     counts = stats(desk)
@@ -107,18 +107,18 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     desk = Desk.at(stage)
     desk.produce(*make.drafts(2))
     group = desk.group(begin="latest", tags=("a",))
-    placed = desk.produce(*(make.draft(n, tag="a" if n % 2 else "b") for n in range(10)))
-    cancelled = desk.deps.lookup.message(desk.topic, placed[9].id)
-    desk.deps.amender.cancel(desk.topic, cancelled)
+    results = desk.produce(*(make.draft(n, tag="a" if n % 2 else "b") for n in range(10)))
+    cancelled_message = desk.deps.lookup.message(desk.topic, results[9].id)
+    desk.deps.amender.cancel(desk.topic, cancelled_message)
     assert account(desk) == Account(new=10, skipped=2)
-    got = desk.receive(group)
-    assert account(desk).running == len(got) == 4
-    desk.ack(group, got[:1])
-    desk.nack(group, got[1:2], BURY)
-    desk.nack(group, got[2:3], Nack(delay_ms=60_000))
-    desk.nack(group, got[3:])
+    messages = desk.receive(group)
+    assert account(desk).running == len(messages) == 4
+    desk.ack(group, messages[:1])
+    desk.nack(group, messages[1:2], BURY)
+    desk.nack(group, messages[2:3], Nack(delay_ms=60_000))
+    desk.nack(group, messages[3:])
     assert account(desk) == Account(retrying=2, success=1, dead=1, skipped=2 + 6)
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, got[1].message.id)
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, messages[1].message.id)
     desk.deps.redriver.discard(desk.topic, group, letter)
     assert account(desk).dead == 1, "it was never taken: its delivery stays DEAD"
     stage.clock.advance(61 * SECOND_MS)
@@ -137,8 +137,8 @@ def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
     desk.produce(make.draft("one"))
 
     def counts() -> tuple[int, Account]:
-        seen = stats(desk).groups["billing"]
-        return seen.dead, seen.account
+        group_stats = stats(desk).groups["billing"]
+        return group_stats.dead, group_stats.account
 
     desk.nack(group, desk.receive(group), BURY)
     assert counts() == (1, Account(dead=1))
@@ -245,15 +245,15 @@ class Traffic:
         self.acked.update((d.receipt.consumer_uid, d.message.id) for d in good)
 
     def redrive_some(self) -> None:
-        dead = self.stage.adapters.records.dead(self.desk.topic, self.group, None, 100)
-        letters = [letter for _, letter in dead]
-        chosen = self.rng.sample(letters, self.rng.randrange(len(letters) + 1))
+        page = self.stage.adapters.records.dead(self.desk.topic, self.group, None, 100)
+        letters = [letter for _, letter in page]
+        sample = self.rng.sample(letters, self.rng.randrange(len(letters) + 1))
         redriver = self.desk.deps.redriver
         if self.rng.random() < 0.3:
-            for letter in chosen:
+            for letter in sample:
                 redriver.discard(self.desk.topic, self.group, letter)
         else:
-            redriver.redrive(self.desk.topic, self.group, chosen)
+            redriver.redrive(self.desk.topic, self.group, sample)
 
     def drain(self) -> None:
         """Acknowledge all that still comes."""
@@ -282,14 +282,14 @@ def count_all_along(stage: Stage, mode: str, seed: int) -> None:
         look_at_counts(traffic)
     traffic.drain()
     counts = stats(traffic.desk)
-    ended = counts.groups["billing"].account
-    unwanted = sum(draft.tag == "b" for row in traffic.desk.rows() for draft in row.drafts)
-    assert (ended.new, ended.running, ended.retrying) == (0, 0, 0)
-    assert (ended.success, ended.skipped) == (len(traffic.acked), unwanted * len(traffic.consumers))
-    assert ended.total == counts.accepted * len(traffic.consumers)
+    account = counts.groups["billing"].account
+    filtered_count = sum(draft.tag == "b" for row in traffic.desk.rows() for draft in row.drafts)
+    assert (account.new, account.running, account.retrying) == (0, 0, 0)
+    assert (account.success, account.skipped) == (len(traffic.acked), filtered_count * len(traffic.consumers))
+    assert account.total == counts.accepted * len(traffic.consumers)
     words = traffic.statuses()
-    assert words["DEAD"] == ended.dead
-    assert words["SUCCESS"] == ended.success + ended.skipped, "what was passed over is done with, too"
+    assert words["DEAD"] == account.dead
+    assert words["SUCCESS"] == account.success + account.skipped, "what was passed over is done with, too"
 
 
 def look_at_counts(traffic: Traffic) -> None:

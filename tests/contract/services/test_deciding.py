@@ -44,12 +44,12 @@ def test_only_what_was_committed_is_accepted_and_nobody_is_asked_any_more(
     assert [timer.kind for timer in timers(desk)] == ["check"]
     desk.deps.counters.take()
     woken(desk)
-    decided = desk.deps.transactor.decide(transaction, decision, by="ann")
+    after = desk.deps.transactor.decide(transaction, decision, by="ann")
     assert desk.deps.counters.take().get(ACCEPTED, 0) == (decision is COMMIT)
     assert [timer.kind for timer in timers(desk)] == (["deliver"] if later and decision is COMMIT else [])
     assert woken(desk) == (["mover"] if later and decision is COMMIT else [])
-    if decision is ROLLBACK and decided.draft:
-        assert [(act.what, act.by) for act in decided.draft.acts] == [("CANCELLED", "ann")]
+    if decision is ROLLBACK and after.draft:
+        assert [(act.what, act.by) for act in after.draft.acts] == [("CANCELLED", "ann")]
 
 
 @pytest.mark.parametrize(("after_seconds", "functions"), [(59, ["mover"]), (60, [])])

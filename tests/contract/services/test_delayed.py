@@ -43,16 +43,16 @@ def count(desk: Desk) -> int:
 def test_i9_a_delayed_message_enters_the_log_at_its_time_and_not_before(stage: Stage, seconds: int) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(later(desk, seconds, {"n": 1}))
-    assert (placed.shard, placed.offset) == (0, None) or placed.offset is None
+    (result,) = desk.produce(later(desk, seconds, {"n": 1}))
+    assert (result.shard, result.offset) == (0, None) or result.offset is None
     stage.clock.advance(seconds * 1000 - 1)
     assert move(desk) == 0
     assert desk.receive(group) == []
     stage.clock.advance(501)
     assert move(desk) == 1
-    (got,) = desk.receive(group)
-    assert (got.message.id, got.message.draft.body) == (placed.id, b'{"n":1}')
-    assert desk.ack(group, [got]) == [None]
+    (claimed_message,) = desk.receive(group)
+    assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, b'{"n":1}')
+    assert desk.ack(group, [claimed_message]) == [None]
 
 
 def test_what_is_due_together_becomes_one_segment(stage: Stage) -> None:
@@ -65,56 +65,56 @@ def test_what_is_due_together_becomes_one_segment(stage: Stage) -> None:
 
 def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
-    free, keyed = desk.produce(later(desk, 5, "free"), later(desk, 5, "keyed", ordering_key="k"))
-    for placed in (free, keyed):
-        found = desk.deps.lookup.find(desk.topic, placed.id)
-        assert isinstance(found, Waiting)
-        assert found.timer.due_ms == placed.due_ms
+    free, keyed_result = desk.produce(later(desk, 5, "free"), later(desk, 5, "keyed", ordering_key="k"))
+    for result in (free, keyed_result):
+        waiting_message = desk.deps.lookup.find(desk.topic, result.id)
+        assert isinstance(waiting_message, Waiting)
+        assert waiting_message.timer.due_ms == result.due_ms
     desk.produce(*make.drafts(3))
     stage.clock.advance(5 * SECOND_MS)
     move(desk)
     desk.produce(*make.drafts(3))
-    for placed in (free, keyed):
-        message = desk.deps.lookup.message(desk.topic, placed.id)
-        assert message.id == placed.id
+    for result in (free, keyed_result):
+        message = desk.deps.lookup.message(desk.topic, result.id)
+        assert message.id == result.id
 
 
 @pytest.mark.parametrize("ahead_ms", [1, 10_000])
 def test_it_is_found_where_a_movers_clock_ran_before_ours(stage: Stage, ahead_ms: int) -> None:
     desk = Desk.at(stage)
     desk.produce(*make.drafts(3))
-    (placed,) = desk.produce(later(desk, 60, "x"))
+    (result,) = desk.produce(later(desk, 60, "x"))
     stage.clock.advance(60 * SECOND_MS - ahead_ms)
-    timer = stage.adapters.timers.find(placed.due_ms or 0, placed.id)
+    timer = stage.adapters.timers.find(result.due_ms or 0, result.id)
     assert timer
     assert desk.deps.due.append(timer.shard, timer.keep_days, [timer]) == 1
     desk.produce(*make.drafts(3))
     stage.clock.advance(2 * ahead_ms)
-    assert desk.deps.lookup.message(desk.topic, placed.id).id == placed.id
+    assert desk.deps.lookup.message(desk.topic, result.id).id == result.id
 
 
 def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(later(desk, 60, "first"))
-    delayed = desk.deps.delayed
+    (result,) = desk.produce(later(desk, 60, "first"))
+    delayed_messages = desk.deps.delayed
     now_ms = stage.clock.now_ms()
 
     def waiting() -> Waiting:
-        message = desk.deps.lookup.find(desk.topic, placed.id)
+        message = desk.deps.lookup.find(desk.topic, result.id)
         assert isinstance(message, Waiting)
         return message
 
-    delayed.amend(desk.topic, waiting(), {"body": b'"second"'})
-    delayed.amend(desk.topic, waiting(), {"due_ms": now_ms + DAY_MS})
+    delayed_messages.amend(desk.topic, waiting(), {"body": b'"second"'})
+    delayed_messages.amend(desk.topic, waiting(), {"due_ms": now_ms + DAY_MS})
     assert waiting().timer.due_ms == now_ms + DAY_MS
     stage.clock.advance(61 * SECOND_MS)
     assert move(desk) == 0
-    delayed.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms()})
+    delayed_messages.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms()})
     assert move(desk) == 1
-    (got,) = desk.receive(group)
-    assert (got.message.id, got.message.draft.body) == (placed.id, b'"second"')
-    assert desk.deps.lookup.message(desk.topic, placed.id).draft.body == b'"second"'
+    (claimed_message,) = desk.receive(group)
+    assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, b'"second"')
+    assert desk.deps.lookup.message(desk.topic, result.id).draft.body == b'"second"'
 
 
 @pytest.mark.parametrize("due_in_seconds", [300, 10])
@@ -123,28 +123,28 @@ def test_its_expiry_counts_from_when_it_is_due_whenever_that_is(stage: Stage, du
     group = desk.group()
     draft = later(desk, 60, "soon gone")
     assert draft.due_ms
-    (placed,) = desk.produce(replace(draft, expires_ms=draft.due_ms + 30 * SECOND_MS))
-    message = desk.deps.lookup.find(desk.topic, placed.id)
+    (result,) = desk.produce(replace(draft, expires_ms=draft.due_ms + 30 * SECOND_MS))
+    message = desk.deps.lookup.find(desk.topic, result.id)
     assert isinstance(message, Waiting)
     due_ms = stage.clock.now_ms() + due_in_seconds * SECOND_MS
     desk.deps.delayed.amend(desk.topic, message, {"due_ms": due_ms})
     stage.clock.advance(due_in_seconds * SECOND_MS)
     assert move(desk) == 1
-    (got,) = desk.receive(group)
-    assert got.message.draft.expires_ms == due_ms + 30 * SECOND_MS
+    (claimed_message,) = desk.receive(group)
+    assert claimed_message.message.draft.expires_ms == due_ms + 30 * SECOND_MS
 
 
 def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(later(desk, 5, "x"))
-    message = desk.deps.lookup.find(desk.topic, placed.id)
+    (result,) = desk.produce(later(desk, 5, "x"))
+    message = desk.deps.lookup.find(desk.topic, result.id)
     assert isinstance(message, Waiting)
     desk.deps.delayed.cancel(desk.topic, message)
     stage.clock.advance(10 * SECOND_MS)
     assert move(desk) == 0
     assert desk.receive(group) == []
-    again = desk.deps.lookup.find(desk.topic, placed.id)
+    again = desk.deps.lookup.find(desk.topic, result.id)
     assert isinstance(again, Waiting)
     assert again.cancelled
     desk.deps.delayed.cancel(desk.topic, again)
@@ -153,31 +153,31 @@ def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> N
 @pytest.mark.parametrize("how", ["cancel", "amend"])
 def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, how: str) -> None:
     desk = Desk.at(stage)
-    (placed,) = desk.produce(later(desk, 5, "x"))
-    message = desk.deps.lookup.find(desk.topic, placed.id)
+    (result,) = desk.produce(later(desk, 5, "x"))
+    message = desk.deps.lookup.find(desk.topic, result.id)
     assert isinstance(message, Waiting)
     stage.clock.advance(5 * SECOND_MS)
     assert move(desk) == 1
-    delayed = desk.deps.delayed
-    late: dict[str, Callable[[], object]] = {
-        "cancel": lambda: delayed.cancel(desk.topic, message),
-        "amend": lambda: delayed.amend(desk.topic, message, {"body": b"1"}),
+    delayed_messages = desk.deps.delayed
+    late_changes: dict[str, Callable[[], object]] = {
+        "cancel": lambda: delayed_messages.cancel(desk.topic, message),
+        "amend": lambda: delayed_messages.amend(desk.topic, message, {"body": b"1"}),
     }
     with pytest.raises(Conflict, match="ALREADY_DUE"):
-        late[how]()
+        late_changes[how]()
     assert len(desk.rows()) == 1
 
 
 def test_an_edit_that_lands_between_a_movers_reading_and_its_writing_is_not_lost(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(later(desk, 5, "old"))
+    (result,) = desk.produce(later(desk, 5, "old"))
     stage.clock.advance(5 * SECOND_MS)
-    message = desk.deps.lookup.find(desk.topic, placed.id)
+    message = desk.deps.lookup.find(desk.topic, result.id)
     assert isinstance(message, Waiting)
-    read = [message.timer]
+    timers = [message.timer]
     desk.deps.delayed.amend(desk.topic, message, {"body": b'"new"'})
-    assert desk.deps.due.append(read[0].shard, read[0].keep_days, read) == 0
+    assert desk.deps.due.append(timers[0].shard, timers[0].keep_days, timers) == 0
     assert move(desk) == 1
     assert [d.message.draft.body for d in desk.receive(group)] == [b'"new"']
 
@@ -189,14 +189,14 @@ def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
     others = [desk.stage.process() for _ in range(8)]
 
     def produce(n: int) -> ProduceResult:
-        (placed,) = others[n % 8].producer.produce(desk.topic, [draft])
-        assert isinstance(placed, ProduceResult)
-        return placed
+        (result,) = others[n % 8].producer.produce(desk.topic, [draft])
+        assert isinstance(result, ProduceResult)
+        return result
 
     with ThreadPoolExecutor(16) as pool:
-        placed = list(pool.map(produce, range(50)))
-    assert len({p.id for p in placed}) == 1
-    assert sum(not p.duplicate for p in placed) == 1
+        results = list(pool.map(produce, range(50)))
+    assert len({p.id for p in results}) == 1
+    assert sum(not p.duplicate for p in results) == 1
     stage.clock.advance(5 * SECOND_MS)
     assert offsets(desk.receive(group)) == [0]
     (other,) = desk.deps.producer.produce(desk.topic, [later(desk, 5, "other", dedup_id="job-1")])
@@ -209,15 +209,15 @@ def test_racing_movers_move_each_job_once(stage: Stage, movers: int) -> None:
     count = (
         1_000 if isinstance(stage.adapters.timers, MemoryTimers) or SOAK else 200
     )  # an engine takes half a minute
-    placed = desk.produce(*(later(desk, 5, n) for n in range(count)))
+    results = desk.produce(*(later(desk, 5, n) for n in range(count)))
     stage.clock.advance(5 * SECOND_MS)
     others = [desk.stage.process() for _ in range(movers)]
     with ThreadPoolExecutor(movers) as pool:
-        moved = list(pool.map(lambda deps: deps.mover.tick(range(FRAGMENTS)).moved, others))
-    assert sum(moved) == count
+        counts = list(pool.map(lambda deps: deps.mover.tick(range(FRAGMENTS)).moved, others))
+    assert sum(counts) == count
     group = desk.group()
-    got = [d.message.id for d in desk.receive(group, 1000)]
-    assert sorted(got) == sorted(p.id for p in placed)
+    ids = [d.message.id for d in desk.receive(group, 1000)]
+    assert sorted(ids) == sorted(p.id for p in results)
 
 
 def test_a_mover_stays_while_something_is_due_soon_and_goes_when_nothing_is(empty_stage: Stage) -> None:
@@ -233,7 +233,7 @@ def test_a_mover_stays_while_something_is_due_soon_and_goes_when_nothing_is(empt
 
 def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> None:
     desk, other = Desk.at(empty_stage), empty_stage.process()
-    (placed,) = desk.produce(later(desk, 5))
+    (result,) = desk.produce(later(desk, 5))
     timers = desk.stage.adapters.timers
     now_ms = empty_stage.clock.now_ms()
     for fragment in range(FRAGMENTS):
@@ -241,24 +241,26 @@ def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> Non
     assert other.mover.run_once().moved == 0
     empty_stage.clock.advance(7 * SECOND_MS)
     assert other.mover.run_once().moved == 1
-    assert isinstance(placed, ProduceResult)
+    assert isinstance(result, ProduceResult)
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:
     desk, other = Desk.at(stage), Desk.at(stage)
-    (placed,) = desk.produce(later(desk, 60))
-    waiting = desk.deps.delayed.find(desk.topic, placed.id)
-    assert isinstance(waiting, Waiting)
-    assert desk.deps.delayed.find(other.topic, placed.id) is None
-    desk.deps.delayed.cancel(desk.topic, waiting)
+    (result,) = desk.produce(later(desk, 60))
+    message = desk.deps.delayed.find(desk.topic, result.id)
+    assert isinstance(message, Waiting)
+    assert desk.deps.delayed.find(other.topic, result.id) is None
+    desk.deps.delayed.cancel(desk.topic, message)
 
 
 def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
     desk = PushDesk.at(stage)
-    (placed,) = desk.produce(later(desk, 3_600))
+    (result,) = desk.produce(later(desk, 3_600))
     desk.inbox.asked.clear()
-    waiting = desk.deps.lookup.find(desk.topic, placed.id)
-    assert isinstance(waiting, Waiting)
-    hurried = desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": stage.clock.now_ms() + SECOND_MS})
+    message = desk.deps.lookup.find(desk.topic, result.id)
+    assert isinstance(message, Waiting)
+    hurried_message = desk.deps.delayed.amend(
+        desk.topic, message, {"due_ms": stage.clock.now_ms() + SECOND_MS}
+    )
     assert [function for function, _ in desk.inbox.asked] == ["mover"]
-    desk.deps.delayed.cancel(desk.topic, hurried)
+    desk.deps.delayed.cancel(desk.topic, hurried_message)

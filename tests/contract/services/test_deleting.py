@@ -45,9 +45,9 @@ def produce(deps: Deps, name: str, *, delay_ms: int = 0) -> list[object]:
 
 
 def bodies(desk: Desk, group: Group) -> list[bytes]:
-    found = [d.message.draft.body for d in desk.receive(group)]
+    contents = [d.message.draft.body for d in desk.receive(group)]
     desk.stage.clock.advance(100)
-    return found
+    return contents
 
 
 def test_a_deleted_group_gives_nothing_again_in_a_process_that_has_it_in_its_cache(stage: Stage) -> None:
@@ -162,8 +162,8 @@ def test_i1_a_topic_made_again_gets_what_other_processes_accept_for_its_name(sta
     other = warm(desk)
     other.produce(make.draft("old"))
     admin.delete_topic(desk.topic)
-    topic, created = admin.put_topic(name, {"shards": 1})
-    assert created
+    topic, is_new = admin.put_topic(name, {"shards": 1})
+    assert is_new
     new = Desk(stage, desk.deps, topic)
     group = new.group()
     placed(produce(other.deps, name))  # type: ignore[arg-type]
@@ -253,10 +253,10 @@ class Dying:
     left: int
 
     def adapters(self) -> Adapters:
-        counted: dict[str, Any] = {
+        ports: dict[str, Any] = {
             name: _Counted(getattr(self.of, name), self) for name in ("control", "cursors")
         }
-        return replace(self.of, **counted)
+        return replace(self.of, **ports)
 
     def count(self) -> None:
         self.left -= 1
@@ -353,10 +353,10 @@ def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
         )
 
 
-def _until_death(stage: Stage, step: int, does: Callable[[Admin], object]) -> None:
+def _until_death(stage: Stage, step: int, act: Callable[[Admin], object]) -> None:
     """A process does something, and dies before its n-th change of control data or cursors."""
     try:
-        does(Deps(Dying(stage.another(), step).adapters()).admin)
+        act(Deps(Dying(stage.another(), step).adapters()).admin)
     except Death:
         return
 

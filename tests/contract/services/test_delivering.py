@@ -18,9 +18,9 @@ def test_a_message_is_pushed_to_the_subscriber_once_and_settled(stage: Stage) ->
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    placed = desk.produce(*make.drafts(3))
+    results = desk.produce(*make.drafts(3))
     desk.push()
-    assert desk.subscribers.numbers() == {p.id: [1] for p in placed}
+    assert desk.subscribers.numbers() == {p.id: [1] for p in results}
     assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
     desk.push()
     assert len(desk.subscribers.calls) == 3
@@ -30,13 +30,13 @@ def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
     desk.subscriber(group, "one", behaviour=fails(9))
-    (placed,) = desk.produce(make.draft({"n": 1}, tag="paid"))
+    (result,) = desk.produce(make.draft({"n": 1}, tag="paid"))
     start_ms = stage.clock.now_ms()
     desk.push()
     desk.pass_time(120)
     times = [(c.at_ms - start_ms) // SECOND_MS for c in desk.subscribers.calls]
     assert times == [0, 10, 40, 100]
-    assert desk.subscribers.numbers() == {placed.id: [1, 2, 3, 4]}
+    assert desk.subscribers.numbers() == {result.id: [1, 2, 3, 4]}
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
     assert (letter.reason, letter.attempts, letter.last_error) == ("ATTEMPTS_EXHAUSTED", 4, "HTTP 500")
     assert letter.message.draft.body == b'{"n":1}'
@@ -70,7 +70,7 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
     desk = PushDesk.at(stage, retry=Retry(3, (10,), jitter=0.0))
     group = desk.group()
     desk.subscriber(group, "one", behaviour=fails(times))
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     desk.push()
     stage.clock.advance(1_000)
     desk.seek(group, "earliest")
@@ -81,21 +81,21 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
     desk.pass_time(60)
     status = desk.deps.counts.group_status(desk.topic, group)
     assert (status.backlog, status.in_flight, status.retrying) == (0, 0, 0)
-    assert status.dead == (len(placed) if times == 9 else 0)
+    assert status.dead == (len(results) if times == 9 else 0)
 
 
 def test_a_late_success_is_one(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
     desk.subscriber(group, "one", behaviour=fails(2))
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(60)
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    message = desk.deps.lookup.message(desk.topic, result.id)
     status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert status
     assert (status.status, status.attempts) == ("SUCCESS", 3)
-    assert desk.subscribers.numbers()[placed.id] == [1, 2, 3]
+    assert desk.subscribers.numbers()[result.id] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
@@ -104,30 +104,30 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
 ) -> None:
     desk = PushDesk.at(stage, retry=EXACT, mode=mode)
     group = desk.group()
-    placed: list[ProduceResult] = []
-    seen: list[object] = []
+    results: list[ProduceResult] = []
+    states: list[object] = []
 
     def status(index: int) -> object:
-        message = desk.deps.lookup.message(desk.topic, placed[index].id)
-        told = desk.deps.statuses.delivery(desk.topic, group, message)
-        return told and (told.status, told.attempts)
+        message = desk.deps.lookup.message(desk.topic, results[index].id)
+        delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+        return delivery_status and (delivery_status.status, delivery_status.attempts)
 
     def looks(parcel: Parcel) -> CallResult:
         number = parcel.attempts[0].number
-        if parcel.attempts[0].message.id != placed[0].id:
+        if parcel.attempts[0].message.id != results[0].id:
             return CallResult(Verdict.FAILED)
-        seen.append((status(0), status(1) if number > 1 else None))
+        states.append((status(0), status(1) if number > 1 else None))
         return CallResult(Verdict.FAILED if number < 3 else Verdict.DONE)
 
     desk.subscriber(group, "one", behaviour=looks)
-    placed += desk.produce(make.draft(1))
+    results += desk.produce(make.draft(1))
     desk.push()
     assert status(0) == ("RETRYING", 1)
     stage.clock.advance(1_000)
-    placed += desk.produce(make.draft(2))
+    results += desk.produce(make.draft(2))
     desk.push()
     desk.pass_time(39)
-    assert seen == [
+    assert states == [
         (("RUNNING", 1), None),
         (("RUNNING", 2), ("RETRYING", 1)),
         (("RUNNING", 3), ("RETRYING", 2)),
@@ -138,7 +138,7 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
 def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group(mode="serial")
-    placed = desk.produce(
+    results = desk.produce(
         *(make.draft({"n": n}, ordering_key=key) for n, key in enumerate(["a", "b", "a", "b", "a"]))
     )
     desk.subscriber(
@@ -146,7 +146,7 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
         "one",
         behaviour=lambda p: CallResult(
             Verdict.FAILED
-            if p.attempts[0].message.id == placed[0].id and p.attempts[0].number < 3
+            if p.attempts[0].message.id == results[0].id and p.attempts[0].number < 3
             else Verdict.DONE
         ),
     )
@@ -156,18 +156,18 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
     assert len(desk.subscribers.calls) == 3
     desk.pass_time(31)
     assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 1, 3, 0, 0, 2, 4]
-    assert desk.subscribers.numbers()[placed[0].id] == [1, 2, 3]
+    assert desk.subscribers.numbers()[results[0].id] == [1, 2, 3]
 
 
 def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(2, (5,), jitter=0.0))
     group = desk.group(mode="serial")
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     desk.subscriber(
         group,
         "one",
         behaviour=lambda p: CallResult(
-            Verdict.FAILED if p.attempts[0].message.id == placed[0].id else Verdict.DONE
+            Verdict.FAILED if p.attempts[0].message.id == results[0].id else Verdict.DONE
         ),
     )
     desk.push()
@@ -177,7 +177,7 @@ def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("mode", "woken"), [("queue", {""}), ("broadcast", {"new"})])
 def test_a_registration_wakes_no_delivery_that_it_does_not_concern(
-    stage: Stage, mode: str, woken: set[str]
+    stage: Stage, mode: str, expected: set[str]
 ) -> None:
     desk = PushDesk.at(stage, shards=2)
     group = desk.group(mode=mode)
@@ -186,7 +186,7 @@ def test_a_registration_wakes_no_delivery_that_it_does_not_concern(
     desk.deps.waker.wake_for(desk.topic, group, new)
     names = {new.uid: "new", "": ""}
     deliveries = [event for function, event in desk.inbox.asked if function == "deliver"]
-    assert {names.get(event["consumer_uid"]) for event in deliveries} == woken
+    assert {names.get(event["consumer_uid"]) for event in deliveries} == expected
     assert len(deliveries) == 2  # workers
 
 
@@ -195,13 +195,13 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
     group = desk.group(mode="broadcast")
     desk.subscriber(group, "good")
     desk.subscriber(group, "bad", behaviour=fails(1))
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(11)
     assert sorted((c.target, c.attempts) for c in desk.subscribers.calls) == [
-        ("bad", ((placed.id, 1),)),
-        ("bad", ((placed.id, 2),)),
-        ("good", ((placed.id, 1),)),
+        ("bad", ((result.id, 1),)),
+        ("bad", ((result.id, 2),)),
+        ("good", ((result.id, 1),)),
     ]
 
 
@@ -239,11 +239,11 @@ def test_who_is_gone_is_called_no_more_and_the_message_waits(empty_stage: Stage)
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
     desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.GONE, "HTTP 410", 410))
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(300)
-    assert desk.subscribers.numbers() == {placed.id: [1]}
+    assert desk.subscribers.numbers() == {result.id: [1]}
     desk.subscribers.behaviours.clear()
     desk.subscriber(group, "one")
     desk.pass_time(61)
-    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+    assert desk.subscribers.numbers() == {result.id: [1, 2]}

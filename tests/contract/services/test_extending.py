@@ -52,8 +52,8 @@ def test_a_lease_that_another_process_granted_is_extended_by_one_that_saw_the_cu
     group, other = desk.group(), another(desk)
     desk.produce(*make.drafts(2))
     other.receive(group, 1)
-    claimed = desk.receive(group, 1)
-    assert other.extend(group, claimed, 70) == [None]
+    messages = desk.receive(group, 1)
+    assert other.extend(group, messages, 70) == [None]
     assert deadlines(desk, group) == [30, 70]
 
 
@@ -62,10 +62,10 @@ def test_an_extension_that_loses_races_against_settlements_is_tried_again(stage:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(5))
-    claimed = desk.receive(group)
-    others = claimed[1 : 1 + times]
+    messages = desk.receive(group)
+    others = messages[1 : 1 + times]
     busy = another(desk, cursors=watched(desk, lambda: others and desk.ack(group, [others.pop()])))
-    assert busy.extend(group, claimed[:1], 70) == [None]
+    assert busy.extend(group, messages[:1], 70) == [None]
     assert deadlines(desk, group) == [70]
 
 
@@ -73,9 +73,9 @@ def test_of_a_message_that_is_settled_the_lease_is_not_extended(stage: Stage) ->
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(2))
-    claimed = desk.receive(group)
-    desk.ack(group, claimed[:1])
-    assert desk.extend(group, claimed[:1], 70) == [STALE]
+    messages = desk.receive(group)
+    desk.ack(group, messages[:1])
+    assert desk.extend(group, messages[:1], 70) == [STALE]
     assert deadlines(desk, group) == [30]
 
 
@@ -94,13 +94,13 @@ def test_an_extension_that_the_store_refused_says_so_and_the_messages_of_a_lease
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    claimed = desk.receive(group)
+    messages = desk.receive(group)
     away = Troubled(stage.adapters.cursors, lambda name, *_: name == "write")
-    assert another(desk, cursors=away).extend(group, claimed, 70) == ["UNAVAILABLE"] * 3
+    assert another(desk, cursors=away).extend(group, messages, 70) == ["UNAVAILABLE"] * 3
     assert deadlines(desk, group) == [30]
     writes: list[None] = []
     counting = another(desk, cursors=watched(desk, lambda: writes.append(None)))
-    assert counting.extend(group, claimed, 70) == [None] * 3
+    assert counting.extend(group, messages, 70) == [None] * 3
     assert (len(writes), deadlines(desk, group)) == (1, [70])
 
 
@@ -110,12 +110,12 @@ def test_each_answer_stands_where_its_receipt_does(stage: Stage) -> None:
     desk.produce(*make.drafts(3))
     first, second = desk.receive(ours, 1), desk.receive(ours, 2)
     (stranger, *_) = desk.receive(theirs)
-    mixed = [stranger, *first, stranger, *second]
+    messages = [stranger, *first, stranger, *second]
     invalid = "RECEIPT_INVALID"
-    assert desk.extend(ours, mixed, 40) == [invalid, None, invalid, None, None]
-    assert desk.ack(ours, mixed) == [invalid, None, invalid, None, None]
-    assert desk.ack(ours, mixed) == [invalid, ALREADY, invalid, ALREADY, ALREADY]
-    assert desk.nack(ours, mixed) == [invalid, STALE, invalid, STALE, STALE]
+    assert desk.extend(ours, messages, 40) == [invalid, None, invalid, None, None]
+    assert desk.ack(ours, messages) == [invalid, None, invalid, None, None]
+    assert desk.ack(ours, messages) == [invalid, ALREADY, invalid, ALREADY, ALREADY]
+    assert desk.nack(ours, messages) == [invalid, STALE, invalid, STALE, STALE]
 
 
 @pytest.mark.parametrize("sign", ["ack", "extend"])
@@ -124,12 +124,12 @@ def test_all_whose_leases_a_call_concerns_have_shown_a_sign_of_life(stage: Stage
     group = desk.group()
     consumers = [desk.consumer(group, name) for name in "ab"]
     desk.produce(*make.drafts(3))
-    claimed = [each for consumer in (*consumers, None) for each in desk.receive(group, 1, consumer)]
-    assert len(claimed) == 3
+    messages = [each for consumer in (*consumers, None) for each in desk.receive(group, 1, consumer)]
+    assert len(messages) == 3
     stage.clock.advance(11 * SECOND_MS)
-    assert (desk.ack(group, claimed) if sign == "ack" else desk.extend(group, claimed, 60)) == [None] * 3
-    stored = stage.adapters.control.consumers(desk.topic, group)
-    assert [each.seen_ms for each in stored] == [stage.clock.now_ms()] * 2
+    assert (desk.ack(group, messages) if sign == "ack" else desk.extend(group, messages, 60)) == [None] * 3
+    stored_consumers = stage.adapters.control.consumers(desk.topic, group)
+    assert [each.seen_ms for each in stored_consumers] == [stage.clock.now_ms()] * 2
 
 
 def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(60))
-    claimed = desk.receive(group, 60)
+    messages = desk.receive(group, 60)
     writes: list[None] = []
 
     def is_second(name: str, *_: Any) -> bool:
@@ -145,7 +145,7 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
         return name == "write" and len(writes) == 2
 
     other = another(desk, cursors=Troubled(stage.adapters.cursors, is_second))
-    answers = other.nack(group, claimed, DEAD)
+    answers = other.nack(group, messages, DEAD)
     assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
-    assert other.nack(group, claimed, DEAD) == [ALREADY] * 45 + [None] * 15
+    assert other.nack(group, messages, DEAD) == [ALREADY] * 45 + [None] * 15
     assert desk.deps.counts.group_status(desk.topic, group).dead == 60

@@ -99,13 +99,13 @@ class Shop:
         grow(self.desk, shards=self.desk.topic.shards + by)
 
     def receive(self, most: int) -> list[Any]:
-        found = self.desk.receive(self.group, most)
-        for delivery in found:
-            seen = self.started.setdefault(delivery.message.draft.ordering_key or "", [])
+        messages = self.desk.receive(self.group, most)
+        for delivery in messages:
+            numbers = self.started.setdefault(delivery.message.draft.ordering_key or "", [])
             number = int(delivery.message.draft.body)
-            if number not in seen:
-                seen.append(number)
-        return found
+            if number not in numbers:
+                numbers.append(number)
+        return messages
 
     def pass_time(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -130,5 +130,5 @@ def test_i7_a_key_keeps_its_order_through_delay_growth_and_retry(plan: list[tupl
         shop.pass_time(31)
         shop.succeed(100)
     for key in KEYS[:3]:
-        expected = [number for k, _, number in sorted(shop.sent, key=lambda sent: sent[1]) if k == key]
+        expected = [number for k, _, number in sorted(shop.sent, key=lambda draft: draft[1]) if k == key]
         assert shop.started.get(key, []) == expected

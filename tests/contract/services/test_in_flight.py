@@ -58,7 +58,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     jobs = [
         DispatchTask(desk.topic.name, group.name, worker) for worker in range(workers_of(desk.topic, group))
     ]
-    depth, peaks, sent = [0], [0], [0]
+    depth, peaks, count = [0], [0], [0]
 
     def another() -> None:
         if depth[0] < 4:
@@ -68,7 +68,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
             depth[0] -= 1
 
     def takes(parcel: Parcel) -> CallResult:
-        sent[0] += len(parcel.attempts)
+        count[0] += len(parcel.attempts)
         under_way[depth[0]] = len(parcel.attempts)
         peaks[0] = max(peaks[0], sum(under_way.values()))
         if at == "while it sends":
@@ -85,7 +85,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     for _ in range(3):
         desk.push()
     assert peaks[0] <= most
-    assert sent[0] == 40 * shards
+    assert count[0] == 40 * shards
     assert {numbers[0] for numbers in desk.subscribers.numbers().values()} == {1}
 
 
@@ -99,11 +99,11 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
     shards, each = 4, 80
     desk = PushDesk.at(stage, shards=shards)
     group = desk.group(max_in_flight=most)
-    waiting = [DispatchTask(desk.topic.name, group.name, worker) for worker in range(shards)]
+    tasks = [DispatchTask(desk.topic.name, group.name, worker) for worker in range(shards)]
 
     def another() -> None:
-        if waiting:
-            job = waiting.pop()
+        if tasks:
+            job = tasks.pop()
             deps = twin(desk, another if at.startswith("between") else lambda: None)
             deps.dispatcher.deliver(job, lambda: 60.0)
 
@@ -115,7 +115,7 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
     desk.subscriber(group, "one", behaviour=takes)
     for shard in range(shards):
         desk.produce(*(make.draft(shard=shard) for _ in range(each)))
-    while waiting:
+    while tasks:
         another()
     assert len(desk.subscribers.calls) == shards * each
 
@@ -124,7 +124,7 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
     ("shards", "most", "used"), [(4, 8, 8), (4, 64, 51), (8, 4, 4), (16, 64, 64), (1, 64, 56)]
 )
 def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
-    stage: Stage, shards: int, most: int, used: int
+    stage: Stage, shards: int, most: int, least: int
 ) -> None:
     desk = PushDesk.at(stage, shards=shards)
     group = desk.group(max_in_flight=most)
@@ -137,7 +137,7 @@ def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
     desk.subscriber(group, "one", behaviour=counts)
     desk.produce(*(make.draft(shard=shards - 1) for _ in range(100)))
     desk.push()
-    assert used <= peak[0] <= most
+    assert least <= peak[0] <= most
 
 
 def test_a_few_messages_cost_no_look_at_the_other_cursors(stage: Stage) -> None:

@@ -24,8 +24,8 @@ class Keyed:
         self._desk, self._deps, self._now_ms = desk, desk.deps, clock.now_ms
 
     def later(self, name: str) -> str:
-        (placed,) = self._desk.produce(make.draft(name, keys=("k",), due_ms=self._now_ms() + 60 * SECOND_MS))
-        return placed.id
+        (result,) = self._desk.produce(make.draft(name, keys=("k",), due_ms=self._now_ms() + 60 * SECOND_MS))
+        return result.id
 
     def postponed(self, name: str) -> str:
         message_id = self.later(name)
@@ -53,9 +53,9 @@ class Keyed:
         assert mark is None
         messages = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
         assert len(messages) == len(page), "each once"
-        standing = self._deps.lookup.standing(self._desk.topic)
+        overall = self._deps.lookup.standing(self._desk.topic)
         return {
-            id: standing(id) if isinstance(message, Message) else before_log(message)
+            id: overall(id) if isinstance(message, Message) else before_log(message)
             for id, message in messages.items()
         }
 
@@ -68,27 +68,27 @@ class Keyed:
 @pytest.mark.many_calls
 def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
     desk = Desk.at(stage)
-    keyed = Keyed(desk, stage.clock)
-    postponed = keyed.postponed("postponed")
+    keyed_desk = Keyed(desk, stage.clock)
+    postponed_id = keyed_desk.postponed("postponed")
     expected = {
-        keyed.later("delayed"): "DELAYED",
-        postponed: "DELAYED",
-        keyed.cancelled("cancelled"): "CANCELLED",
-        keyed.prepared("half"): "PREPARED",
-        keyed.prepared("slow", 5000): "PREPARED",
-        keyed.prepared("rolled back", decision=TransactionState.ROLLED_BACK): "CANCELLED",
-        keyed.prepared("committed", 70 * SECOND_MS, TransactionState.COMMITTED): "DELAYED",
-        keyed.prepared("done", decision=TransactionState.COMMITTED): "NEW",
+        keyed_desk.later("delayed"): "DELAYED",
+        postponed_id: "DELAYED",
+        keyed_desk.cancelled("cancelled"): "CANCELLED",
+        keyed_desk.prepared("half"): "PREPARED",
+        keyed_desk.prepared("slow", 5000): "PREPARED",
+        keyed_desk.prepared("rolled back", decision=TransactionState.ROLLED_BACK): "CANCELLED",
+        keyed_desk.prepared("committed", 70 * SECOND_MS, TransactionState.COMMITTED): "DELAYED",
+        keyed_desk.prepared("done", decision=TransactionState.COMMITTED): "NEW",
     }
-    (placed,) = desk.produce(make.draft("new", keys=("k",)))
-    expected[placed.id] = "NEW"
+    (result,) = desk.produce(make.draft("new", keys=("k",)))
+    expected[result.id] = "NEW"
 
-    assert keyed.statuses() == expected
+    assert keyed_desk.statuses() == expected
     stage.clock.advance(71 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
-    assert keyed.statuses() == {
-        id: "NEW" if word == "DELAYED" and id != postponed else word for id, word in expected.items()
+    assert keyed_desk.statuses() == {
+        id: "NEW" if word == "DELAYED" and id != postponed_id else word for id, word in expected.items()
     }
     stage.clock.advance(9 * DAY_MS)  # longer than it is kept from when it was due at first
     stage.drop_expired()
-    assert keyed.statuses()[postponed] == "DELAYED"
+    assert keyed_desk.statuses()[postponed_id] == "DELAYED"

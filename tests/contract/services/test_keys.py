@@ -50,14 +50,14 @@ def ids(messages: Sequence[Message]) -> list[str]:
 
 def found(desk: Desk, key: str, filters: Filters = EVERYTHING, limit: int = 32) -> list[str]:
     """The ids of all pages of a key's list."""
-    seen: list[str] = []
+    ids: list[str] = []
     mark: str | None = None
     while True:
         page, mark = desk.deps.key_lookup.newest_first(desk.topic, key, filters, limit, mark)
         assert len(page) <= limit
-        seen += [item.id for item in page if isinstance(item, Message)]
+        ids += [item.id for item in page if isinstance(item, Message)]
         if mark is None:
-            return seen
+            return ids
 
 
 @settings(max_examples=40)
@@ -71,15 +71,17 @@ def test_pages_hold_what_lies_in_the_range_newest_first(
     keys: Keys, times: list[int], from_ms: int | None, to_ms: int | None, limit: int
 ) -> None:
     topic_uid = make.uid("t")
-    noted = [entry(topic_uid, at_ms=at) for at in times]
-    keys.note([*noted, entry(topic_uid, "k2", 5), entry(topic_uid + "x", "k", 5)])
-    seen: list[KeyEntry] = []
-    while page := keys.newest(topic_uid, "k", from_ms, to_ms, seen[-1].sort_key if seen else None, limit):
+    entries = [entry(topic_uid, at_ms=at) for at in times]
+    keys.note([*entries, entry(topic_uid, "k2", 5), entry(topic_uid + "x", "k", 5)])
+    entries_read: list[KeyEntry] = []
+    while page := keys.newest(
+        topic_uid, "k", from_ms, to_ms, entries_read[-1].sort_key if entries_read else None, limit
+    ):
         assert len(page) == min(limit, len(page))
-        seen += page
+        entries_read += page
     low, high = from_ms if from_ms is not None else -99, to_ms if to_ms is not None else 99
-    inside = [e for e in noted if low <= e.accepted_ms <= high]
-    assert seen == sorted(inside, key=lambda e: e.sort_key, reverse=True)
+    inside = [e for e in entries if low <= e.accepted_ms <= high]
+    assert entries_read == sorted(inside, key=lambda e: e.sort_key, reverse=True)
 
 
 def test_noting_nothing_and_noting_twice_are_harmless(keys: Keys) -> None:
@@ -100,10 +102,10 @@ def test_a_key_is_any_text(keys: Keys) -> None:
 
 def test_entries_go_at_their_time(stage: Stage, keys: Keys) -> None:
     topic_uid = make.uid("t")
-    kept, gone = entry(topic_uid), entry(topic_uid, expires_s=START_MS // 1000)
-    keys.note([kept, gone])
+    kept_entry, gone_entry = entry(topic_uid), entry(topic_uid, expires_s=START_MS // 1000)
+    keys.note([kept_entry, gone_entry])
     stage.drop_expired()
-    assert keys.newest(topic_uid, "k", None, None, None, 5) == [kept]
+    assert keys.newest(topic_uid, "k", None, None, None, 5) == [kept_entry]
 
 
 def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) -> None:
@@ -138,7 +140,7 @@ def test_times_belong_to_the_range(stage: Stage) -> None:
 def test_what_remains_of_filters_is_applied_to_what_was_found(stage: Stage) -> None:
     desk = Desk.at(stage, shards=2)
     group = desk.group()
-    made = [
+    ids = [
         placed(
             desk.deps.producer.produce(
                 desk.topic, [make.draft(n, keys=("k",), tag="even" if n % 2 == 0 else None, shard=n // 2)]
@@ -146,11 +148,11 @@ def test_what_remains_of_filters_is_applied_to_what_was_found(stage: Stage) -> N
         )[0].id
         for n in range(4)
     ]
-    [buried] = [d for d in desk.receive(group) if d.message.id == made[3]]
-    desk.nack(group, [buried], Nack(dead_letter=True))
-    assert sorted(found(desk, "k", Filters(tag="even"), 1)) == sorted([made[0], made[2]])
-    assert sorted(found(desk, "k", Filters(shard=1))) == sorted(made[2:])
-    assert found(desk, "k", Filters(group=group, status="DEAD")) == [made[3]]
+    [claimed_message] = [d for d in desk.receive(group) if d.message.id == ids[3]]
+    desk.nack(group, [claimed_message], Nack(dead_letter=True))
+    assert sorted(found(desk, "k", Filters(tag="even"), 1)) == sorted([ids[0], ids[2]])
+    assert sorted(found(desk, "k", Filters(shard=1))) == sorted(ids[2:])
+    assert found(desk, "k", Filters(group=group, status="DEAD")) == [ids[3]]
     assert found(desk, "k", Filters(tag="none"), 1) == []
 
 
@@ -162,10 +164,10 @@ def test_a_writer_that_loses_races_leaves_entries_that_nobody_sees(stage: Stage)
         lambda _: rival.produce(desk.topic, [make.draft("rival", keys=("r",))]),
         LOSSES_BEFORE_RESERVING,
     )
-    late = placed(desk.producer(log).produce(desk.topic, make.drafts(3, keys=("k",))))
-    noted = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)
-    assert len(noted) == 3 * (LOSSES_BEFORE_RESERVING + 1)
-    assert sorted(found(desk, "k", limit=1)) == sorted(p.id for p in late)
+    late_results = placed(desk.producer(log).produce(desk.topic, make.drafts(3, keys=("k",))))
+    entries = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)
+    assert len(entries) == 3 * (LOSSES_BEFORE_RESERVING + 1)
+    assert sorted(found(desk, "k", limit=1)) == sorted(p.id for p in late_results)
     assert len(found(desk, "r")) == LOSSES_BEFORE_RESERVING
     placed(desk.deps.producer.produce(desk.topic, [make.draft("reserved", keys=("r",))]))
     assert len(found(desk, "r")) == LOSSES_BEFORE_RESERVING + 1
@@ -182,33 +184,33 @@ class Spoilt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def put(self, *asked: Any) -> PutResult:
-        return cast(PutResult, self._fail(self._inner.put, *asked))
+    def put(self, *args: Any) -> PutResult:
+        return cast(PutResult, self._fail(self._inner.put, *args))
 
     def note(self, entries: Sequence[KeyEntry]) -> None:
         self._fail(self._inner.note, entries)
 
-    def _fail(self, act: Any, *asked: Any) -> object:
+    def _fail(self, act: Any, *args: Any) -> object:
         self._left -= 1
         if self._left < 0:
-            return act(*asked)
+            return act(*args)
         if self._after:
-            act(*asked)
+            act(*args)
         raise unavailable()
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("spoilt", ["log", "keys"])
-def test_whatever_fails_what_is_stored_is_found(stage: Stage, spoilt: str, after: bool) -> None:
+@pytest.mark.parametrize("port", ["log", "keys"])
+def test_whatever_fails_what_is_stored_is_found(stage: Stage, port: str, after: bool) -> None:
     desk = Desk.at(stage)
     a = stage.another()
-    log = cast(Log, Spoilt(a.log, after=after)) if spoilt == "log" else a.log
-    keys = cast(Keys, Spoilt(a.keys, after=after)) if spoilt == "keys" else a.keys
+    log = cast(Log, Spoilt(a.log, after=after)) if port == "log" else a.log
+    keys = cast(Keys, Spoilt(a.keys, after=after)) if port == "keys" else a.keys
     producer = Deps(replace(a, log=log, keys=keys)).producer
     assert {type(o) for o in producer.produce(desk.topic, make.drafts(2, keys=("k",)))} == {Unavailable}
-    stored = [row.message(0, row.first + i) for row in desk.rows() for i in range(row.count)]
-    assert len(stored) == (2 if (spoilt, after) == ("log", True) else 0)
-    assert sorted(found(desk, "k")) == sorted(m.id for m in stored if m)
+    stored_messages = [row.message(0, row.first + i) for row in desk.rows() for i in range(row.count)]
+    assert len(stored_messages) == (2 if (port, after) == ("log", True) else 0)
+    assert sorted(found(desk, "k")) == sorted(m.id for m in stored_messages if m)
 
 
 def test_a_duplicate_is_found_once(stage: Stage) -> None:
@@ -225,8 +227,8 @@ def test_what_is_sent_again_is_found_once(stage: Stage, after: bool) -> None:
     a = stage.another()
     producer = Deps(replace(a, log=cast(Log, Spoilt(a.log, after=after, times=1)))).producer
     drafts = make.drafts(2, keys=("k",))
-    lost = producer.produce(desk.topic, drafts, "", Request("shop-1"))
-    assert {type(outcome) for outcome in lost} == {Unavailable}
+    outcomes = producer.produce(desk.topic, drafts, "", Request("shop-1"))
+    assert {type(outcome) for outcome in outcomes} == {Unavailable}
     stage.clock.advance(10)
     places = placed(producer.produce(desk.topic, drafts, "", Request("shop-1", since_ms=START_MS)))
     assert len(stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)) == 4
@@ -271,8 +273,8 @@ def test_a_batch_that_lost_its_race_is_found_by_the_right_keys(stage: Stage) -> 
         rival.produce(desk.topic, make.drafts(1))
 
     log = overtaken(stage.another().log, happens)
-    late = placed(
+    late_results = placed(
         desk.producer(log).produce(desk.topic, [make.draft(n, keys=(f"k{n}", "k")) for n in range(3)])
     )
-    assert [found(desk, f"k{n}") for n in range(3)] == [[p.id] for p in late]
-    assert sorted(found(desk, "k")) == sorted(p.id for p in late)
+    assert [found(desk, f"k{n}") for n in range(3)] == [[p.id] for p in late_results]
+    assert sorted(found(desk, "k")) == sorted(p.id for p in late_results)

@@ -38,13 +38,13 @@ def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None
     group = desk.group(mode=mode, retry=retry)
     desk.subscriber(group, "down", behaviour=fails(NEVER))
     began_ms = stage.clock.now_ms()
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(sum(waits) + 60)
     seconds = [(call.at_ms - began_ms) / SECOND_MS for call in desk.subscribers.calls]
     assert seconds == list(accumulate(waits, initial=0))
-    assert desk.subscribers.numbers() == {placed.id: list(range(1, retry.max_attempts + 1))}
+    assert desk.subscribers.numbers() == {result.id: list(range(1, retry.max_attempts + 1))}
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
-    assert (letter.message.id, letter.attempts) == (placed.id, retry.max_attempts)
+    assert (letter.message.id, letter.attempts) == (result.id, retry.max_attempts)
     desk.pass_time(60)
     assert len(desk.subscribers.calls) == retry.max_attempts

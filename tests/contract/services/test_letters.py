@@ -42,12 +42,12 @@ class Table:
         self.desk = Desk.at(stage, max_body_bytes=1 << 20, **settings)
         self.group, self.topic, self.deps = self.desk.group(), self.desk.topic, self.desk.deps
         self.redriver = self.deps.redriver
-        self.ids = [placed.id for placed in self.desk.produce(*(drafts or (make.draft("x"),)))]
+        self.ids = [result.id for result in self.desk.produce(*(drafts or (make.draft("x"),)))]
         self.bury()
 
     def bury(self) -> None:
-        while got := self.desk.receive(self.group, 500):
-            self.desk.nack(self.group, got, BURY)
+        while messages := self.desk.receive(self.group, 500):
+            self.desk.nack(self.group, messages, BURY)
 
     def letter(self) -> DeadLetter:
         return self.redriver.find(self.topic, self.group, self.ids[0])[0]
@@ -102,10 +102,10 @@ def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
 def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
     table = Table(stage, *make.drafts(MANY))
-    went = min(limit, MANY)
-    assert table.redriver.redrive_some(table.topic, table.group, ALL, limit) == went
-    assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(went, MANY))
-    assert len(table.desk.receive(table.group, 500)) == went
+    count = min(limit, MANY)
+    assert table.redriver.redrive_some(table.topic, table.group, ALL, limit) == count
+    assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
+    assert len(table.desk.receive(table.group, 500)) == count
 
 
 def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room(stage: Stage) -> None:
@@ -123,8 +123,8 @@ def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room
     draft = table.letter().message.draft
     assert (len(draft.body), draft.blob, draft.blob_bytes) == (BLOB_THRESHOLD_BYTES, None, 0)
     assert table.redrive() == 1
-    (got,) = table.desk.receive(table.group)
-    assert got.message.draft.body == text(BLOB_THRESHOLD_BYTES)
+    (claimed_message,) = table.desk.receive(table.group)
+    assert claimed_message.message.draft.body == text(BLOB_THRESHOLD_BYTES)
 
 
 def text(size: int) -> bytes:
@@ -186,14 +186,14 @@ def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: s
 
     if how in ("try a timer now", "give back from the lane"):
         table.redrive()
-        (got,) = receive()
+        (claimed_message,) = receive()
     if how == "try a timer now":
-        table.desk.nack(table.group, [got], Nack(delay_ms=60 * SECOND_MS))
+        table.desk.nack(table.group, [claimed_message], Nack(delay_ms=60 * SECOND_MS))
     assert receive() == []
     if how == "redrive":
         table.redrive()
     elif how == "give back from the lane":
-        table.desk.nack(table.group, [got], Nack())
+        table.desk.nack(table.group, [claimed_message], Nack())
     else:
         table.redriver.try_now(table.topic, table.group, table.ids[0])
     assert [each.message.id for each in receive()] == table.ids
@@ -203,17 +203,17 @@ def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: s
 def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    (got,) = desk.deps.receiver.receive(desk.topic, group, None, 1, 0, 30)
-    desk.nack(group, [got], BURY)
+    (result,) = desk.produce(make.draft("x"))
+    (claimed_message,) = desk.deps.receiver.receive(desk.topic, group, None, 1, 0, 30)
+    desk.nack(group, [claimed_message], BURY)
     desk.subscriber(group, "one")
     desk.push()
     desk.inbox.asked.clear()
-    (letter,) = desk.deps.redriver.find(desk.topic, group, placed.id)
+    (letter,) = desk.deps.redriver.find(desk.topic, group, result.id)
     if how == "redrive":
         assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
     else:
-        desk.deps.redriver.try_now(desk.topic, group, placed.id)
+        desk.deps.redriver.try_now(desk.topic, group, result.id)
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == [group.name]
 
 
@@ -221,23 +221,23 @@ def test_an_expired_message_that_is_sent_again_is_wanted_now(stage: Stage) -> No
     table = Table(stage, make.draft("x", expires_ms=START_MS + SECOND_MS))
     stage.clock.advance(2 * SECOND_MS)
     table.redrive()
-    (got,) = table.desk.receive(table.group)
-    assert got.message.draft == replace(got.message.draft, expires_ms=None)
+    (claimed_message,) = table.desk.receive(table.group)
+    assert claimed_message.message.draft == replace(claimed_message.message.draft, expires_ms=None)
 
 
 def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
     leaver, stayer = desk.consumer(group, "leaver"), desk.consumer(group, "stayer")
-    (placed,) = desk.produce(make.draft("x"))
+    (result,) = desk.produce(make.draft("x"))
     for consumer in (leaver, stayer):
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    letters = desk.deps.redriver.find(desk.topic, group, placed.id)
+    letters = desk.deps.redriver.find(desk.topic, group, result.id)
     assert len(letters) == 2
     desk.deps.registry.unregister(desk.topic, group, leaver)
     assert desk.deps.redriver.redrive(desk.topic, group, letters) == 1
-    (got,) = desk.receive(group, 1, stayer)
-    assert got.message.id == placed.id
+    (claimed_message,) = desk.receive(group, 1, stayer)
+    assert claimed_message.message.id == result.id
 
 
 def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
@@ -254,19 +254,21 @@ def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stag
 
 
 @pytest.mark.parametrize(("ended", "became"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")])
-def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(stage: Stage, ended: str, became: str) -> None:
+def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
+    stage: Stage, ending: str, expected: str
+) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
     consumers = [desk.consumer(group, name) for name in ("one", "two")]
-    (placed,) = desk.produce(make.draft("x"))
+    (result,) = desk.produce(make.draft("x"))
     for consumer in consumers:
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
     redriver = desk.deps.redriver
-    redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, placed.id))
-    if ended != "none":
-        got = desk.receive(group, 1, consumers[0])
-        desk.nack(group, got, BURY) if ended == "dead" else desk.ack(group, got)
-    assert redriver.since_redrive(desk.topic, group, placed.id) == Since[became]
+    redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, result.id))
+    if ending != "none":
+        messages = desk.receive(group, 1, consumers[0])
+        desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
+    assert redriver.since_redrive(desk.topic, group, result.id) == Since[expected]
 
 
 def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
@@ -284,8 +286,8 @@ def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> Non
 
     table.redrive()
     assert since() is Since.PENDING
-    (got,) = table.desk.receive(table.group)
-    table.desk.nack(table.group, [got], Nack(delay_ms=SECOND_MS))
+    (claimed_message,) = table.desk.receive(table.group)
+    table.desk.nack(table.group, [claimed_message], Nack(delay_ms=SECOND_MS))
     assert since() is Since.FAILED
     stage.clock.advance(SECOND_MS)
     table.desk.ack(table.group, table.desk.receive(table.group))
@@ -296,24 +298,24 @@ def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(s
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
     lucky, unlucky = desk.consumer(group, "lucky"), desk.consumer(group, "unlucky")
-    (placed,) = desk.produce(make.draft("x"))
+    (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group, 1, unlucky), BURY)
     redriver = desk.deps.redriver
-    (letter,) = redriver.find(desk.topic, group, placed.id)
+    (letter,) = redriver.find(desk.topic, group, result.id)
     redriver.discard(desk.topic, group, letter)
     desk.ack(group, desk.receive(group, 1, lucky))
     with pytest.raises(Conflict) as refusal:
-        redriver.try_now(desk.topic, group, placed.id)
+        redriver.try_now(desk.topic, group, result.id)
     assert refusal.value.code == "DEAD_LETTER_GONE"
 
 
 def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage) -> None:
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x", ordering_key="k"))
+    (result,) = desk.produce(make.draft("x", ordering_key="k"))
     beside = Deps(stage.another())
     beside.states.last(cursor_key(desk.topic, group, 0))
     desk.nack(group, desk.receive(group), Nack(delay_ms=60 * SECOND_MS))
-    beside.redriver.try_now(desk.topic, group, placed.id)
-    (got,) = beside.receiver.receive(desk.topic, group, None, 1, 0, 30)
-    assert got.message.id == placed.id
+    beside.redriver.try_now(desk.topic, group, result.id)
+    (claimed_message,) = beside.receiver.receive(desk.topic, group, None, 1, 0, 30)
+    assert claimed_message.message.id == result.id

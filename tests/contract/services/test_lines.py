@@ -95,14 +95,14 @@ def test_what_retention_was_when_it_came_changes_no_order(stage: Stage) -> None:
 def test_committed_messages_stand_among_the_others_as_they_were_prepared(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     due_ms = stage.clock.now_ms() + 5 * SECOND_MS
-    prepared = []
+    transactions = []
     for n in range(20):
         draft = make.draft(n, due_ms=due_ms, ordering_key="k")
         if n % 2:
-            prepared.append(desk.deps.transactor.prepare(desk.topic, draft, Checks())[0])
+            transactions.append(desk.deps.transactor.prepare(desk.topic, draft, Checks())[0])
         else:
             desk.produce(draft)
-    for transaction in reversed(prepared):
+    for transaction in reversed(transactions):
         desk.deps.transactor.decide(transaction, TransactionState.COMMITTED)
     all_due(desk, 5)
     assert bodies(desk) == numbered(20)
@@ -170,15 +170,15 @@ class Line:
     def change(self, which: int, ms: int | None) -> None:
         """Move the time of a message that still waits; None: cancel it."""
         number = sorted(self.ids)[which % len(self.ids)] if self.ids else -1
-        found = self.desk.deps.delayed.find(self.desk.topic, self.ids[number]) if self.ids else None
-        if not isinstance(found, Waiting) or found.cancelled:
+        message = self.desk.deps.delayed.find(self.desk.topic, self.ids[number]) if self.ids else None
+        if not isinstance(message, Waiting) or message.cancelled:
             return
         if ms is None:
-            self.desk.deps.delayed.cancel(self.desk.topic, found)
+            self.desk.deps.delayed.cancel(self.desk.topic, message)
             del self.due[number], self.ids[number]
         else:
             due_ms = self.stage.clock.now_ms() + ms
-            self.desk.deps.delayed.amend(self.desk.topic, found, {"due_ms": due_ms})
+            self.desk.deps.delayed.amend(self.desk.topic, message, {"due_ms": due_ms})
             self.due[number] = due_ms, self.due[number][1]
 
     def move(self, refusals: list[bool]) -> None:

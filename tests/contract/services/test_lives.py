@@ -108,21 +108,21 @@ class Lives(RuleBasedStateMachine):
 
     @rule(process=processes, days=st.sampled_from(RETENTIONS))
     def put_topic(self, process: int, days: int) -> None:
-        wanted: dict[str, Any] = {"shards": 2, "retention_days": days, "retry": Retry(50, (1,), jitter=0.0)}
-        made, created = self.processes[process].admin.put_topic(NAME, wanted)
-        assert created == (self.topic is None)
-        if created:
+        settings: dict[str, Any] = {"shards": 2, "retention_days": days, "retry": Retry(50, (1,), jitter=0.0)}
+        topic, is_new = self.processes[process].admin.put_topic(NAME, settings)
+        assert is_new == (self.topic is None)
+        if is_new:
             self.lives += 1
             self.retentions = []
-        self.topic = made
+        self.topic = topic
         self.retentions.append(days)
 
     @precondition(lambda self: self.topic and self.deeds >= MANY)
     @rule(process=processes, other=processes, delayed=st.booleans())
-    def delete_topic(self, process: int, other: int, delayed: bool) -> None:
+    def delete_topic(self, process: int, other: int, is_delayed: bool) -> None:
         self.deeds = 0
         admin = self.processes[process].admin
-        self.sleeper.meanwhile = lambda: self._produce(other, delayed, certain=False)
+        self.sleeper.meanwhile = lambda: self._produce(other, is_delayed, certain=False)
         admin.delete_topic(admin.topic_to_delete(NAME))
         self.topic = None
         self.members.clear()
@@ -139,8 +139,8 @@ class Lives(RuleBasedStateMachine):
             return
         deps, at_ms = self.processes[process], self.clock.now_ms()
         topic = deps.catalog.topic(NAME, consistent=True)
-        group, created = deps.admin.put_group(topic, name, {"begin": begin, "mode": mode})
-        assert created
+        group, is_new = deps.admin.put_group(topic, name, {"begin": begin, "mode": mode})
+        assert is_new
         self.members[name] = Member(group, len(self.sent), self.lives, at_ms)
 
     @precondition(lambda self: self.members and self.deeds >= MANY)
@@ -157,15 +157,15 @@ class Lives(RuleBasedStateMachine):
         assert self.processes[other].receiver.receive(topic, member.group, None, 10, 0, 30) == []
 
     @rule(process=processes, delayed=st.booleans())
-    def produce(self, process: int, delayed: bool) -> None:
-        self._produce(process, delayed, certain=True)
+    def produce(self, process: int, is_delayed: bool) -> None:
+        self._produce(process, is_delayed, certain=True)
 
-    def _produce(self, process: int, delayed: bool, *, certain: bool) -> None:
+    def _produce(self, process: int, is_delayed: bool, *, certain: bool) -> None:
         """As a request does it: with what the process believes."""
         self.deeds += 1
         deps, at_ms = self.processes[process], self.clock.now_ms()
         label = str(len(self.sent))
-        draft = make.draft(label, due_ms=at_ms + DELAY_MS if delayed else None)
+        draft = make.draft(label, due_ms=at_ms + DELAY_MS if is_delayed else None)
         try:
             (outcome,) = deps.rate_limited_producer.produce(deps.catalog.topic(NAME), [draft])
         except NotFound:
@@ -173,8 +173,8 @@ class Lives(RuleBasedStateMachine):
             return
         assert isinstance(outcome, ProduceResult)
         assert self.topic is not None, "accepted for a topic that is not there"
-        in_log_ms = at_ms + (DELAY_MS if delayed else 0)
-        self.sent[label] = Sent(len(self.sent), self.lives, at_ms, in_log_ms, certain, delayed)
+        in_log_ms = at_ms + (DELAY_MS if is_delayed else 0)
+        self.sent[label] = Sent(len(self.sent), self.lives, at_ms, in_log_ms, certain, is_delayed)
 
     @precondition(lambda self: self.members)
     @rule(process=processes, name=groups, how=st.sampled_from(("ack", "nack", "later", "keep")))
@@ -197,22 +197,24 @@ class Lives(RuleBasedStateMachine):
         receipts = [sign_receipt(deps.signing_key, d.receipt) for d in messages]
         if how == "ack":
             answers = deps.settler.ack(topic, group, receipts)
-            settled = [d for d, a in zip(messages, answers, strict=True) if not isinstance(a, HeadraceError)]
-            member.acked.update(_label(delivery) for delivery in settled)
+            settled_messages = [
+                d for d, a in zip(messages, answers, strict=True) if not isinstance(a, HeadraceError)
+            ]
+            member.acked.update(_label(delivery) for delivery in settled_messages)
         elif how in ("nack", "later"):
             deps.settler.nack(topic, group, receipts, Nack(delay_ms=2 * SECOND_MS if how == "later" else 0))
         return len(messages)
 
     def _judge(self, member: Member, delivery: ClaimedMessage) -> None:
         label = _label(delivery)
-        sent = self.sent[label]
-        assert sent.life == member.life, "of another life of the topic"
+        message = self.sent[label]
+        assert message.life == member.life, "of another life of the topic"
         assert not member.acked[label], "delivered again after its ack"
-        if member.group.begin == "latest" and not sent.delayed:
-            assert sent.number >= member.first, "accepted before the group was there"
+        if member.group.begin == "latest" and not message.delayed:
+            assert message.number >= member.first, "accepted before the group was there"
         if not delivery.receipt.entry:  # an entry of the retry lane is kept for itself
             longest_ms = max(self.retentions) * DAY_MS
-            assert self.clock.now_ms() < sent.in_log_ms + longest_ms + 12 * HOUR_MS, "past its retention"
+            assert self.clock.now_ms() < message.in_log_ms + longest_ms + 12 * HOUR_MS, "past its retention"
 
     @rule(process=processes)
     def restart(self, process: int) -> None:
@@ -231,8 +233,8 @@ class Lives(RuleBasedStateMachine):
         seed=st.integers(0, 99),
         late=st.sampled_from((0, 50, 100)),
     )
-    def pass_days(self, runs: int, checkpoints: bool, seed: int, late: int) -> None:
-        """`late` is the share of rows, in percent, that TTL takes later each time it comes by."""
+    def pass_days(self, runs: int, checkpoints: bool, seed: int, late_percent: int) -> None:
+        """`late_percent` is the share of rows, in percent, that TTL takes later each time it comes by."""
         chance, log = random.Random(seed), self.stage.adapters.log
         assert isinstance(log, MemoryLog)
         for _ in range(runs):
@@ -242,7 +244,7 @@ class Lives(RuleBasedStateMachine):
             process.expirer.run_once()
             if checkpoints:
                 process.checkpointer.run_once()
-            log.drop_expired(self.clock.now_ms() // 1000, lambda _: chance.randrange(100) < late)
+            log.drop_expired(self.clock.now_ms() // 1000, lambda _: chance.randrange(100) < late_percent)
 
     # What must be so.
 
@@ -262,27 +264,27 @@ class Lives(RuleBasedStateMachine):
     def _balance(self, deps: Deps, member: Member) -> None:
         assert self.topic
         letters = deps.adapters.records.dead(self.topic, member.group, None, 100_000)
-        dead = {_text(letter.message.draft.body) for _, letter in letters}
-        for label in dead:
-            sent = self.sent[label]
-            assert sent.life == member.life
-            age_ms = self.clock.now_ms() - sent.at_ms
+        dead_labels = {_text(letter.message.draft.body) for _, letter in letters}
+        for label in dead_labels:
+            message = self.sent[label]
+            assert message.life == member.life
+            age_ms = self.clock.now_ms() - message.at_ms
             assert age_ms >= min(self.retentions) * DAY_MS, "buried too soon"
-            before_ms = member.at_ms - sent.in_log_ms
+            before_ms = member.at_ms - message.in_log_ms
             assert before_ms < max(self.retentions) * DAY_MS + 12 * HOUR_MS, "over before the group was there"
-        for label, sent in self.sent.items():
-            if self._is_owed(member, sent):
-                assert member.acked[label] == 1 or label in dead, f"message {label} is lost"
+        for label, message in self.sent.items():
+            if self._is_owed(member, message):
+                assert member.acked[label] == 1 or label in dead_labels, f"message {label} is lost"
 
-    def _is_owed(self, member: Member, sent: Sent) -> bool:
+    def _is_owed(self, member: Member, message: Sent) -> bool:
         """For certain."""
-        if not sent.certain or sent.life != member.life:
+        if not message.certain or message.life != member.life:
             return False
-        if self.clock.now_ms() <= sent.in_log_ms:
+        if self.clock.now_ms() <= message.in_log_ms:
             return False
-        if sent.number >= member.first:
+        if message.number >= member.first:
             return True
-        return member.group.begin == "earliest" and member.at_ms - sent.at_ms < DAY_MS // 2
+        return member.group.begin == "earliest" and member.at_ms - message.at_ms < DAY_MS // 2
 
 
 def _label(delivery: ClaimedMessage) -> str:

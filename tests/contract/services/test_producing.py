@@ -23,8 +23,8 @@ HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
 def never_mixed(desk: Desk) -> bool:
     """Once a row was reserved, all rows behind it are."""
     ways = [row.allocation for row in desk.rows()]
-    turned = ways.index(Allocation.RESERVED) if Allocation.RESERVED in ways else len(ways)
-    return set(ways[turned:]) <= {Allocation.RESERVED}
+    turn = ways.index(Allocation.RESERVED) if Allocation.RESERVED in ways else len(ways)
+    return set(ways[turn:]) <= {Allocation.RESERVED}
 
 
 def dense(desk: Desk) -> bool:
@@ -54,17 +54,17 @@ def test_i1_eight_racing_processes_on_one_shard_stay_dense_and_lose_nothing(stag
 
     def work(n: int) -> list[tuple[int, str]]:
         start.wait()
-        sent = [make.draft(f"{n}.{i}") for i in range(25)]
-        places = [placed(producers[n].produce(desk.topic, [draft]))[0] for draft in sent]
+        drafts = [make.draft(f"{n}.{i}") for i in range(25)]
+        places = [placed(producers[n].produce(desk.topic, [draft]))[0] for draft in drafts]
         offsets = [place.offset for place in places if place.offset is not None]
         assert offsets == sorted(offsets), "acknowledged before sent: lower"
-        return [(offset, draft.body.decode()) for offset, draft in zip(offsets, sent, strict=True)]
+        return [(offset, draft.body.decode()) for offset, draft in zip(offsets, drafts, strict=True)]
 
     with ThreadPoolExecutor(8) as pool:
-        acknowledged = dict(entry for part in pool.map(work, range(8)) for entry in part)
-    stored = {row.first + i: d.body.decode() for row in desk.rows() for i, d in enumerate(row.drafts)}
-    assert stored == acknowledged
-    assert sorted(stored) == list(range(200))
+        answers = dict(entry for part in pool.map(work, range(8)) for entry in part)
+    bodies = {row.first + i: d.body.decode() for row in desk.rows() for i, d in enumerate(row.drafts)}
+    assert bodies == answers
+    assert sorted(bodies) == list(range(200))
     assert never_mixed(desk)
 
 
@@ -83,20 +83,23 @@ def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage
 
 def test_a_writer_that_may_choose_hops_to_another_shard_instead(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
-    lost: list[ShardKey] = []
+    lost_shards: list[ShardKey] = []
 
     def rival(shard: ShardKey) -> None:
-        lost.append(shard)
+        lost_shards.append(shard)
         placed(desk.deps.producer.produce(desk.topic, [make.draft(shard=shard.shard)]))
 
     [place] = placed(desk.producer(overtaken(stage.another().log, rival)).produce(desk.topic, make.drafts(1)))
-    assert place.shard != lost[0].shard
+    assert place.shard != lost_shards[0].shard
 
 
 def test_a_writer_that_died_turning_the_shard_leaves_it_usable(stage: Stage) -> None:
     desk = Desk.at(stage)
-    turned = make.segment(0, 2, allocation=Allocation.RESERVED)
-    assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
+    reserved_segment = make.segment(0, 2, allocation=Allocation.RESERVED)
+    assert (
+        stage.adapters.log.put(desk.topic.shard_key(0), reserved_segment, make.packed(reserved_segment))
+        == Stored()
+    )
     assert [p.offset for p in desk.produce(*make.drafts(2))] == [2, 3]
     assert [p.offset for p in placed(desk.producer().produce(desk.topic, make.drafts(1)))] == [4]
     assert never_mixed(desk)
@@ -140,8 +143,8 @@ def test_i1_a_late_writer_finds_its_hole_closed_and_appends_anew(stage: Stage) -
         stage.clock.advance(HOLE_MS)
         assert desk.drain(group) == [end + 2]
 
-    late = desk.producer(overtaken(stage.another().log, hole_is_closed))
-    first, second = placed(late.produce(desk.topic, make.drafts(2)))
+    late_producer = desk.producer(overtaken(stage.another().log, hole_is_closed))
+    first, second = placed(late_producer.produce(desk.topic, make.drafts(2)))
     assert (first.offset, second.offset) == (end + 3, end + 4)
     assert desk.drain(group) == [first.offset, second.offset]
 
@@ -149,17 +152,19 @@ def test_i1_a_late_writer_finds_its_hole_closed_and_appends_anew(stage: Stage) -
 def test_i1_a_hole_is_closed_from_its_start_for_a_group_sent_into_its_middle(stage: Stage) -> None:
     desk = Desk.at(stage)
     turn(desk)
-    begun, sent = desk.group("begun"), desk.group("sent")
-    end = len(desk.drain(begun))
+    begun_group, sent_group = desk.group("begun"), desk.group("sent")
+    end = len(desk.drain(begun_group))
     shard, log = desk.topic.shard_key(0), stage.adapters.log
     log.reserve(shard, 3)
     [behind] = desk.produce(make.draft("behind"))
-    desk.seek(sent, end + 1)
+    desk.seek(sent_group, end + 1)
     stage.clock.advance(HOLE_MS)
-    assert desk.drain(sent) == [behind.offset]
-    late = make.segment(end, 3, allocation=Allocation.RESERVED)
-    assert log.put(shard, late, make.packed(late)) != Stored(), "else the sent group would never see it"
-    assert desk.drain(begun) == [behind.offset]
+    assert desk.drain(sent_group) == [behind.offset]
+    late_segment = make.segment(end, 3, allocation=Allocation.RESERVED)
+    assert log.put(shard, late_segment, make.packed(late_segment)) != Stored(), (
+        "else the sent group would never see it"
+    )
+    assert desk.drain(begun_group) == [behind.offset]
 
 
 def test_i1_a_young_hole_behind_expired_rows_is_not_taken_for_expired(stage: Stage) -> None:
@@ -240,11 +245,11 @@ def test_i3_a_dedup_id_with_other_content_is_refused_alone(stage: Stage) -> None
     desk = Desk.at(stage)
     desk.produce(make.draft("a", dedup_id="d1"))
     batch = [make.draft(n, dedup_id=d) for n, d in (("b", "d1"), ("c", "d2"), ("c", "d2"), ("x", "d2"))]
-    mismatch, stored, twin, other = desk.deps.producer.produce(desk.topic, [*batch])
+    mismatch, first, twin, other = desk.deps.producer.produce(desk.topic, [*batch])
     assert isinstance(mismatch, Conflict)
     assert isinstance(other, Conflict)
-    assert placed([stored])[0].offset == 1
-    assert (placed([twin])[0].id, placed([twin])[0].duplicate) == (placed([stored])[0].id, True)
+    assert placed([first])[0].offset == 1
+    assert (placed([twin])[0].id, placed([twin])[0].duplicate) == (placed([first])[0].id, True)
     assert sum(row.count for row in desk.rows()) == 2
 
 
@@ -289,8 +294,8 @@ def test_i7_what_follows_a_message_of_unknown_fate_in_a_batch_waits_for_it(stage
     assert {type(outcome) for outcome in producer.produce(desk.topic, drafts)} == {Unavailable}
     assert desk.rows() == []
     placed(producer.produce(desk.topic, drafts))
-    stored = [draft.body for row in desk.rows() for draft in row.drafts]
-    assert stored == [draft.body for draft in drafts]
+    bodies = [draft.body for row in desk.rows() for draft in row.drafts]
+    assert bodies == [draft.body for draft in drafts]
 
 
 @pytest.mark.parametrize("count", [99, 100, 199])

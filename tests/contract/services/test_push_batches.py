@@ -17,8 +17,8 @@ from tests.support.stages import Stage
 def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, calls: int) -> None:
     desk = PushDesk.at(stage, retry=Retry(16, (60,), jitter=0.0))
     group = desk.group(batch_size=size, max_in_flight=2 * size, payload="batch")
-    placed = desk.produce(*make.drafts(size))
-    poison = placed[size // 2].id
+    results = desk.produce(*make.drafts(size))
+    poison = results[size // 2].id
     desk.subscriber(
         group,
         "one",
@@ -44,8 +44,8 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
     for attempts, is_own_answer, calls in ((5, False, 1), (2, True, 1), (5, True, 9)):
         desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
         group = desk.group(batch_size=8, payload="batch")
-        failed = CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
-        desk.subscriber(group, "one", behaviour=partial(always, failed))
+        failure = CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
+        desk.subscriber(group, "one", behaviour=partial(always, failure))
         desk.produce(*make.drafts(8))
         desk.push()
         assert len(desk.subscribers.calls) == calls
@@ -54,8 +54,8 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
 def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(5, (10,), jitter=0.0))
     group = desk.group(batch_size=8, payload="batch")
-    placed = desk.produce(*make.drafts(8))
-    poison = placed[5].id
+    results = desk.produce(*make.drafts(8))
+    poison = results[5].id
     desk.subscriber(
         group,
         "one",
@@ -68,7 +68,7 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
     assert len(desk.subscribers.calls[0].offsets) == 8
     assert desk.subscribers.numbers()[poison] == [1, 2, 3, 4, 5]
     assert desk.deps.counts.group_status(desk.topic, group).dead == 1
-    others = {p.id for p in placed if p.id != poison}
+    others = {p.id for p in results if p.id != poison}
     for message_id in others:
         message = desk.deps.lookup.message(desk.topic, message_id)
         status = desk.deps.statuses.delivery(desk.topic, group, message)

@@ -14,16 +14,16 @@ from tests.support.stages import Stage
 def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
-    held = iter([True, True])
+    answers = iter([True, True])
     desk.subscriber(
         group,
         "one",
-        behaviour=lambda _: CallResult(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE),
+        behaviour=lambda _: CallResult(Verdict.NOT_ATTEMPTED if next(answers, False) else Verdict.DONE),
     )
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(3)
-    assert desk.subscribers.numbers() == {placed.id: [1, 1, 1]}
+    assert desk.subscribers.numbers() == {result.id: [1, 1, 1]}
 
 
 def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(stage: Stage) -> None:
@@ -50,8 +50,8 @@ def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(
     message_of = {p.id: key for key in waits for p in desk.produce(make.draft(ordering_key=key))}
 
     def ask_for_time(parcel: Parcel) -> CallResult:
-        left = waits[message_of[parcel.attempts[0].message.id]]
-        return CallResult(Verdict.FAILED, retry_after_ms=left.pop()) if left else CallResult(Verdict.DONE)
+        pauses = waits[message_of[parcel.attempts[0].message.id]]
+        return CallResult(Verdict.FAILED, retry_after_ms=pauses.pop()) if pauses else CallResult(Verdict.DONE)
 
     desk.subscriber(desk.group(), "one", behaviour=ask_for_time)
     desk.push()
@@ -65,15 +65,17 @@ def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(
 def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(100, (10_000,), jitter=0.0))
     group = desk.group(max_in_flight=4)
-    works = [False]
+    health = [False]
     desk.subscriber(
-        group, "one", behaviour=lambda _: CallResult(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
+        group,
+        "one",
+        behaviour=lambda _: CallResult(Verdict.DONE if health[0] else Verdict.FAILED, "HTTP 500"),
     )
     desk.produce(*make.drafts(40))
     desk.push()
-    tried = len(desk.subscribers.calls)
-    assert 10 <= tried < 40
-    works[0] = True
+    count = len(desk.subscribers.calls)
+    assert 10 <= count < 40
+    health[0] = True
     desk.pass_time(70)
     assert sorted(o for c in desk.subscribers.calls for o in c.offsets) == list(range(40))
 
@@ -98,9 +100,9 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
 
     desk.subscriber(group, "one", behaviour=judges)
     for second in range(40):
-        placed = desk.produce(*(make.draft(f"{second}.{n}") for n in range(10)))
-        bad |= {p.id for n, p in enumerate(placed) if n < bad_of_ten}
-        produced_ms |= {p.id: stage.clock.now_ms() for p in placed}
+        results = desk.produce(*(make.draft(f"{second}.{n}") for n in range(10)))
+        bad |= {p.id for n, p in enumerate(results) if n < bad_of_ten}
+        produced_ms |= {p.id: stage.clock.now_ms() for p in results}
         desk.push()
         desk.pass_time(1)
     assert took_ms == [0] * (10 - bad_of_ten) * 40

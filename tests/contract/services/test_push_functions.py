@@ -56,15 +56,15 @@ def test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
         raise Died
 
     desk.function(group, "slow", timeout_seconds, dies)
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     with pytest.raises(Died):
         desk.push()
     desk.subscribers.behaviours.clear()
     desk.restarted()
     desk.pass_time(busy_seconds)
-    assert desk.subscribers.numbers() == {placed.id: [1]}
+    assert desk.subscribers.numbers() == {result.id: [1]}
     desk.pass_time(120)
-    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+    assert desk.subscribers.numbers() == {result.id: [1, 2]}
 
 
 def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> None:
@@ -72,9 +72,9 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     group = desk.group()
     desk.function(group, "slow", 600)
     desk.produce(make.draft())
-    left = iter([900.0, 614.0])
+    answers = iter([900.0, 614.0])
     desk.inbox.asked.clear()
-    report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: next(left))
+    report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: next(answers))
     assert not report.finished
     assert desk.subscribers.calls == []
     assert [function for function, _ in desk.inbox.asked] == ["deliver"], "somebody goes on"

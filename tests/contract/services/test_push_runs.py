@@ -61,10 +61,10 @@ def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     desk.inbox.asked.clear()
     desk.pass_time(61)
-    assert desk.subscribers.numbers() == {placed.id: [1]}
+    assert desk.subscribers.numbers() == {result.id: [1]}
 
 
 def test_a_paused_group_is_left_alone_until_it_goes_on(empty_stage: Stage) -> None:
@@ -134,10 +134,10 @@ class Watched:
     def claim(self, claimant: Claimant, shard: int | None, most: int) -> Any:
         if self._first:
             self._first.pop()()
-        granted = self._claimer.claim(claimant, shard, most)
-        if granted == [] and shard is not None and self._when_empty:
+        messages = self._claimer.claim(claimant, shard, most)
+        if messages == [] and shard is not None and self._when_empty:
             self._when_empty.pop()()
-        return granted
+        return messages
 
 
 def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Dispatcher:
@@ -220,8 +220,8 @@ def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscr
         desk.produce(make.draft(ordering_key=f"k{n}"))
         desk.push()
         desk.stage.clock.advance(1_000)
-    seen = desk.subscribers.numbers().values()
-    assert max(map(len, seen)) > 1, "most requests had both"
+    attempts = desk.subscribers.numbers().values()
+    assert max(map(len, attempts)) > 1, "most requests had both"
     (now,) = desk.deps.adapters.control.consumers(desk.topic, group)
     assert now.uid == consumer.uid
     assert now.times_opened > 0

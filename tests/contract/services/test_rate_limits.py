@@ -36,8 +36,8 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     host, hour_ms = make.uid("handshakes#"), 3_600_000
     assert token_buckets.take(host, 600, 400, START_MS, 3600) == Grant(300, 6_000), "half an hour's at once"
     assert token_buckets.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
-    taken = [token_buckets.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
-    assert sum(taken) in (599, 600, 601)
+    counts = [token_buckets.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
+    assert sum(counts) in (599, 600, 601)
 
 
 def test_an_account_gives_what_it_has_and_says_when_it_has_more(token_buckets: TokenBuckets) -> None:
@@ -76,12 +76,12 @@ def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
 def test_processes_share_a_topics_rate(stage: Stage) -> None:
     topic = make.topic(rate_limit=100)
     processes = [RateLimits(stage.another().token_buckets, stage.clock) for _ in range(3)]
-    accepted = []
+    counts = []
     for n in range(4_000):
-        accepted.append(processes[n * 7 % 3].admit(topic, 1))
+        counts.append(processes[n * 7 % 3].admit(topic, 1))
         stage.clock.advance(3)
-    assert 950 <= sum(accepted[:3_333]) <= 1_050
-    assert 950 <= sum(accepted[-3_333:]) <= 1_050
+    assert 950 <= sum(counts[:3_333]) <= 1_050
+    assert 950 <= sum(counts[-3_333:]) <= 1_050
 
 
 def over(outcomes: list[ProduceResult | HeadraceError]) -> list[int]:
@@ -92,8 +92,8 @@ def test_of_a_batch_the_first_are_stored_and_the_rest_are_told_so(stage: Stage) 
     desk = Desk.at(stage, rate_limit=10)
     outcomes = desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(8))
     assert over(outcomes) == [5, 6, 7]
-    [refused] = {(o.code, o.retryable, o.retry_after_seconds) for o in outcomes if isinstance(o, TooMany)}
-    assert refused == ("RATE_LIMITED", True, 1)
+    [problem] = {(o.code, o.retryable, o.retry_after_seconds) for o in outcomes if isinstance(o, TooMany)}
+    assert problem == ("RATE_LIMITED", True, 1)
     assert [d.body for row in desk.rows() for d in row.drafts] == [d.body for d in make.drafts(5)]
     stage.clock.advance(1_000)
     assert over(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(5))) == []
@@ -170,16 +170,16 @@ def test_a_group_that_does_not_want_it_gets_no_dead_letter(stage: Stage) -> None
 
 
 def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: Stage) -> None:
-    desk, [_, late] = flooded(stage, *make.drafts(2))
+    desk, [_, late_message] = flooded(stage, *make.drafts(2))
     group = desk.group()
     desk.drain(group)
     for attempt, reason in ((1, DeadReason.RATE_LIMITED), (2, "REJECTED"), (3, "REJECTED")):
-        [letter] = desk.deps.redriver.find(desk.topic, group, late.id)
+        [letter] = desk.deps.redriver.find(desk.topic, group, late_message.id)
         assert letter.reason == reason
         assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
         stage.clock.advance(1_000)  # a lane that gave nothing is let alone for a moment
         [again] = desk.receive(group)
-        assert (again.message.id, again.attempt) == (late.id, attempt)
+        assert (again.message.id, again.attempt) == (late_message.id, attempt)
         if attempt < 3:
             desk.nack(group, [again], Nack(dead_letter=True))
     assert desk.ack(group, [again]) == [None]
@@ -189,22 +189,22 @@ def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: S
 
 
 def test_a_redriven_one_that_succeeds_at_once_is_a_success(stage: Stage) -> None:
-    desk, [_, late] = flooded(stage, *make.drafts(2))
+    desk, [_, late_message] = flooded(stage, *make.drafts(2))
     group = desk.group()
     desk.drain(group)
-    desk.deps.redriver.redrive(desk.topic, group, desk.deps.redriver.find(desk.topic, group, late.id))
+    desk.deps.redriver.redrive(desk.topic, group, desk.deps.redriver.find(desk.topic, group, late_message.id))
     stage.clock.advance(1_000)
     assert desk.ack(group, desk.receive(group)) == [None]
-    message = desk.deps.lookup.message(desk.topic, late.id)
+    message = desk.deps.lookup.message(desk.topic, late_message.id)
     status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert status
     assert (status.status, status.attempts) == ("SUCCESS", 1)
 
 
 def test_a_letter_of_an_expired_message_says_why_it_was_not_delivered(stage: Stage) -> None:
-    desk, [_, late] = flooded(stage, *make.drafts(2, expires_ms=START_MS + 1))
+    desk, [_, late_message] = flooded(stage, *make.drafts(2, expires_ms=START_MS + 1))
     group = desk.group()
     stage.clock.advance(60_000)
     assert desk.drain(group) == []
-    [letter] = desk.deps.redriver.find(desk.topic, group, late.id)
+    [letter] = desk.deps.redriver.find(desk.topic, group, late_message.id)
     assert letter.reason == DeadReason.RATE_LIMITED

@@ -45,8 +45,8 @@ def register(desk: Desk, group: Group, contact: Contact = HOOK, name: str = "w")
 
 
 def stored(desk: Desk, group: Group, name: str = "w") -> Consumer:
-    [found] = [c for c in desk.stage.adapters.control.consumers(desk.topic, group) if c.name == name]
-    return found
+    [consumer] = [c for c in desk.stage.adapters.control.consumers(desk.topic, group) if c.name == name]
+    return consumer
 
 
 def present(desk: Desk, group: Group) -> bytes:
@@ -54,8 +54,8 @@ def present(desk: Desk, group: Group) -> bytes:
 
 
 def test_a_url_is_registered_with_a_secret_of_its_own(desk: Desk, group: Group) -> None:
-    member, created, secret = register(desk, group)
-    assert created
+    member, is_new, secret = register(desk, group)
+    assert is_new
     assert secret is not None
     assert len(secret) == 32
     assert member.consumer == stored(desk, group)
@@ -84,8 +84,8 @@ def test_registering_again_changes_nothing_and_shows_no_secret(desk: Desk, group
 
 
 def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, group: Group) -> None:
-    waiting = replace(HOOK, state=ConsumerState.PENDING, why="no consent")
-    member = register(desk, group, waiting).member
+    contact = replace(HOOK, state=ConsumerState.PENDING, why="no consent")
+    member = register(desk, group, contact).member
     assert (member.consumer.state, member.consumer.why, member.rank, member.shards) == (
         "PENDING",
         "no consent",
@@ -97,7 +97,7 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
         assert active is not None
         assert (active.state, active.why) == ("ACTIVE", None)
         assert desk.deps.registry.membership(desk.topic, group, active).shards == (0, 1)
-    assert register(desk, group, waiting).member.consumer.state == "ACTIVE", "its owner has agreed once"
+    assert register(desk, group, contact).member.consumer.state == "ACTIVE", "its owner has agreed once"
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, co
     old = register(desk, group).member.consumer
     desk.deps.registry.set_health(desk.topic, group, old, BROKEN)
     desk.deps.registry.disable(desk.topic, group, old, "gone")
-    member, created, secret = register(desk, group, contact)
+    member, is_new, secret = register(desk, group, contact)
     new = member.consumer
-    assert not created
+    assert not is_new
     assert (new.uid, new.kind, new.target, new.state, new.why) == (
         old.uid,
         contact.kind,
@@ -137,11 +137,11 @@ def test_a_disabled_consumer_is_taken_up_again_with_its_secret(desk: Desk, group
 
 
 def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: Desk, group: Group) -> None:
-    made = register(desk, group).secret
-    assert made is not None
+    secret = register(desk, group).secret
+    assert secret is not None
     now_ms = desk.stage.clock.now_ms()
     assert register(desk, group, replace(HOOK, secret=MINE)).secret == MINE
-    both = (Secret(MINE.hex()), Secret(made.hex(), now_ms + DAY_MS))
+    both = (Secret(MINE.hex()), Secret(secret.hex(), now_ms + DAY_MS))
     assert stored(desk, group).secrets == both
     desk.stage.clock.advance(HOUR_MS)
     assert register(desk, group, replace(HOOK, secret=MINE)).secret is None
@@ -167,10 +167,10 @@ def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> Non
         secrets.append(desk.deps.registry.rotate_secret(desk.topic, group, consumer))  # by an old view
         assert present(desk, group) == secrets[-1]
     assert len(set(secrets)) == 4
-    kept = stored(desk, group).secrets
-    assert [bytes.fromhex(secret.hex) for secret in kept] == secrets[::-1]
+    stored_secrets = stored(desk, group).secrets
+    assert [bytes.fromhex(secret.hex) for secret in stored_secrets] == secrets[::-1]
     ends = [desk.stage.clock.now_ms() + DAY_MS - hours * HOUR_MS for hours in range(3)]
-    assert [secret.until_ms for secret in kept] == [None, *ends]
+    assert [secret.until_ms for secret in stored_secrets] == [None, *ends]
 
 
 def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, group: Group) -> None:
@@ -180,12 +180,18 @@ def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, gro
         window=(), allowance=1, failing_ms=now_ms, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1
     )
     for _ in range(2):
-        held = desk.deps.registry.set_health(desk.topic, group, consumer, health)
-        assert held is not None
-        assert (held.failing_ms, held.open_until_ms, held.times_opened) == (now_ms, now_ms + 5 * SECOND_MS, 1)
-    assert held == stored(desk, group)
+        with_health = desk.deps.registry.set_health(desk.topic, group, consumer, health)
+        assert with_health is not None
+        assert (with_health.failing_ms, with_health.open_until_ms, with_health.times_opened) == (
+            now_ms,
+            now_ms + 5 * SECOND_MS,
+            1,
+        )
+    assert with_health == stored(desk, group)
     assert desk.deps.assignments.current(desk.topic, group).members == ()
-    assert desk.deps.assignments.team(desk.topic, group).owners == [held, held], "somebody must look again"
+    assert desk.deps.assignments.team(desk.topic, group).owners == [with_health, with_health], (
+        "somebody must look again"
+    )
     desk.deps.registry.set_health(desk.topic, group, consumer, Health())
     assert desk.deps.registry.membership(desk.topic, group, consumer).shards == (0, 1)
 
@@ -220,18 +226,22 @@ def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group
     others[0].set_health(desk.topic, group, consumer, BROKEN)
     secret = others[1].rotate_secret(desk.topic, group, consumer)
     others[2].disable(desk.topic, group, consumer, "gone")
-    held = stored(desk, group)
-    assert (held.times_opened, held.state, present(desk, group)) == (3, "DISABLED", secret)
+    stored_consumer = stored(desk, group)
+    assert (stored_consumer.times_opened, stored_consumer.state, present(desk, group)) == (
+        3,
+        "DISABLED",
+        secret,
+    )
 
 
 def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Group) -> None:
-    called = register(desk, group).member.consumer
-    pulling = register(desk, group, PULLS, "p").member.consumer
+    called_consumer = register(desk, group).member.consumer
+    pulling_consumer = register(desk, group, PULLS, "p").member.consumer
     desk.stage.clock.advance(20 * SECOND_MS)
-    for consumer in (called, pulling):
+    for consumer in (called_consumer, pulling_consumer):
         desk.deps.registry.heartbeat(desk.topic, group, consumer)
         desk.deps.registry.sign_of_life(desk.topic, group, consumer)
-    assert stored(desk, group) == called
+    assert stored(desk, group) == called_consumer
     assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
 
 
@@ -280,9 +290,9 @@ def test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(desk: Desk
     group = desk.group(mode="broadcast")
     consumer = register(desk, group).member.consumer
     adapters = desk.stage.another()
-    dying = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).registry
+    dying_registry = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).registry
     with pytest.raises(Death):
-        dying.unregister(desk.topic, group, consumer)
+        dying_registry.unregister(desk.topic, group, consumer)
     cursors, later = desk.stage.adapters.cursors, desk.stage.process()
     assert not any(c.is_closed for c in cursors.of_owner(group.uid, consumer.uid, consistent=True).values())
     match after:
@@ -297,9 +307,9 @@ def test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(desk: Desk
             assert stored(desk, group).uid == anew.uid != consumer.uid, "another of the name stays"
         case "group deleted":
             later.admin.delete_group(desk.topic, group)
-    left = cursors.of_owner(group.uid, consumer.uid, consistent=True)
-    assert left
-    assert all(cursor.is_closed for cursor in left.values())
+    cursors_left = cursors.of_owner(group.uid, consumer.uid, consistent=True)
+    assert cursors_left
+    assert all(cursor.is_closed for cursor in cursors_left.values())
     assert desk.stage.adapters.control.retired_consumers(desk.topic, group) == []
 
 

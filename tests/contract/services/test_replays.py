@@ -20,10 +20,10 @@ from tests.support.stages import Stage
 
 def made(desk: Desk, **fields: object) -> Replay:
     plain = {"id": "", "source": "gone", "into": desk.topic.name, "created_ms": 0, "from_ms": 0, "to_ms": 1}
-    wanted = Replay(**{**plain, "rate": 1, **fields})  # type: ignore[arg-type]
-    stored, started = desk.deps.replays.create(wanted, start=True)
-    assert started is False
-    return desk.deps.replays.find(stored.id)
+    request = Replay(**{**plain, "rate": 1, **fields})  # type: ignore[arg-type]
+    stored_replay, is_started = desk.deps.replays.create(request, start=True)
+    assert is_started is False
+    return desk.deps.replays.find(stored_replay.id)
 
 
 def archived(*numbers: int) -> list[Archived]:
@@ -31,8 +31,8 @@ def archived(*numbers: int) -> list[Archived]:
 
 
 def drafts(desk: Desk) -> Sequence[Draft]:
-    found = desk.stage.adapters.log.read(desk.topic.shard_key(0), 0, 1000, consistent=True)
-    return [draft for segment in found for draft in segment.drafts]
+    segments = desk.stage.adapters.log.read(desk.topic.shard_key(0), 0, 1000, consistent=True)
+    return [draft for segment in segments for draft in segment.drafts]
 
 
 def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> None:
@@ -61,23 +61,23 @@ def test_what_is_for_one_group_others_pass_over(stage: Stage, mode: str) -> None
     consumers = [desk.consumer(g, "c") if mode == "broadcast" else None for g in (mine, other)]
     placed(desk.deps.replays.send(made(desk, group="mine"), archived(0, 1)))
     desk.produce(make.draft("for all"))
-    got = []
+    bodies = []
     for _ in range(3):  # a serial group hands out one at a time
         some = desk.receive(mine, consumer=consumers[0])
         desk.ack(mine, some)
-        got += [delivery.message.draft.body for delivery in some]
-    assert got == [b"0", b"1", b'"for all"']
+        bodies += [delivery.message.draft.body for delivery in some]
+    assert bodies == [b"0", b"1", b'"for all"']
     assert [d.message.draft.body for d in desk.receive(other, consumer=consumers[1])] == [b'"for all"']
 
 
 def test_a_replay_that_is_done_stays_so(stage: Stage) -> None:
     desk = Desk.at(stage)
     replays, replay = desk.deps.replays, made(desk)
-    done = Progress(ReplayState.DONE, 2, 2)
-    replays.tell(replay, done)
+    end = Progress(ReplayState.DONE, 2, 2)
+    replays.tell(replay, end)
     over = replays.find(replay.id)
     assert (over.state, over.matched, over.sent) == (ReplayState.DONE, 2, 2)
-    assert replays.tell(over, done) == over
+    assert replays.tell(over, end) == over
     for again in (
         Progress(ReplayState.RUNNING),
         Progress(ReplayState.FAILED, 2, 2),

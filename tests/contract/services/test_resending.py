@@ -146,10 +146,10 @@ def test_what_was_edited_meanwhile_is_still_the_message(stage: Stage) -> None:
     (row,) = desk.rows()
     message = row.message(0, 0)
     assert message is not None
-    edited = replace(draft, body=b'"edited"', changed_ms=1)
+    edited_draft = replace(draft, body=b'"edited"', changed_ms=1)
     log = desk.stage.adapters.log
     shard = desk.topic.shard_key(0)
-    assert log.amend(shard, row, log.pack([edited], whole=True), 0, {})
+    assert log.amend(shard, row, log.pack([edited_draft], whole=True), 0, {})
     (place,) = send(desk.producer(), desk, [draft], AGAIN)
     assert (place.id, place.duplicate) == (message.id, True)
 
@@ -160,18 +160,18 @@ def test_two_tries_at_once_store_one_whichever_is_first(stage: Stage, others: in
     desk = Desk.at(stage)
     desk.produce(*make.drafts(2))
     drafts = make.drafts(2)
-    repeated: list[ProduceResult] = []
+    second: list[ProduceResult] = []
 
     def meanwhile(_: ShardKey) -> None:
         for n in range(others):
             desk.produce(make.draft(f"other {n}"))
-        if not repeated:
-            repeated.extend(send(desk.producer(), desk, drafts, AGAIN))
+        if not second:
+            second.extend(send(desk.producer(), desk, drafts, AGAIN))
         desk.produce(make.draft("behind"))
 
     slow = desk.producer(overtaken(desk.stage.another().log, meanwhile, 2))
     first = send(slow, desk, drafts, FIRST)
-    assert [p.id for p in first] == [p.id for p in repeated]
+    assert [p.id for p in first] == [p.id for p in second]
     assert sum(body in {d.body for d in drafts} for body in stored(desk)[2:]) == 2
 
 
@@ -191,8 +191,8 @@ def test_one_sender_keeps_to_one_shard(stage: Stage) -> None:
     desk = Desk.at(stage, shards=16)
     shards = {send(desk.producer(), desk, make.drafts(1), Request(f"shop-{n}"))[0].shard for n in range(8)}
     assert len(shards) == 1
-    keyed = make.draft("keyed", shard=3)
-    assert send(desk.producer(), desk, [keyed], FIRST)[0].shard == 3
+    keyed_draft = make.draft("keyed", shard=3)
+    assert send(desk.producer(), desk, [keyed_draft], FIRST)[0].shard == 3
 
 
 def test_where_too_much_was_stored_since_it_says_so(stage: Stage) -> None:
@@ -248,21 +248,24 @@ class Counting:
 def test_where_offsets_are_reserved_a_try_under_way_is_headed_off(stage: Stage) -> None:
     """The first try has reserved its offset and stalls; the repeat comes; then the first goes on."""
     desk = Desk.at(stage)
-    turned = make.segment(0, 2, allocation=Allocation.RESERVED)
-    assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
+    reserved_segment = make.segment(0, 2, allocation=Allocation.RESERVED)
+    assert (
+        stage.adapters.log.put(desk.topic.shard_key(0), reserved_segment, make.packed(reserved_segment))
+        == Stored()
+    )
     desk.produce(*make.drafts(1))
     drafts = [make.draft("a"), make.draft("b")]
-    repeated: list[ProduceResult] = []
+    second: list[ProduceResult] = []
 
     def meanwhile(_: ShardKey) -> None:
-        repeated.extend(send(desk.producer(), desk, drafts, AGAIN))
+        second.extend(send(desk.producer(), desk, drafts, AGAIN))
 
     slow = Stalling(desk.stage.another().log, meanwhile)
     first = send(desk.producer(slow), desk, drafts, FIRST)  # type: ignore[arg-type]
-    assert [p.id for p in first] == [p.id for p in repeated]
+    assert [p.id for p in first] == [p.id for p in second]
     assert sorted(stored(desk)[3:]) == sorted(d.body for d in drafts)
-    received = [d.message.offset for d in desk.receive(desk.group(), 100)]
-    assert received[-2:] == [p.offset for p in repeated]
+    offsets = [d.message.offset for d in desk.receive(desk.group(), 100)]
+    assert offsets[-2:] == [p.offset for p in second]
 
 
 class Stalling:

@@ -34,16 +34,16 @@ def price_of_ten(stage: Stage, backlog: int) -> dict[str, Counter[str]]:
     group = desk.group()
     for first in range(0, backlog, 20):
         desk.produce(*(make.draft(n) for n in range(first, first + 20)))
-    counted = {
+    ports = {
         "log": CountedLog(stage.adapters.log),
         **{name: Counted(getattr(stage.adapters, name)) for name in ("cursors", "records", "timers")},
     }
-    desk.deps = Deps(replace(stage.adapters, **cast(Any, counted)))
+    desk.deps = Deps(replace(stage.adapters, **cast(Any, ports)))
     desk.deps.catalog.topic(desk.topic.name)
     deliveries = desk.deps.receiver.receive(desk.topic, group, None, 10, 0, 30)
     assert len(deliveries) == 10
     assert desk.ack(group, deliveries) == [None] * 10
-    return {name: port.calls for name, port in counted.items()}
+    return {name: port.calls for name, port in ports.items()}
 
 
 def test_a_claim_costs_the_same_however_much_waits(stage: Stage) -> None:
@@ -65,16 +65,16 @@ def test_each_step_of_a_message_may_be_done_by_another_process(stage: Stage) -> 
         stage.process().mover.tick(range(FRAGMENTS))
 
     draft = make.draft("report", due_ms=stage.clock.now_ms() + 5 * SECOND_MS)
-    (placed,) = stage.process().producer.produce(desk.topic, [draft])
+    (result,) = stage.process().producer.produce(desk.topic, [draft])
     assert receive() == []
     pass_time(6)
     first = receive()
     assert codes(stage.process().settler.nack(desk.topic, group, receipts(first), Nack())) == [None]
     pass_time(2)
     second = receive()
-    assert [(each.message.id, each.attempt) for each in second] == [(placed.id, 2)]  # type: ignore[union-attr]
+    assert [(each.message.id, each.attempt) for each in second] == [(result.id, 2)]  # type: ignore[union-attr]
     assert codes(stage.process().settler.extend(desk.topic, group, receipts(second), 60)) == [None]
     stage.clock.advance(40 * SECOND_MS)
     assert receive() == [], "a process that never heard of the lease respects it"
     assert codes(stage.process().settler.ack(desk.topic, group, receipts(second))) == [None]
-    assert stage.process().lookup.standing(desk.topic)(placed.id) == "SUCCESS"  # type: ignore[union-attr]
+    assert stage.process().lookup.standing(desk.topic)(result.id) == "SUCCESS"  # type: ignore[union-attr]

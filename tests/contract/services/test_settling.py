@@ -39,10 +39,10 @@ def test_a_receipt_of_another_group_is_none_of_this_one(stage: Stage) -> None:
     desk = Desk.at(stage)
     ours, theirs = desk.group("ours"), desk.group("theirs")
     desk.produce(make.draft())
-    held, others = desk.receive(ours), desk.receive(theirs)
+    messages, others = desk.receive(ours), desk.receive(theirs)
     for settle in (desk.ack, desk.nack, lambda group, each: desk.extend(group, each, 60)):
         assert settle(ours, others) == ["RECEIPT_INVALID"]
-    assert desk.ack(ours, held) == [None]
+    assert desk.ack(ours, messages) == [None]
     assert desk.ack(theirs, others) == [None]
 
 
@@ -52,15 +52,15 @@ def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> N
     one = desk.consumer(group, "one")
     desk.produce(make.draft())
     desk.nack(group, desk.receive(group, consumer=one), Nack(delay_ms=None))
-    waiting, kept = timer(desk), record(desk, group, one.uid)
-    assert (waiting.group_uid, waiting.consumer_uid, waiting.keep_days) == (group.uid, one.uid, 5)
-    assert kept
-    assert (kept.consumer_uid, kept.next_ms) == (one.uid, waiting.due_ms)
+    retry, retry_record = timer(desk), record(desk, group, one.uid)
+    assert (retry.group_uid, retry.consumer_uid, retry.keep_days) == (group.uid, one.uid, 5)
+    assert retry_record
+    assert (retry_record.consumer_uid, retry_record.next_ms) == (one.uid, retry.due_ms)
     stage.clock.advance(10 * SECOND_MS)
     desk.nack(group, desk.receive(group, consumer=one), Nack(dead_letter=True, reason="no"))
-    buried = record(desk, group, one.uid)
-    assert buried
-    assert (buried.consumer_uid, buried.attempts, buried.last_error) == (one.uid, 2, "no")
+    dead_record = record(desk, group, one.uid)
+    assert dead_record
+    assert (dead_record.consumer_uid, dead_record.attempts, dead_record.last_error) == (one.uid, 2, "no")
 
 
 @pytest.mark.parametrize("delay_ms", [0, 5 * SECOND_MS])
@@ -69,10 +69,12 @@ def test_why_it_was_given_back_is_kept(stage: Stage, delay_ms: int) -> None:
     group = desk.group()
     desk.produce(make.draft())
     desk.nack(group, desk.receive(group), Nack(delay_ms, reason="busy"))
-    kept = record(desk, group)
-    assert kept
-    assert (kept.status, kept.last_error, kept.attempts) == ("RETRYING", "busy", 1)
-    assert kept.expires_s == desk.topic.expires_s(stage.clock.now_ms() + delay_ms), "as long as it is owed"
+    retry_record = record(desk, group)
+    assert retry_record
+    assert (retry_record.status, retry_record.last_error, retry_record.attempts) == ("RETRYING", "busy", 1)
+    assert retry_record.expires_s == desk.topic.expires_s(stage.clock.now_ms() + delay_ms), (
+        "as long as it is owed"
+    )
 
 
 def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
@@ -80,12 +82,12 @@ def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
     group = desk.group()
     desk.produce(*make.drafts(6))
     desk.deps.counters.take()
-    got = desk.receive(group)
-    desk.ack(group, got[:3])
-    desk.nack(group, got[3:4])
-    desk.nack(group, got[4:5], Nack(delay_ms=9000))
-    desk.nack(group, got[5:], Nack(dead_letter=True))
-    desk.ack(group, got[:1])
+    messages = desk.receive(group)
+    desk.ack(group, messages[:3])
+    desk.nack(group, messages[3:4])
+    desk.nack(group, messages[4:5], Nack(delay_ms=9000))
+    desk.nack(group, messages[5:], Nack(dead_letter=True))
+    desk.ack(group, messages[:1])
     counts = desk.deps.counters.take()
     assert (counts[DELIVERED], counts[FAILED]) == (3, 3)
 
@@ -93,17 +95,17 @@ def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
 def test_a_redriven_message_climbs_its_ladder_anew(stage: Stage) -> None:
     desk = Desk.at(stage, retry=STEPS)
     group = desk.group()
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     waits = []
     for how in (None, None, "bury", None, None):
-        (got,) = desk.receive(group)
+        (claimed_message,) = desk.receive(group)
         if how:
-            desk.nack(group, [got], Nack(dead_letter=True))
+            desk.nack(group, [claimed_message], Nack(dead_letter=True))
             desk.deps.redriver.redrive(
-                desk.topic, group, desk.deps.redriver.find(desk.topic, group, placed.id)
+                desk.topic, group, desk.deps.redriver.find(desk.topic, group, result.id)
             )
             continue
-        desk.nack(group, [got], Nack(delay_ms=None))
+        desk.nack(group, [claimed_message], Nack(delay_ms=None))
         waits.append((timer(desk).due_ms - stage.clock.now_ms()) // SECOND_MS)
         stage.clock.advance(waits[-1] * SECOND_MS)
     assert waits == [10, 100, 10, 100]
@@ -116,12 +118,12 @@ def test_a_groups_own_ladder_goes_before_its_topics(stage: Stage) -> None:
     desk.nack(group, desk.receive(group), Nack(delay_ms=None))
     assert timer(desk).due_ms == stage.clock.now_ms() + 7 * SECOND_MS
     stage.clock.advance(7 * SECOND_MS)
-    (got,) = desk.receive(group)
-    assert got.receipt.last_attempt == 2
-    desk.nack(group, [got], Nack(delay_ms=None))
-    buried = record(desk, group)
-    assert buried
-    assert (buried.status, buried.reason) == ("DEAD", "ATTEMPTS_EXHAUSTED")
+    (claimed_message,) = desk.receive(group)
+    assert claimed_message.receipt.last_attempt == 2
+    desk.nack(group, [claimed_message], Nack(delay_ms=None))
+    dead_record = record(desk, group)
+    assert dead_record
+    assert (dead_record.status, dead_record.reason) == ("DEAD", "ATTEMPTS_EXHAUSTED")
 
 
 def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) -> None:
@@ -129,12 +131,12 @@ def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) 
     group = desk.group()
     desk.produce(make.draft(max_attempts=2))
     for _ in range(2):
-        (got,) = desk.receive(group)
-        assert got.receipt.last_attempt == 2
-        desk.nack(group, [got])
-    buried = record(desk, group)
-    assert buried
-    assert (buried.status, buried.attempts) == ("DEAD", 2)
+        (claimed_message,) = desk.receive(group)
+        assert claimed_message.receipt.last_attempt == 2
+        desk.nack(group, [claimed_message])
+    dead_record = record(desk, group)
+    assert dead_record
+    assert (dead_record.status, dead_record.attempts) == ("DEAD", 2)
 
 
 def test_a_message_is_wanted_until_the_millisecond_of_its_expiry(stage: Stage) -> None:
@@ -145,18 +147,22 @@ def test_a_message_is_wanted_until_the_millisecond_of_its_expiry(stage: Stage) -
     desk.nack(group, desk.receive(group))
     stage.clock.advance(1)
     assert desk.receive(group) == []
-    buried = record(desk, group)
-    assert buried
-    assert (buried.reason, buried.attempts) == ("EXPIRED", 1)
+    dead_record = record(desk, group)
+    assert dead_record
+    assert (dead_record.reason, dead_record.attempts) == ("EXPIRED", 1)
 
 
 def test_a_lease_that_lapses_on_the_last_attempt_ends_in_a_letter_that_counts_it_once(stage: Stage) -> None:
     desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
     group = desk.group()
     desk.produce(make.draft())
-    assert [got.attempt for got in desk.receive(group, lease=10)] == [1]
+    assert [claimed_message.attempt for claimed_message in desk.receive(group, lease=10)] == [1]
     stage.clock.advance(10 * SECOND_MS)
     assert desk.receive(group) == []
-    buried = record(desk, group)
-    assert buried
-    assert (buried.reason, buried.attempts, buried.attempts_before_redrive) == ("ATTEMPTS_EXHAUSTED", 1, 0)
+    dead_record = record(desk, group)
+    assert dead_record
+    assert (dead_record.reason, dead_record.attempts, dead_record.attempts_before_redrive) == (
+        "ATTEMPTS_EXHAUSTED",
+        1,
+        0,
+    )

@@ -58,7 +58,7 @@ def test_single_messages_without_keys_go_round_whichever_process_stores_them(
     desk = PushDesk.at(stage, shards=4)
     group = desk.group()
     names = [f"c{n}" for n in range(consumers)]
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in names:
         desk.deps.registry.register(
             desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
@@ -69,15 +69,15 @@ def test_single_messages_without_keys_go_round_whichever_process_stores_them(
         desk.push()
         for name in names if kind == "pull" else []:
             member = desk.deps.catalog.consumer(desk.topic, group, name)
-            granted = desk.deps.receiver.receive(desk.topic, group, member, 10, 0, 30)
+            claimed_messages = desk.deps.receiver.receive(desk.topic, group, member, 10, 0, 30)
             desk.deps.settler.settle(
                 desk.topic,
                 group,
-                [d.receipt for d in granted],
+                [d.receipt for d in claimed_messages],
                 lambda *_: SettleDecision(Disposition.SUCCESS),
             )
-            taken[name] += len(granted)
-    assert (taken if kind == "pull" else shares(desk)) == dict.fromkeys(names, messages // consumers)
+            counts[name] += len(claimed_messages)
+    assert (counts if kind == "pull" else shares(desk)) == dict.fromkeys(names, messages // consumers)
 
 
 @pytest.mark.parametrize("consumers", [2, 3, 4])
@@ -98,10 +98,10 @@ def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
     group = desk.group()
     for name in ("a", "b", "c"):
         desk.subscriber(group, name)
-    placed = desk.produce(*(make.draft(shard=1) for _ in range(9)))
+    results = desk.produce(*(make.draft(shard=1) for _ in range(9)))
     desk.push()
     targets = {message_id: c.target for c in desk.subscribers.calls for message_id, _ in c.attempts}
-    for each in placed:
+    for each in results:
         message = desk.deps.lookup.message(desk.topic, each.id)
         (attempt,) = [e for e in desk.deps.tracer.path(desk.topic, message) if e.event == "delivered"]
         assert attempt.consumer == targets[each.id]
@@ -175,18 +175,20 @@ def test_in_a_serial_group_a_shard_has_one_holder(stage: Stage) -> None:
     desk.produce(*(make.draft(shard=n % 2) for n in range(20)))
     desk.push()
     assert shares(desk) == {"a": 10, "b": 10}
-    placed = {call.attempts[0][0]: call.target for call in desk.subscribers.calls}
+    target_of = {call.attempts[0][0]: call.target for call in desk.subscribers.calls}
     for shard in range(2):
-        held = {target for id, target in placed.items() if (at := parse_message_id(id)) and at[1] == shard}
-        assert len(held) == 1
+        holders = {
+            target for id, target in target_of.items() if (at := parse_message_id(id)) and at[1] == shard
+        }
+        assert len(holders) == 1
 
 
 @pytest.mark.many_calls
 @pytest.mark.parametrize("consumers", [3, 4, 6])
-@pytest.mark.parametrize("asked", [1, 10, 1000])
+@pytest.mark.parametrize("most", [1, 10, 1000])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
-    stage: Stage, consumers: int, asked: int, processes: int
+    stage: Stage, consumers: int, most: int, processes: int
 ) -> None:
     desk = PushDesk.at(stage, shards=4)
     group = desk.group()
@@ -195,21 +197,21 @@ def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shar
         desk.deps.registry.register(desk.topic, group, name)
     others = [Deps(stage.another()) for _ in range(processes)]
     desk.produce(*make.drafts(60))
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for turn in range(60):
         for n, name in enumerate(names):
             deps = others[(turn + n) % processes]
             member = deps.catalog.consumer(desk.topic, group, name)
-            granted = deps.receiver.receive(desk.topic, group, member, asked, 0, 30)
+            messages = deps.receiver.receive(desk.topic, group, member, most, 0, 30)
             deps.settler.settle(
                 desk.topic,
                 group,
-                [d.receipt for d in granted],
+                [d.receipt for d in messages],
                 lambda *_: SettleDecision(Disposition.SUCCESS),
             )
-            taken[name] += len(granted)
-    assert taken.total() == 60
-    assert are_even(taken, consumers)
+            counts[name] += len(messages)
+    assert counts.total() == 60
+    assert are_even(counts, consumers)
 
 
 def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
@@ -217,11 +219,11 @@ def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
     group = desk.group()
     members = [desk.deps.registry.register(desk.topic, group, name).member.consumer for name in "abcd"]
     desk.produce(*(make.draft(shard=3) for _ in range(60)))
-    granted = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
-    assert len(granted) == 15
+    messages = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
+    assert len(messages) == 15
     stage.clock.advance(1_001)
-    granted = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
-    assert len(granted) == 45
+    messages = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
+    assert len(messages) == 45
 
 
 def test_in_a_serial_group_nobody_pulls_from_the_shards_of_others(stage: Stage) -> None:

@@ -44,27 +44,27 @@ def test_i6_an_attempt_does_not_begin_when_it_waited_so_long_for_a_thread_that_i
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     busy = Deps(replace(desk.deps.adapters, threads=lambda: Busy(stage.clock, 6)))
     (job,) = desk.deps.waker.tasks_of(desk.topic, group)
     end_ms = stage.clock.now_ms() + 40 * SECOND_MS
     busy.dispatcher.deliver(job, lambda: (end_ms - stage.clock.now_ms()) / 1000)
     assert desk.subscribers.calls == []
     desk.pass_time(61)
-    assert desk.subscribers.numbers() == {placed.id: [1]}
+    assert desk.subscribers.numbers() == {result.id: [1]}
 
 
 def test_i19_an_attempt_does_not_begin_when_the_claim_took_what_time_the_function_had(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     (job,) = desk.deps.waker.tasks_of(desk.topic, group)
-    left = iter((40.0, 40.0))  # as the run begins, and before it claims
-    desk.deps.dispatcher.deliver(job, lambda: next(left, 3.0))
+    answers = iter((40.0, 40.0))  # as the run begins, and before it claims
+    desk.deps.dispatcher.deliver(job, lambda: next(answers, 3.0))
     assert desk.subscribers.calls == []
     desk.pass_time(61)
-    assert desk.subscribers.numbers() == {placed.id: [1]}
+    assert desk.subscribers.numbers() == {result.id: [1]}
 
 
 def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_success(stage: Stage) -> None:
@@ -89,10 +89,10 @@ def test_i8_a_consumer_that_has_left_a_broadcast_gets_nothing_from_one_who_has_n
     group = desk.group(mode="broadcast")
     desk.produce(*make.drafts(3))
     consumer = desk.consumer(group, "one")
-    (placed,) = desk.produce(make.draft())
+    (result,) = desk.produce(make.draft())
     other = desk.stage.process()
     assert other.catalog.consumer(desk.topic, group, "one")
     desk.deps.registry.unregister(desk.topic, group, consumer)
-    assert placed
+    assert result
     assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []
     assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []

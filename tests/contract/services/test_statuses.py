@@ -28,35 +28,38 @@ from tests.support.stages import Stage
 BURY = Nack(dead_letter=True)
 
 
-def status(desk: Desk, placed: ProduceResult) -> str:
-    return desk.deps.lookup.standing(desk.topic)(placed.id)
+def status(desk: Desk, result: ProduceResult) -> str:
+    return desk.deps.lookup.standing(desk.topic)(result.id)
 
 
 def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()
     ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
-    (placed,) = desk.produce(make.draft("x"))
+    (result,) = desk.produce(make.draft("x"))
     desk.ack(group, desk.receive(group, consumer=ann))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
-    shown = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert shown
-    assert (shown.status, shown.attempts) == ("RUNNING", 1)
-    assert {name: each.status for name, each in shown.consumers.items()} == {"ann": "SUCCESS", "bob": "NEW"}
+    message = desk.deps.lookup.message(desk.topic, result.id)
+    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert delivery_status
+    assert (delivery_status.status, delivery_status.attempts) == ("RUNNING", 1)
+    assert {name: each.status for name, each in delivery_status.consumers.items()} == {
+        "ann": "SUCCESS",
+        "bob": "NEW",
+    }
     desk.nack(group, desk.receive(group, consumer=bob), BURY)
-    shown = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert shown
-    assert (shown.status, shown.reason) == ("DEAD", "REJECTED")
+    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert delivery_status
+    assert (delivery_status.status, delivery_status.reason) == ("DEAD", "REJECTED")
 
 
 def test_done_for_one_group_and_dead_for_another_is_dead_and_a_duplicate_says_so(stage: Stage) -> None:
     desk = Desk.at(stage)
     first, second = desk.group("first"), desk.group("second")
     draft = make.draft("x", dedup_id="d")
-    (placed,) = desk.produce(draft)
-    assert status(desk, placed) == "NEW"
+    (result,) = desk.produce(draft)
+    assert status(desk, result) == "NEW"
     desk.ack(first, desk.receive(first))
-    assert status(desk, placed) == "RUNNING"
+    assert status(desk, result) == "RUNNING"
     desk.nack(second, desk.receive(second), BURY)
     (again,) = desk.produce(draft)
     assert again.duplicate
@@ -66,24 +69,24 @@ def test_done_for_one_group_and_dead_for_another_is_dead_and_a_duplicate_says_so
 def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
 
     def shown() -> tuple[str, int]:
-        found = desk.deps.statuses.delivery(desk.topic, group, message)
-        assert found
-        return found.status, found.attempts
+        delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+        assert delivery_status
+        return delivery_status.status, delivery_status.attempts
 
     desk.nack(group, desk.receive(group), BURY)
     assert shown() == ("DEAD", 1)
     desk.seek(group, "earliest")
     assert shown() == ("NEW", 0)
-    got = desk.receive(group)
+    messages = desk.receive(group)
     assert shown() == ("RUNNING", 1)
-    desk.ack(group, got)
+    desk.ack(group, messages)
     assert shown() == ("DEAD", 1), "its letter lies there still"
     assert desk.deps.redriver.redrive(
-        desk.topic, group, desk.deps.redriver.letters(desk.topic, group, placed.id)
+        desk.topic, group, desk.deps.redriver.letters(desk.topic, group, result.id)
     )
     assert shown()[0] == "RETRYING"
     stage.clock.advance(5 * SECOND_MS)  # a process remembers for a moment that the lane was empty
@@ -95,14 +98,14 @@ def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way
 def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage, mode=mode)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
     desk.nack(group, desk.receive(group), Nack(delay_ms=60_000 if mode == "serial" else 0, reason="busy"))
     desk.seek(group, "earliest")
     desk.ack(group, desk.receive(group))
-    shown = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert shown
-    assert (shown.status, shown.attempts) == ("SUCCESS", 1)
+    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert delivery_status
+    assert (delivery_status.status, delivery_status.attempts) == ("SUCCESS", 1)
     counts = desk.deps.counts.group_status(desk.topic, group)
     assert (counts.retrying, counts.account) == (0, Account(success=1))
     fate = desk.deps.fates.of(desk.topic, message).owed[group.name]
@@ -112,15 +115,15 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
 def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
     desk.nack(group, desk.receive(group), BURY)
-    desk.deps.redriver.redrive(desk.topic, group, desk.deps.redriver.letters(desk.topic, group, placed.id))
+    desk.deps.redriver.redrive(desk.topic, group, desk.deps.redriver.letters(desk.topic, group, result.id))
     stage.clock.advance(5 * SECOND_MS)
     desk.nack(group, desk.receive(group), Nack(delay_ms=0))
-    shown = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert shown
-    assert (shown.status, shown.attempts) == ("RETRYING", 2)
+    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert delivery_status
+    assert (delivery_status.status, delivery_status.attempts) == ("RETRYING", 2)
     assert desk.deps.counts.group_status(desk.topic, group).retrying == 1
 
 
@@ -132,9 +135,9 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
     due_ms = began_ms + 60 * SECOND_MS if how != "transaction" else None
     draft = make.draft("x", due_ms=due_ms)
     if how == "delay":
-        (placed,) = deps.producer.produce(topic, [draft], "ann")
-        assert isinstance(placed, ProduceResult)
-        message_id = placed.id
+        (result,) = deps.producer.produce(topic, [draft], "ann")
+        assert isinstance(result, ProduceResult)
+        message_id = result.id
     else:
         transaction, _ = deps.transactor.prepare(topic, draft, Checks(), by="ann")
         message_id = transaction.message_id
@@ -142,11 +145,11 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
         deps.transactor.decide(transaction, TransactionState.COMMITTED, by="ben")
     acts = []
     if due_ms:
-        waiting = deps.lookup.find(topic, message_id)
-        assert isinstance(waiting, Waiting)
-        assert waiting.message.first_accepted_ms == began_ms
-        edited = deps.delayed.amend(topic, waiting, {"body": b'"y"'}, "cleo")
-        deps.delayed.amend(topic, edited, {"due_ms": due_ms + 9 * SECOND_MS}, "dan")
+        delayed_message = deps.lookup.find(topic, message_id)
+        assert isinstance(delayed_message, Waiting)
+        assert delayed_message.message.first_accepted_ms == began_ms
+        edited_message = deps.delayed.amend(topic, delayed_message, {"body": b'"y"'}, "cleo")
+        deps.delayed.amend(topic, edited_message, {"due_ms": due_ms + 9 * SECOND_MS}, "dan")
         acts = [("EDITED", "cleo", 0), ("POSTPONED", "dan", due_ms + 9 * SECOND_MS)]
         stage.clock.advance(80 * SECOND_MS)
         deps.mover.tick(range(FRAGMENTS))
@@ -154,41 +157,44 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
     assert (message.first_accepted_ms, message.by) == (began_ms, "ann")
     assert message.draft.due_ms == (due_ms + 9 * SECOND_MS if due_ms else None)
     assert [(act.what, act.by, act.until_ms) for act in message.draft.acts] == acts
-    amended = deps.amender.amend(topic, message, {"body": b'"z"'}, "eve")
-    assert [act.by for act in amended.draft.acts][-1] == "eve"
-    assert (amended.first_accepted_ms, amended.by) == (began_ms, "ann")
-    (got,) = desk.receive(group := desk.group())
-    desk.nack(group, [got], BURY)
+    amended_message = deps.amender.amend(topic, message, {"body": b'"z"'}, "eve")
+    assert [act.by for act in amended_message.draft.acts][-1] == "eve"
+    assert (amended_message.first_accepted_ms, amended_message.by) == (began_ms, "ann")
+    (claimed_message,) = desk.receive(group := desk.group())
+    desk.nack(group, [claimed_message], BURY)
     (letter,) = deps.redriver.letters(topic, group, message_id)
-    assert (letter.message.first_accepted_ms, letter.message.draft.acts) == (began_ms, amended.draft.acts)
+    assert (letter.message.first_accepted_ms, letter.message.draft.acts) == (
+        began_ms,
+        amended_message.draft.acts,
+    )
 
 
 def test_who_cancelled_a_waiting_message_is_told(stage: Stage) -> None:
     desk = Desk.at(stage)
     deps, topic = desk.deps, desk.topic
-    (placed,) = desk.produce(make.draft("x", due_ms=stage.clock.now_ms() + 60 * SECOND_MS))
-    waiting = deps.lookup.find(topic, placed.id)
-    assert isinstance(waiting, Waiting)
-    deps.delayed.cancel(topic, waiting, "ann")
-    cancelled = deps.lookup.find(topic, placed.id)
-    assert isinstance(cancelled, Waiting)
-    assert [(act.what, act.by) for act in cancelled.message.draft.acts] == [("CANCELLED", "ann")]
+    (result,) = desk.produce(make.draft("x", due_ms=stage.clock.now_ms() + 60 * SECOND_MS))
+    delayed_message = deps.lookup.find(topic, result.id)
+    assert isinstance(delayed_message, Waiting)
+    deps.delayed.cancel(topic, delayed_message, "ann")
+    cancelled_message = deps.lookup.find(topic, result.id)
+    assert isinstance(cancelled_message, Waiting)
+    assert [(act.what, act.by) for act in cancelled_message.message.draft.acts] == [("CANCELLED", "ann")]
 
 
 def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) -> None:
     desk = Desk.at(stage)
     outcomes = desk.deps.producer.produce(desk.topic, make.drafts(3), "ann")
-    for placed in outcomes:
-        assert isinstance(placed, ProduceResult)
-        assert desk.stage.process().lookup.message(desk.topic, placed.id).by == "ann"
+    for result in outcomes:
+        assert isinstance(result, ProduceResult)
+        assert desk.stage.process().lookup.message(desk.topic, result.id).by == "ann"
     (row,) = desk.rows()
     assert all(not draft.by for draft in row.drafts), "not each of its messages"
 
 
 def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     desk = Desk.at(stage)
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
 
     def places() -> dict[str, tuple[str, ...]]:
         fates = desk.deps.fates.of(desk.topic, message)
@@ -196,24 +202,24 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
         return {name: fate.places for name, fate in fates.owed.items()}
 
     assert not desk.deps.fates.of(desk.topic, message).is_complete, "nobody has had it"
-    new, done, dead = desk.group("new"), desk.group("done"), desk.group("dead")
+    new, done_group, dead_group = desk.group("new"), desk.group("done"), desk.group("dead")
     later = desk.group("later")
-    desk.ack(done, desk.receive(done))
-    desk.nack(dead, desk.receive(dead), BURY)
+    desk.ack(done_group, desk.receive(done_group))
+    desk.nack(dead_group, desk.receive(dead_group), BURY)
     desk.nack(later, desk.receive(later), Nack(delay_ms=5_000))
-    known = {"new": ("log",), "done": ("settled",), "dead": ("dead letter",)}
-    assert places() == {**known, "later": ("timer",)}
+    places_of_others = {"new": ("log",), "done": ("settled",), "dead": ("dead letter",)}
+    assert places() == {**places_of_others, "later": ("timer",)}
     stage.clock.advance(6 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
-    assert places() == {**known, "later": ("retry lane",)}
-    got = desk.receive(later)
-    assert places() == {**known, "later": ("lease",)}
-    desk.ack(later, got)
+    assert places() == {**places_of_others, "later": ("retry lane",)}
+    messages = desk.receive(later)
+    assert places() == {**places_of_others, "later": ("lease",)}
+    desk.ack(later, messages)
     assert not desk.deps.fates.of(desk.topic, message).is_complete
     desk.ack(new, desk.receive(new))
     fates = desk.deps.fates.of(desk.topic, message)
     assert fates.is_complete
-    desk.seek(dead, "earliest")
+    desk.seek(dead_group, "earliest")
     assert desk.deps.fates.of(desk.topic, message).owed["dead"].older == ("DEAD",)
     assert not desk.deps.fates.of(desk.topic, message).is_complete
 
@@ -221,8 +227,8 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
 def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
     desk.seek(group, "latest")
     fates = desk.deps.fates.of(desk.topic, message)
     assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
@@ -235,27 +241,27 @@ def test_a_broadcast_skips_what_came_before_its_first_consumer(stage: Stage) -> 
     """A consumer of a broadcast begins with the messages that come after its registration, so nobody will get it."""
     desk = Desk.at(stage)
     group = desk.group(mode=Mode.BROADCAST)
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
     for _ in range(2):
         fates = desk.deps.fates.of(desk.topic, message)
         assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
         desk.consumer(group, "late")
-    (placed,) = desk.produce(make.draft("y"))
-    fates = desk.deps.fates.of(desk.topic, desk.deps.lookup.message(desk.topic, placed.id))
+    (result,) = desk.produce(make.draft("y"))
+    fates = desk.deps.fates.of(desk.topic, desk.deps.lookup.message(desk.topic, result.id))
     assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
 
 
 def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
     desk.nack(group, desk.receive(group), Nack(delay_ms=5_000))
     timers = stage.adapters.timers
     for fragment in range(FRAGMENTS):
-        lost = [t for t in timers.behind(fragment, "0", 1000) if t.group_uid == group.uid]
-        timers.drop(lost)
+        timers_lost = [t for t in timers.behind(fragment, "0", 1000) if t.group_uid == group.uid]
+        timers.drop(timers_lost)
     (fate,) = desk.deps.fates.of(desk.topic, message).owed.values()
     assert (fate.adds_up, fate.places) == (False, ())
 
@@ -263,8 +269,8 @@ def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
 def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage) -> None:
     desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0))
     group = desk.group()
-    (placed,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
 
     def shown() -> tuple[str, int, int]:
         status = desk.deps.statuses.delivery(desk.topic, group, message)
@@ -297,13 +303,13 @@ def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     control, cursors, records = (
         Counted(each) for each in (stage.adapters.control, stage.adapters.cursors, stage.adapters.records)
     )
-    counted = {"control": control, "cursors": cursors, "records": records}
-    deps = Deps(replace(stage.adapters, **cast(Any, counted)))
+    ports = {"control": control, "cursors": cursors, "records": records}
+    deps = Deps(replace(stage.adapters, **cast(Any, ports)))
     look = deps.statuses.look(desk.topic)
     page, _ = deps.lookup.newest_first(desk.topic, Filters(group=first, status=status), 12, None, look)
     assert len(page) == {None: 12, "SUCCESS": 6, "NEW": 6}[status]
-    shown = [look.deliveries(message) for message in page]
-    assert {statuses["second"].status for statuses in shown} == {"NEW"}
+    statuses_shown = [look.deliveries(message) for message in page]
+    assert {statuses["second"].status for statuses in statuses_shown} == {"NEW"}
     assert cursors.calls["get"] == 2
     assert control.calls["groups"] == 1
     assert records.calls == {"get": 1, "between": 1}, "of what a group has begun"
@@ -315,7 +321,7 @@ def test_a_page_of_what_is_over_shows_each_as_it_is_and_reads_records_together(
 ) -> None:
     desk = Desk.at(stage, shards=shards)
     group = desk.group()
-    placed = desk.produce(*(make.draft(n, shard=n % shards) for n in range(200)))
+    results = desk.produce(*(make.draft(n, shard=n % shards) for n in range(200)))
     for _ in range(2):
         deliveries = desk.receive(group, 100)
         desk.nack(group, [d for d in deliveries if d.message.draft.body.endswith(b"7")], BURY)
@@ -324,6 +330,8 @@ def test_a_page_of_what_is_over_shows_each_as_it_is_and_reads_records_together(
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
     look = deps.statuses.look(desk.topic)
     page, _ = deps.lookup.newest_first(desk.topic, Filters(group=group), 200, None, look)
-    shown = {message.id: look.overall(message) for message in page}
-    assert [shown[each.id] for each in placed] == ["DEAD" if n % 10 == 7 else "SUCCESS" for n in range(200)]
+    status_of = {message.id: look.overall(message) for message in page}
+    assert [status_of[each.id] for each in results] == [
+        "DEAD" if n % 10 == 7 else "SUCCESS" for n in range(200)
+    ]
     assert records.calls.total() <= shards + 200 // 64 + shards, "and not 200"

@@ -36,10 +36,13 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
         desk.deps.lookup.message(desk.topic, transaction.message_id)
     after = decide(desk.deps, transaction, COMMIT)
     assert isinstance(after, Transaction)
-    (got,) = desk.receive(group, consumer=consumer)
-    assert (got.message.id, got.message.draft.keys) == (transaction.message_id, ("k",))
-    assert (got.message.shard, got.message.offset) == (after.shard, after.offset)
-    assert desk.ack(group, [got]) == [None]
+    (claimed_message,) = desk.receive(group, consumer=consumer)
+    assert (claimed_message.message.id, claimed_message.message.draft.keys) == (
+        transaction.message_id,
+        ("k",),
+    )
+    assert (claimed_message.message.shard, claimed_message.message.offset) == (after.shard, after.offset)
+    assert desk.ack(group, [claimed_message]) == [None]
     message = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(message, Message)
     assert message.draft.body == b'"x"'
@@ -77,12 +80,12 @@ def test_i12_the_first_decision_is_final(
 ) -> None:
     desk = Desk.at(stage)
     transaction = prepare(desk)
-    decided = decide(desk.deps, transaction, first)
-    assert isinstance(decided, Transaction)
-    assert decided.state is first
+    decision = decide(desk.deps, transaction, first)
+    assert isinstance(decision, Transaction)
+    assert decision.state is first
     again = [decide(stage.process(), transaction, first) for _ in range(3)]
     assert [replace(a, version=0) for a in again if isinstance(a, Transaction)] == [
-        replace(decided, version=0, draft=again[0].draft if isinstance(again[0], Transaction) else None)
+        replace(decision, version=0, draft=again[0].draft if isinstance(again[0], Transaction) else None)
     ] * 3
     assert decide(stage.process(), transaction, other) == "TRANSACTION_DECIDED"
     assert len(desk.rows()) == (first is COMMIT)
@@ -98,21 +101,21 @@ def test_i12_of_racing_deciders_one_sort_wins(stage: Stage, delay: int) -> None:
         transaction = prepare(desk, make.draft("x", due_ms=due_ms), delay_from_commit=bool(delay))
         before = sum(len(desk.rows(shard)) for shard in range(2))
         with ThreadPoolExecutor(8) as pool:
-            wanted = [COMMIT, ROLLBACK] * 8
+            decisions = [COMMIT, ROLLBACK] * 8
             ends = list(
-                pool.map(lambda n: decide(others[n % 4], transaction, wanted[n]), range(16))  # noqa: B023
+                pool.map(lambda n: decide(others[n % 4], transaction, decisions[n]), range(16))  # noqa: B023
             )
         final = held(desk, transaction)
-        for end, asked in zip(ends, wanted, strict=True):
-            if asked is final.state:
+        for end, decision in zip(ends, decisions, strict=True):
+            if decision is final.state:
                 assert isinstance(end, Transaction)
                 assert (end.shard, end.offset, end.due_ms) == (final.shard, final.offset, final.due_ms)
             else:
                 assert end == "TRANSACTION_DECIDED"
         after = sum(len(desk.rows(shard)) for shard in range(2))
-        committed = final.state is COMMIT
-        assert after - before == (committed and not delay)
-        assert len(timers_of(desk, transaction.message_id)) == (committed and bool(delay))
+        is_commit = final.state is COMMIT
+        assert after - before == (is_commit and not delay)
+        assert len(timers_of(desk, transaction.message_id)) == (is_commit and bool(delay))
 
 
 def test_an_unknown_id_is_refused_whatever_it_is(stage: Stage) -> None:
@@ -132,14 +135,14 @@ def test_a_message_that_the_topic_does_not_take_is_refused_at_once(stage: Stage)
 
 def test_it_goes_to_its_shard_and_keeps_its_order_key(stage: Stage) -> None:
     desk = Desk.at(stage, shards=8)
-    (keyed,) = desk.produce(make.draft("x", ordering_key="customer-7"))
+    (keyed_result,) = desk.produce(make.draft("x", ordering_key="customer-7"))
     for draft, shard in (
-        (make.draft("y", ordering_key="customer-7"), keyed.shard),
+        (make.draft("y", ordering_key="customer-7"), keyed_result.shard),
         (make.draft("z", shard=5), 5),
     ):
-        done = decide(desk.deps, prepare(desk, draft), COMMIT)
-        assert isinstance(done, Transaction)
-        assert done.shard == shard
+        decision = decide(desk.deps, prepare(desk, draft), COMMIT)
+        assert isinstance(decision, Transaction)
+        assert decision.shard == shard
 
 
 def test_a_large_body_comes_out_whole(stage: Stage) -> None:
@@ -171,9 +174,9 @@ def test_i9_a_delay_counts_from_the_commit(stage: Stage) -> None:
     draft = make.draft("x", due_ms=now_ms + 30_000, expires_ms=now_ms + 40_000)
     transaction = prepare(desk, draft, delay_from_commit=True)
     stage.clock.advance(20 * SECOND_MS)
-    done = decide(desk.deps, transaction, COMMIT)
-    assert isinstance(done, Transaction)
-    assert (done.due_ms, done.offset) == (now_ms + 50_000, None)
+    decision = decide(desk.deps, transaction, COMMIT)
+    assert isinstance(decision, Transaction)
+    assert (decision.due_ms, decision.offset) == (now_ms + 50_000, None)
     message = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(message, Waiting)
     assert message.timer.draft is not None
@@ -181,38 +184,38 @@ def test_i9_a_delay_counts_from_the_commit(stage: Stage) -> None:
     stage.clock.advance(30 * SECOND_MS - 1)
     assert desk.receive(group) == []
     stage.clock.advance(1)
-    (got,) = desk.receive(group)
-    assert got.message.id == transaction.message_id
+    (claimed_message,) = desk.receive(group)
+    assert claimed_message.message.id == transaction.message_id
     assert desk.deps.lookup.message(desk.topic, transaction.message_id).offset == 0
 
 
 def test_i9_a_time_that_the_producer_named_holds_and_one_that_is_past_means_now(stage: Stage) -> None:
     desk = Desk.at(stage)
     now_ms = stage.clock.now_ms()
-    early, late = (prepare(desk, make.draft("x", due_ms=now_ms + ms)) for ms in (10_000, 90_000))
+    early, later_one = (prepare(desk, make.draft("x", due_ms=now_ms + ms)) for ms in (10_000, 90_000))
     stage.clock.advance(20 * SECOND_MS)
-    done = decide(desk.deps, early, COMMIT)
-    assert isinstance(done, Transaction)
-    assert (done.due_ms, done.offset) == (None, 0)
-    done = decide(desk.deps, late, COMMIT)
-    assert isinstance(done, Transaction)
-    assert (done.due_ms, done.offset) == (now_ms + 90_000, None)
+    decision = decide(desk.deps, early, COMMIT)
+    assert isinstance(decision, Transaction)
+    assert (decision.due_ms, decision.offset) == (None, 0)
+    decision = decide(desk.deps, later_one, COMMIT)
+    assert isinstance(decision, Transaction)
+    assert (decision.due_ms, decision.offset) == (now_ms + 90_000, None)
 
 
 def test_what_is_committed_for_later_can_be_changed_and_cancelled_by_its_id(stage: Stage) -> None:
     desk = Desk.at(stage)
     transaction = prepare(desk, make.draft("x", due_ms=stage.clock.now_ms() + 30_000), delay_from_commit=True)
     decide(desk.deps, transaction, COMMIT)
-    delayed = desk.deps.delayed
+    delayed_messages = desk.deps.delayed
 
     def waiting() -> Waiting:
         message = desk.deps.lookup.find(desk.topic, transaction.message_id)
         assert isinstance(message, Waiting)
         return message
 
-    delayed.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms() + DAY_MS, "body": b'"y"'})
+    delayed_messages.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms() + DAY_MS, "body": b'"y"'})
     assert waiting().timer.due_ms == stage.clock.now_ms() + DAY_MS
-    delayed.cancel(desk.topic, waiting())
+    delayed_messages.cancel(desk.topic, waiting())
     assert waiting().cancelled
 
 
@@ -225,12 +228,12 @@ def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:
         return others[n % 4].transactor.prepare(desk.topic, draft, ASKED)
 
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(twin, range(50)))
-    assert len({transaction.id for transaction, _ in made}) == 1
-    assert [created for _, created in made].count(True) == 1
-    decide(desk.deps, made[0][0], COMMIT)
-    again, created = desk.deps.transactor.prepare(desk.topic, draft, ASKED)
-    assert (again.state, again.offset, created) == (TransactionState.COMMITTED, 0, False)
+        answers = list(pool.map(twin, range(50)))
+    assert len({transaction.id for transaction, _ in answers}) == 1
+    assert [is_new for _, is_new in answers].count(True) == 1
+    decide(desk.deps, answers[0][0], COMMIT)
+    again, is_new = desk.deps.transactor.prepare(desk.topic, draft, ASKED)
+    assert (again.state, again.offset, is_new) == (TransactionState.COMMITTED, 0, False)
     with pytest.raises(Conflict, match="DEDUP_MISMATCH"):
         prepare(desk, make.draft("other", dedup_id="order-1"))
     (plain,) = desk.deps.producer.produce(desk.topic, [draft])
@@ -273,25 +276,25 @@ def test_the_next_format_is_listed_by_its_own_release_only() -> None:
 def test_lists_by_state_page_by_page(stage: Stage) -> None:
     desk, other = Desk.at(stage), Desk.at(stage)
     prepare(other)
-    made = []
+    transactions = []
     for _ in range(7):
         stage.clock.advance(1)
-        made.append(prepare(desk))
-    decide(desk.deps, made[2], COMMIT)
-    decide(desk.deps, made[4], ROLLBACK)
+        transactions.append(prepare(desk))
+    decide(desk.deps, transactions[2], COMMIT)
+    decide(desk.deps, transactions[4], ROLLBACK)
 
     def listed(state: TransactionState, limit: int = 200) -> list[str]:
-        found: list[Transaction] = []
+        transactions: list[Transaction] = []
         while page := desk.deps.transactor.listed(
-            desk.topic, state, found[-1].sort_key if found else None, limit
+            desk.topic, state, transactions[-1].sort_key if transactions else None, limit
         ):
             assert len(page) <= limit
-            found += page
-        return [transaction.id for transaction in found]
+            transactions += page
+        return [transaction.id for transaction in transactions]
 
-    assert listed(TransactionState.PREPARED, 2) == [made[n].id for n in (0, 1, 3, 5, 6)]
-    assert listed(TransactionState.COMMITTED) == [made[2].id]
-    assert listed(TransactionState.ROLLED_BACK) == [made[4].id]
+    assert listed(TransactionState.PREPARED, 2) == [transactions[n].id for n in (0, 1, 3, 5, 6)]
+    assert listed(TransactionState.COMMITTED) == [transactions[2].id]
+    assert listed(TransactionState.ROLLED_BACK) == [transactions[4].id]
     assert listed(TransactionState.UNDECIDED) == []
-    (shown,) = desk.deps.transactor.listed(desk.topic, TransactionState.COMMITTED, None, 9)
-    assert shown == replace(held(desk, made[2]), keys_until_s=0)
+    (listed_transaction,) = desk.deps.transactor.listed(desk.topic, TransactionState.COMMITTED, None, 9)
+    assert listed_transaction == replace(held(desk, transactions[2]), keys_until_s=0)

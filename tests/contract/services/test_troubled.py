@@ -32,12 +32,12 @@ LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
 
 def first(times: int, name: str, which: Callable[..., bool] = lambda *_: True) -> Callable[..., bool]:
     """Refuses the first calls of a method."""
-    left = [times]
+    refusals = [times]
 
-    def refuses(called: str, *args: Any) -> bool:
-        if called != name or not left[0] or not which(*args):
+    def refuses(method: str, *args: Any) -> bool:
+        if method != name or not refusals[0] or not which(*args):
             return False
-        left[0] -= 1
+        refusals[0] -= 1
         return True
 
     return refuses
@@ -57,8 +57,8 @@ def desk_with(desk: Desk, **ports: Any) -> Desk:
 
 
 def letters(desk: Desk, group: Group) -> dict[int, str]:
-    found = desk.deps.adapters.records.dead(desk.topic, group, None, 100)
-    return {letter.offset: letter.reason for _, letter in found}
+    page = desk.deps.adapters.records.dead(desk.topic, group, None, 100)
+    return {letter.offset: letter.reason for _, letter in page}
 
 
 class Bodies:
@@ -140,22 +140,22 @@ def test_a_receive_that_meets_only_what_cannot_be_read_goes_on_waiting(desk: Des
     assert offsets(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == [0]
 
 
-@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("is_gone", [True, False])
 def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
-    stage: Stage, bodies: Bodies, gone: bool
+    stage: Stage, bodies: Bodies, is_gone: bool
 ) -> None:
     desk = PushDesk.at(replace(stage, another=lambda: replace(stage.another(), blobs=cast(Blobs, bodies))))
     group = desk.group(payload="batch", batch_size=10)
     desk.subscriber(group, "one")
     desk.produce(*(make.draft(LARGE if n == 2 else n) for n in range(5)))
-    (bodies.gone if gone else bodies.away).update(bodies.names)
+    (bodies.gone if is_gone else bodies.away).update(bodies.names)
     desk.push()
     assert [sorted(call.offsets) for call in desk.subscribers.calls] == [[0, 1, 3, 4]]
     bodies.away.clear()
     desk.pass_time(15)
-    assert letters(desk, group) == ({2: "UNDECODABLE"} if gone else {})
+    assert letters(desk, group) == ({2: "UNDECODABLE"} if is_gone else {})
     assert [(c.offsets, c.attempts[0][1]) for c in desk.subscribers.calls[1:]] == (
-        [] if gone else [((2,), 1)]
+        [] if is_gone else [((2,), 1)]
     )
 
 
@@ -163,24 +163,24 @@ def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> Non
     from chalicelib.api.responses.messages import content
     from chalicelib.services.core.bodies import with_body
 
-    (placed,) = desk.produce(make.draft(LARGE))
-    message = desk.deps.lookup.message(desk.topic, placed.id)
+    (result,) = desk.produce(make.draft(LARGE))
+    message = desk.deps.lookup.message(desk.topic, result.id)
     assert "undecodable" not in content(with_body(cast(Blobs, bodies), message))
     bodies.gone = set(bodies.names)
-    shown = content(with_body(cast(Blobs, bodies), message))
-    assert (shown["body"], shown["undecodable"]) == (None, True)
+    view = content(with_body(cast(Blobs, bodies), message))
+    assert (view["body"], view["undecodable"]) == (None, True)
 
 
 def test_what_one_shard_has_given_is_delivered_though_another_is_in_trouble(stage: Stage) -> None:
     desk = Desk.at(stage, shards=2)
     group = desk.group()
     desk.produce(*(make.draft(n, shard=n % 2) for n in range(8)))
-    refuses = first(1, "write", lambda key, change, *_: change.serialised and key.shard.shard == 1)
-    cursors = Troubled(stage.adapters.cursors, refuses)
-    got = desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
+    predicate = first(1, "write", lambda key, change, *_: change.serialised and key.shard.shard == 1)
+    cursors = Troubled(stage.adapters.cursors, predicate)
+    messages = desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
     assert cursors.refused == 1
-    assert {d.message.shard for d in got} <= {0}
-    assert set(desk.ack(group, got)) <= {None}
+    assert {d.message.shard for d in messages} <= {0}
+    assert set(desk.ack(group, messages)) <= {None}
     assert attempts(desk.receive(group, 100)).keys() == {0, 1, 2, 3}
 
 
@@ -190,9 +190,9 @@ def test_a_claim_whose_answer_is_lost_is_delivered_all_the_same(stage: Stage) ->
     desk.produce(*make.drafts(3))
     cursors = Troubled(stage.adapters.cursors, first(1, "write", claims), after=True)
     other = desk_with(desk, cursors=cast(Cursors, cursors))
-    got = other.receive(group)
-    assert (attempts(got), cursors.refused) == ({0: 1, 1: 1, 2: 1}, 1)
-    assert other.ack(group, got) == [None] * 3
+    messages = other.receive(group)
+    assert (attempts(messages), cursors.refused) == ({0: 1, 1: 1, 2: 1}, 1)
+    assert other.ack(group, messages) == [None] * 3
 
 
 def test_a_claim_that_was_refused_is_an_error_and_grants_nothing(stage: Stage) -> None:
@@ -206,9 +206,9 @@ def test_a_claim_that_was_refused_is_an_error_and_grants_nothing(stage: Stage) -
 
 
 def troubled_push(
-    stage: Stage, refuses: Callable[..., bool], **mode: Any
+    stage: Stage, predicate: Callable[..., bool], **mode: Any
 ) -> tuple[PushDesk, Group, Troubled]:
-    cursors = Troubled(stage.adapters.cursors, refuses)
+    cursors = Troubled(stage.adapters.cursors, predicate)
     adapters = replace(stage.another(), cursors=cast(Cursors, cursors))
     desk = PushDesk.at(replace(stage, another=lambda: adapters))
     group = desk.group(**mode)
@@ -276,9 +276,9 @@ def test_a_pulled_settlement_that_is_refused_says_so_and_can_be_repeated(stage: 
     desk.produce(*make.drafts(2))
     cursors = Troubled(stage.adapters.cursors, first(1, "write", settles))
     other = desk_with(desk, cursors=cast(Cursors, cursors))
-    got = other.receive(group)
-    assert other.ack(group, got) == ["UNAVAILABLE"] * 2
-    assert other.ack(group, got) == [None] * 2
+    messages = other.receive(group)
+    assert other.ack(group, messages) == ["UNAVAILABLE"] * 2
+    assert other.ack(group, messages) == [None] * 2
 
 
 def test_a_trace_that_cannot_be_written_spoils_neither_claim_nor_settlement(stage: Stage) -> None:
@@ -290,13 +290,13 @@ def test_a_trace_that_cannot_be_written_spoils_neither_claim_nor_settlement(stag
     control = Troubled(stage.adapters.control, lambda name, *_: name in away)
     traces = Troubled(stage.adapters.traces, lambda name, *_: name == "write")
     other = desk_with(desk, control=control, traces=traces)
-    got = other.receive(group, 1, consumer, lease=1)
+    messages = other.receive(group, 1, consumer, lease=1)
     stage.clock.advance(SECOND_MS + 500)
     again = other.receive(group, 10, consumer, lease=60)
     assert attempts(again) == {0: 2, 1: 1}, "the lapsed attempt is noted by this claim"
     stage.clock.advance(4 * SECOND_MS)
     away += ["consumers", "assignment"]
-    assert other.ack(group, [*got, *again]) == ["RECEIPT_STALE", None, None]
+    assert other.ack(group, [*messages, *again]) == ["RECEIPT_STALE", None, None]
 
 
 def test_the_stores_refuse_alike(stage: Stage) -> None:

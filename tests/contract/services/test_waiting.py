@@ -27,21 +27,21 @@ class Table:
         self.stage = stage
         self.desk = Desk.at(stage, retention_days=RETENTION_DAYS)
         self.deps, self.topic = self.desk.deps, self.desk.topic
-        (placed,) = self.desk.produce(make.draft("x", due_ms=DUE_MS, **settings))
-        self.id = placed.id
+        (result,) = self.desk.produce(make.draft("x", due_ms=DUE_MS, **settings))
+        self.id = result.id
 
     def find(self) -> Waiting | Message | None:
         try:
-            seen = self.stage.process().lookup.find(self.topic, self.id)
+            message = self.stage.process().lookup.find(self.topic, self.id)
         except NotFound:
             return None
-        assert isinstance(seen, Waiting | Message)
-        return seen
+        assert isinstance(message, Waiting | Message)
+        return message
 
     def waiting(self) -> Waiting:
-        seen = self.find()
-        assert isinstance(seen, Waiting)
-        return seen
+        message = self.find()
+        assert isinstance(message, Waiting)
+        return message
 
     def amend(self, **changes: Any) -> Waiting:
         return self.deps.delayed.amend(self.topic, self.waiting(), changes)
@@ -59,9 +59,9 @@ def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: 
     table = Table(stage)
     table.deps.delayed.cancel(table.topic, table.waiting())
     ends_ms = DUE_MS + RETENTION_DAYS * DAY_MS
-    shown = table.at(ends_ms - SECOND_MS)
-    assert isinstance(shown, Waiting)
-    assert shown.cancelled
+    cancelled_message = table.at(ends_ms - SECOND_MS)
+    assert isinstance(cancelled_message, Waiting)
+    assert cancelled_message.cancelled
     assert table.at(ends_ms) is None
 
 
@@ -103,9 +103,9 @@ def test_what_was_cancelled_is_changed_no_more(stage: Stage) -> None:
     table = Table(stage)
     before = table.waiting()
     table.deps.delayed.cancel(table.topic, before)
-    for waiting in (before, table.waiting()):
+    for message in (before, table.waiting()):
         with pytest.raises(Conflict) as refusal:
-            table.deps.delayed.amend(table.topic, waiting, {"body": b"1"})
+            table.deps.delayed.amend(table.topic, message, {"body": b"1"})
         assert refusal.value.code == "MESSAGE_CANCELLED"
     table.deps.delayed.cancel(table.topic, before)
 

@@ -18,8 +18,8 @@ from tests.support.stages import Stage
 KEEP_SECONDS = START_MS // 1000 + 86_400
 
 
-def put(stage: Stage, shard: ShardKey, segment: Segment, *moved: Promotable) -> PutResult:
-    return stage.adapters.log.put(shard, segment, make.packed(segment), moved=moved)
+def put(stage: Stage, shard: ShardKey, segment: Segment, *promotables: Promotable) -> PutResult:
+    return stage.adapters.log.put(shard, segment, make.packed(segment), moved=promotables)
 
 
 def claim(cursor: Cursor, token: str, *spans: Span) -> Cursor:

@@ -16,18 +16,18 @@ from tests.support.stages import Stage
 
 
 def _topic(stage: Stage) -> Topic:
-    made = make.topic(make.uid("orders-"))
-    assert stage.adapters.control.put_topic(made, None)
-    return replace(made, version=1)
+    topic = make.topic(make.uid("orders-"))
+    assert stage.adapters.control.put_topic(topic, None)
+    return replace(topic, version=1)
 
 
-def _is_put_as_it_was_read(put: Callable[[Any, Any], bool], made: Any) -> None:
-    assert put(made, None)
-    assert not put(made, None), "it is there"
-    first = replace(made, version=1)
-    assert put(first, first)
-    assert not put(first, first), "it was changed"
-    assert put(first, replace(made, version=2))
+def _is_put_as_it_was_read(write: Callable[[Any, Any], bool], row: Any) -> None:
+    assert write(row, None)
+    assert not write(row, None), "it is there"
+    first = replace(row, version=1)
+    assert write(first, first)
+    assert not write(first, first), "it was changed"
+    assert write(first, replace(row, version=2))
 
 
 def settings_are_changed_as_they_were_read(stage: Stage) -> None:
@@ -43,14 +43,14 @@ def settings_are_changed_as_they_were_read(stage: Stage) -> None:
         control.put_replay, Replay(make.uid("r"), topic.name, topic.name, START_MS, 1, 2, 100)
     )
     ring = KeyRing((Secret("01"),))
-    held = control.key_ring()
+    stored_ring = control.key_ring()
     assert not control.put_key_ring(ring, replace(ring, version=99))
-    assert control.put_key_ring(ring, None) == (held is None)
+    assert control.put_key_ring(ring, None) == (stored_ring is None)
     assert not control.put_key_ring(ring, None), "it is there"
-    held = control.key_ring()
-    assert held
-    assert control.put_key_ring(held, held)
-    assert not control.put_key_ring(ring, held), "it was changed"
+    stored_ring = control.key_ring()
+    assert stored_ring
+    assert control.put_key_ring(stored_ring, stored_ring)
+    assert not control.put_key_ring(ring, stored_ring), "it was changed"
 
 
 def an_assignment_follows_the_one_before(stage: Stage) -> None:

@@ -19,17 +19,17 @@ from tests.support.stages import Stage
 
 def _letter(stage: Stage, of: CursorKey | None = None, at_ms: int = START_MS) -> DeadLetter:
     key, cursors = of or make.cursor_key(), stage.adapters.cursors
-    told, current = make.dead_record(1, at_ms=at_ms), cursors.get(key, consistent=True)
-    sought = cursor_write.replacement(current or Cursor(), transitions.seek(current or Cursor(), 2))
-    assert isinstance(cursors.write(key, sought, [told], exists=current is not None), Cursor)
-    return make.letter(key, told)
+    record, current = make.dead_record(1, at_ms=at_ms), cursors.get(key, consistent=True)
+    change = cursor_write.replacement(current or Cursor(), transitions.seek(current or Cursor(), 2))
+    assert isinstance(cursors.write(key, change, [record], exists=current is not None), Cursor)
+    return make.letter(key, record)
 
 
 def _outdated(stage: Stage) -> Iterator[DeadLetter]:
     """Letters that are there no more as they are known: one was edited, the other redriven and buried anew."""
-    edited = _letter(stage)
-    assert stage.adapters.records.edit(edited)
-    yield edited
+    letter = _letter(stage)
+    assert stage.adapters.records.edit(letter)
+    yield letter
     buried_anew = _letter(stage)
     _letter(stage, buried_anew.key, START_MS + 1)
     yield buried_anew
@@ -69,9 +69,9 @@ def a_letter_is_redriven_as_it_was_read(stage: Stage) -> None:
 
 def only_what_is_dead_leaves_a_letter(stage: Stage) -> None:
     key, records = make.cursor_key(), stage.adapters.records
-    told = [make.dead_record(1), make.record(2), make.record(3, "RETRYING"), make.record(4, "SUCCESS")]
-    begun = cursor_write.replacement(Cursor(), start_at(5))
-    assert isinstance(stage.adapters.cursors.write(key, begun, told, exists=False), Cursor)
+    four = [make.dead_record(1), make.record(2), make.record(3, "RETRYING"), make.record(4, "SUCCESS")]
+    change = cursor_write.replacement(Cursor(), start_at(5))
+    assert isinstance(stage.adapters.cursors.write(key, change, four, exists=False), Cursor)
     assert [n for n in range(1, 5) if records.dead_letter(key, n)] == [1]
     assert records.count_dead(key.shard.topic_uid, key.group_uid) == 2, "of one the message is gone"
 

@@ -50,8 +50,8 @@ def a_tombstone_replaces_nothing(stage: Stage) -> None:
     assert put(stage, shard, there) == Stored()
     assert log.put_tombstone(shard, 4, 1, 2) == there
     assert log.read(shard, 0, 9, consistent=True) == [there]
-    closed = log.put_tombstone(shard, 5, 1, 2)
-    assert log.put_tombstone(shard, 5, 3, 4) == closed
+    tombstone = log.put_tombstone(shard, 5, 1, 2)
+    assert log.put_tombstone(shard, 5, 3, 4) == tombstone
 
 
 def an_amendment_replaces_what_was_read(stage: Stage) -> None:
@@ -88,11 +88,11 @@ def a_cursor_that_moved_on_refuses_an_amendment(stage: Stage) -> None:
     assert not amends(1, Cursor(floor=1, next=1, begin=1)), "the first that is owed"
     assert amends(0, at_three), "not owed"
     assert not amends(3, at_three), "its first note was made meanwhile"
-    noted = replace(at_three, epoch=2, amended=((0, 1),))
-    assert cursors.get(key, consistent=True) == noted
-    assert amends(3, noted), "the next that is claimed"
-    assert not amends(4, noted), "other notes were made meanwhile"
-    assert cursors.get(key, consistent=True) == replace(noted, epoch=3, amended=((0, 1), (3, 4)))
+    cursor_with_note = replace(at_three, epoch=2, amended=((0, 1),))
+    assert cursors.get(key, consistent=True) == cursor_with_note
+    assert amends(3, cursor_with_note), "the next that is claimed"
+    assert not amends(4, cursor_with_note), "other notes were made meanwhile"
+    assert cursors.get(key, consistent=True) == replace(cursor_with_note, epoch=3, amended=((0, 1), (3, 4)))
 
 
 def a_row_is_kept_longer_and_never_shorter(stage: Stage) -> None:
@@ -101,8 +101,8 @@ def a_row_is_kept_longer_and_never_shorter(stage: Stage) -> None:
     assert log.keep(shard, 0, row.expires_s + 9)
     assert not log.keep(shard, 0, row.expires_s + 9)
     assert not log.keep(shard, 0, row.expires_s + 8)
-    (kept,) = log.read(shard, 0, 1, consistent=True)
-    assert (kept.expires_s, kept.planned_s) == (row.expires_s + 9, row.expires_s)
+    (longer,) = log.read(shard, 0, 1, consistent=True)
+    assert (longer.expires_s, longer.planned_s) == (row.expires_s + 9, row.expires_s)
     assert not log.keep(shard, 1, row.expires_s + 9)
     assert len(log.read(shard, 0, 9, consistent=True)) == 1, "what is gone does not come back"
 

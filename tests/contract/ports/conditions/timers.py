@@ -41,9 +41,9 @@ def _cancels(stage: Stage, timer: Timer) -> bool:
 
 
 def _is_taken_as_it_was_read(stage: Stage, take: Take) -> None:
-    for known, current in ((0, 1), (1, 2), (2, 1)):
-        timer = replace(filed(stage, current), edits=known)
-        assert not take(stage, timer), f"known after {known} changes, there after {current}"
+    for edits, current in ((0, 1), (1, 2), (2, 1)):
+        timer = replace(filed(stage, current), edits=edits)
+        assert not take(stage, timer), f"known after {edits} changes, there after {current}"
         assert there(stage, timer) == current
         assert take(stage, replace(timer, edits=current))
         assert not take(stage, replace(timer, edits=current)), "it is gone"
@@ -107,9 +107,9 @@ def a_fragment_is_held_by_one(stage: Stage) -> None:
 def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
     def files(entry: DedupEntry) -> tuple[DedupEntry, ...]:
         timer = make.timer(START_MS + 60_000)
-        known = stage.adapters.timers.store([timer], [entry])
-        assert (there(stage, timer) is None) is bool(known)
-        return known
+        known_entries = stage.adapters.timers.store([timer], [entry])
+        assert (there(stage, timer) is None) is bool(known_entries)
+        return known_entries
 
     is_remembered_for_its_window(files)
 

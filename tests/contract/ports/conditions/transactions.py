@@ -21,9 +21,9 @@ def _transaction() -> Transaction:
 def a_transaction_has_its_dedup_id_once(stage: Stage) -> None:
     def prepares(entry: DedupEntry) -> tuple[DedupEntry, ...]:
         transaction = _transaction()
-        known = stage.adapters.transactions.prepare(transaction, [entry])
-        assert (stage.adapters.transactions.get(transaction.id) is None) is bool(known)
-        return known
+        known_entries = stage.adapters.transactions.prepare(transaction, [entry])
+        assert (stage.adapters.transactions.get(transaction.id) is None) is bool(known_entries)
+        return known_entries
 
     is_remembered_for_its_window(prepares)
 
@@ -32,22 +32,22 @@ def a_transaction_is_decided_as_it_was_read(stage: Stage) -> None:
     transactions = stage.adapters.transactions
     transaction = _transaction()
     assert transactions.prepare(transaction) == ()
-    checked = replace(transaction, checks=1)
-    assert transactions.change(transaction, checked)
+    after_check = replace(transaction, checks=1)
+    assert transactions.change(transaction, after_check)
     decisions: tuple[Callable[[], bool], ...] = (
         lambda: transactions.change(transaction, rolled_back(transaction, START_MS)),
         lambda: put(stage, make.shard(), make.segment(0, 1), transaction) == Stored(),
     )
     for decide in decisions:
         assert not decide()
-        undecided = transactions.get(transaction.id)
-        assert undecided
-        assert (undecided.state, undecided.checks) == (TransactionState.PREPARED, 1)
-    current = replace(checked, version=1)
+        as_read = transactions.get(transaction.id)
+        assert as_read
+        assert (as_read.state, as_read.checks) == (TransactionState.PREPARED, 1)
+    current = replace(after_check, version=1)
     assert put(stage, make.shard(), make.segment(0, 1), current) == Stored()
-    decided = transactions.get(transaction.id)
-    assert decided
-    assert (decided.state, decided.offset) == (TransactionState.COMMITTED, 0)
+    decision = transactions.get(transaction.id)
+    assert decision
+    assert (decision.state, decision.offset) == (TransactionState.COMMITTED, 0)
     assert not transactions.change(current, rolled_back(current, START_MS))
     assert there(stage, check_timer(transaction)) is None, "nobody is asked any more"
 

@@ -21,15 +21,15 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     on_dynamodb(stage)
     desk = Desk.at(stage)
     transactor, checks = desk.deps.transactor, Checks("https://example.com", 60)
-    made = [transactor.prepare(desk.topic, make.draft(n), checks)[0] for n in range(3)]
-    change_transaction(stage, made[1].id, damage)
+    transactions = [transactor.prepare(desk.topic, make.draft(n), checks)[0] for n in range(3)]
+    change_transaction(stage, transactions[1].id, damage)
     with pytest.raises(Unavailable, match="cannot be read"):
-        transactor.find(made[1].id)
-    listed = {
+        transactor.find(transactions[1].id)
+    ids = {
         transaction.id for transaction in transactor.listed(desk.topic, TransactionState.PREPARED, None, 10)
     }
-    assert {made[0].id, made[2].id} <= listed
-    assert transactor.decide(made[2], TransactionState.COMMITTED).state is TransactionState.COMMITTED
+    assert {transactions[0].id, transactions[2].id} <= ids
+    assert transactor.decide(transactions[2], TransactionState.COMMITTED).state is TransactionState.COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,17 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
 )
 def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage, damage: Change) -> None:
     desks = sorted((Desk.at(stage) for _ in range(3)), key=lambda desk: desk.topic.name)
-    broken = desks[1].topic.name
-    change_control(stage, "topics", broken, damage)
+    name = desks[1].topic.name
+    change_control(stage, "topics", name, damage)
     control = stage.adapters.control
     before = [topic.name for topic in control.topics(None, 1000)]
-    assert broken not in before
+    assert name not in before
     assert {desks[0].topic.name, desks[2].topic.name} <= {*before}
-    paged: list[str] = []
-    while page := control.topics(paged[-1] if paged else None, 1):
-        paged += [topic.name for topic in page]
-    assert paged == before, "a page is short at the end only"
+    names: list[str] = []
+    while page := control.topics(names[-1] if names else None, 1):
+        names += [topic.name for topic in page]
+    assert names == before, "a page is short at the end only"
     with pytest.raises(Unavailable, match="cannot be read"):
-        control.topic(broken)
+        control.topic(name)
     for job in (desks[0].deps.sweeper, desks[0].deps.expirer, desks[0].deps.checkpointer):
         job.run_once(lambda: True)

@@ -41,12 +41,12 @@ def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage:
     desk.produce(*(make.draft(n, shard=n % 2) for n in range(4)))
     change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
     reader = anew(desk)
-    seen: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     with contextlib.suppress(Unavailable):
         while deliveries := reader.receive(group, 10):
-            seen += [(d.message.shard, d.message.offset) for d in deliveries]
+            places += [(d.message.shard, d.message.offset) for d in deliveries]
             reader.ack(group, deliveries)
-    assert seen == [(1, 1), (1, 2)], "nothing begins again"
+    assert places == [(1, 1), (1, 2)], "nothing begins again"
     with pytest.raises(Unavailable, match="cannot be read"):
         stage.adapters.cursors.get(cursor_key(desk.topic, group, 0))
     reader.deps.sweeper.run_once(lambda: True)
@@ -187,11 +187,11 @@ def test_a_lane_that_was_quiet_goes_on_beside_its_damaged_cursor_and_is_made_ane
 def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     behind = anew(desk)
     reader, shard = behind.deps.reader, desk.topic.shard_key(0)
     assert len(reader.unclaimed(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
-    message = desk.deps.lookup.message(desk.topic, placed[1].id)
+    message = desk.deps.lookup.message(desk.topic, results[1].id)
     desk.deps.amender.amend(desk.topic, message, {"body": b'"edited"'})
     change_cursor(stage, cursor_key(desk.topic, group, 0), lambda item: without("a")(without("x")(item)))
     anew(desk).seek(group, "earliest")
@@ -215,11 +215,11 @@ def test_a_damaged_cursor_of_a_retry_lane_is_made_anew_of_what_is_retrying(stage
     reader.deps.positions.mend_lane(desk.topic, group)
     assert [event for event, _ in reader.deps.counters.events()] == ["cursor rebuilt"]
     reader.deps.positions.mend_lane(desk.topic, group)
-    got = reader.receive(group, 100)
+    messages = reader.receive(group, 100)
     _, *put_off = (d.message.offset for d in again[:3])
-    assert attempts(got) == dict.fromkeys((d.message.offset for d in again[3:]), 2)
+    assert attempts(messages) == dict.fromkeys((d.message.offset for d in again[3:]), 2)
     assert desk.ack(group, again[3:]) == ["RECEIPT_STALE"] * 3
-    assert reader.ack(group, got) == [None] * 3
+    assert reader.ack(group, messages) == [None] * 3
     stage.clock.advance(60_000)
     assert attempts(reader.receive(group)) == dict.fromkeys(put_off, 3)
 

@@ -17,14 +17,14 @@ from tests.support.desk import Desk, attempts
 from tests.support.stages import Stage
 
 
-def in_lane(stage: Stage, *, edited: bool) -> tuple[Desk, Group]:
+def in_lane(stage: Stage, *, is_edited: bool) -> tuple[Desk, Group]:
     """A desk whose two messages have failed once and are in the retry lane: as references or, edited, whole."""
     desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
     group = desk.group()
     desk.produce(make.draft("first"), make.draft(LONG))
-    desk.nack(group, desk.receive(group), DEAD_LETTER if edited else Nack(delay_ms=1_000))
+    desk.nack(group, desk.receive(group), DEAD_LETTER if is_edited else Nack(delay_ms=1_000))
     redriver = desk.deps.redriver
-    if edited:
+    if is_edited:
         edits = [redriver.edit(desk.topic, group, letter, b'"mended"') for letter in letters(desk, group)]
         assert redriver.redrive(desk.topic, group, edits) == 2
     stage.clock.advance(1_000)
@@ -37,7 +37,7 @@ def in_lane(stage: Stage, *, edited: bool) -> tuple[Desk, Group]:
 def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
     stage: Stage, damage: str
 ) -> None:
-    desk, group = in_lane(stage, edited=False)
+    desk, group = in_lane(stage, is_edited=False)
     change_row(stage, lane_of(desk.topic, group).shard_key(0), 0, DAMAGES[damage])
     reader = anew(desk)
     again = reader.receive(group)
@@ -49,14 +49,14 @@ def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
 
 
 @pytest.mark.parametrize("damage", ["not JSON", "no count"])
-@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("is_edited", [False, True])
 def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
-    stage: Stage, edited: bool, damage: str
+    stage: Stage, is_edited: bool, damage: str
 ) -> None:
-    desk, group = in_lane(stage, edited=edited)
+    desk, group = in_lane(stage, is_edited=is_edited)
     desk.produce(make.draft("third"), make.draft("fourth"), make.draft("fifth"))
-    leased = {delivery.message.offset: delivery for delivery in desk.receive(group, 5)}
-    third, fourth, fifth = (leased[offset] for offset in (2, 3, 4))
+    delivery_at = {delivery.message.offset: delivery for delivery in desk.receive(group, 5)}
+    third, fourth, fifth = (delivery_at[offset] for offset in (2, 3, 4))
     assert desk.nack(group, [third], Nack(delay_ms=3_600_000)) == [None], "this one waits for its timer"
     assert desk.nack(group, [fourth], Nack(delay_ms=1_000)) == [None]
     assert desk.ack(group, [fifth]) == [None]
@@ -66,12 +66,15 @@ def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
     change_row(stage, lane, 0, lambda item: without("l")(DAMAGES[damage](item)))
     reader = anew(desk)
     assert reader.drain(group) == [3], "whose entry can be read"
-    buried = letters(reader, group)
-    assert [(letter.offset, letter.reason) for letter in buried] == [(0, "UNDECODABLE"), (1, "UNDECODABLE")]
+    dead_letters = letters(reader, group)
+    assert [(letter.offset, letter.reason) for letter in dead_letters] == [
+        (0, "UNDECODABLE"),
+        (1, "UNDECODABLE"),
+    ]
     assert reader.deps.counters.take()["Undecodable"] == 2
     states = reader.deps.counts.group_status(desk.topic, group).account
     assert (states.success, states.retrying, states.dead) == (2, 1, 2)
-    for letter in buried:
+    for letter in dead_letters:
         message = reader.deps.lookup.message(desk.topic, letter.message.id)
         assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
         assert reader.deps.fates.of(desk.topic, message).owed[group.name].adds_up
@@ -84,18 +87,18 @@ def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
 def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_message(
     stage: Stage, damage: str
 ) -> None:
-    desk, group = in_lane(stage, edited=True)
+    desk, group = in_lane(stage, is_edited=True)
     ids = [message.id for message in desk.deps.lookup.newest_first(desk.topic, Filters(), 9, None)[0]]
     change_row(stage, lane_of(desk.topic, group).shard_key(0), 0, DAMAGES[damage])
     reader = anew(desk)
-    seen = reader.drain(group)
-    buried = letters(reader, group)
-    assert {*seen} | {letter.offset for letter in buried} == {0, 1}
-    assert {letter.reason for letter in buried} <= {DeadReason.UNDECODABLE}
-    assert {letter.message.id for letter in buried} <= {*ids}
+    offsets = reader.drain(group)
+    dead_letters = letters(reader, group)
+    assert {*offsets} | {letter.offset for letter in dead_letters} == {0, 1}
+    assert {letter.reason for letter in dead_letters} <= {DeadReason.UNDECODABLE}
+    assert {letter.message.id for letter in dead_letters} <= {*ids}
     states = reader.deps.counts.group_status(desk.topic, group).account
-    assert (states.success, states.retrying, states.dead) == (len(seen), 0, len(buried))
-    for letter in buried:
+    assert (states.success, states.retrying, states.dead) == (len(offsets), 0, len(dead_letters))
+    for letter in dead_letters:
         message = reader.deps.lookup.message(desk.topic, letter.message.id)
         assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
         assert reader.deps.fates.of(desk.topic, message).owed[group.name].adds_up

@@ -50,18 +50,18 @@ def test_a_damaged_row_becomes_dead_letters_and_its_neighbours_are_delivered(
     reader = anew(desk)
     end = 10 if consumer else 6
     healthy = {*range(end)} - {first, first + 1}
-    seen = reader.drain(group, consumer=consumer)
-    assert Counter(seen) >= Counter(o for o in healthy if not consumer or o > first)
-    assert len(seen) == len(set(seen))
-    buried = {letter.offset: letter for letter in letters(reader, group)}
-    assert {letter.reason for letter in buried.values()} <= {DeadReason.UNDECODABLE}
-    assert first in buried
-    assert {*buried} | {*seen} >= {first, first + 1}
-    assert not {*buried} & {*seen}
+    offsets = reader.drain(group, consumer=consumer)
+    assert Counter(offsets) >= Counter(o for o in healthy if not consumer or o > first)
+    assert len(offsets) == len(set(offsets))
+    letter_at = {letter.offset: letter for letter in letters(reader, group)}
+    assert {letter.reason for letter in letter_at.values()} <= {DeadReason.UNDECODABLE}
+    assert first in letter_at
+    assert {*letter_at} | {*offsets} >= {first, first + 1}
+    assert not {*letter_at} & {*offsets}
     counts = reader.deps.counters.take()
-    assert counts["Undecodable"] == len(buried)
+    assert counts["Undecodable"] == len(letter_at)
     assert {place["offset"] for event, place in reader.deps.counters.events() if event == "undecodable"} == {
-        *buried
+        *letter_at
     }
     look_everywhere(reader, group)
     assert not reader.receive(group, consumer=consumer), "what cannot be read is not redriven"
@@ -70,8 +70,8 @@ def test_a_damaged_row_becomes_dead_letters_and_its_neighbours_are_delivered(
 def test_of_a_row_with_one_message_that_cannot_be_read_the_others_are_delivered(stage: Stage) -> None:
     desk = stored(stage, "one", "two", "three")
     group = desk.group()
-    broken = '[{"b":"one"},{"b":"two","e":"never"},{"b":"three"}]'
-    change_row(stage, desk.topic.shard_key(0), 3, having("m", {"S": broken}))
+    text = '[{"b":"one"},{"b":"two","e":"never"},{"b":"three"}]'
+    change_row(stage, desk.topic.shard_key(0), 3, having("m", {"S": text}))
     reader = anew(desk)
     assert reader.drain(group) == [0, 1, 2, 3, 5, 6, 7, 8]
     [letter] = letters(reader, group)
@@ -108,8 +108,8 @@ def test_a_letter_of_what_cannot_be_read_is_redriven_once_it_has_a_body(stage: S
     with pytest.raises(Conflict, match="UNDECODABLE"):
         redriver.try_now(topic, group, letter.message.id)
     assert redriver.redrive(topic, group, [letter]) == 0
-    edited = redriver.edit(topic, group, letter, b'"mended"')
-    assert redriver.redrive(topic, group, [edited]) == 1
+    mended_letter = redriver.edit(topic, group, letter, b'"mended"')
+    assert redriver.redrive(topic, group, [mended_letter]) == 1
     stage.clock.advance(1_000)
     [delivery] = reader.receive(group)
     assert (delivery.message.offset, delivery.message.draft.body) == (2, b'"mended"')
@@ -140,15 +140,15 @@ def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stag
     key = desk.topic.shard_key(0)
     change_row(stage, key, 1, NEWER)
     old = anew(desk)
-    seen: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     while deliveries := old.receive(group, 100):
-        seen += [(d.message.shard, d.message.offset) for d in deliveries]
+        places += [(d.message.shard, d.message.offset) for d in deliveries]
         old.ack(group, deliveries)
-    assert sorted(seen) == [(0, 0), (1, 0), (1, 1), (1, 2)]
+    assert sorted(places) == [(0, 0), (1, 0), (1, 1), (1, 2)]
     assert old.deps.counters.take()["NewerFormat"]
     look_everywhere(old, group)
-    hidden = desk.rows()[1]
-    id = f"{hidden.request_id}-0-1"
+    row = desk.rows()[1]
+    id = f"{row.request_id}-0-1"
     with pytest.raises(Conflict, match="NEWER_FORMAT"):
         old.deps.lookup.message(desk.topic, id)
     assert {m.offset for m in old.deps.lookup.newest_first(desk.topic, Filters(shard=0), 9, None)[0]} == {
@@ -167,10 +167,10 @@ def test_what_a_later_release_gave_back_is_left_to_it(stage: Stage) -> None:
     desk = stored(stage)
     group = desk.group()
     reader = anew(desk)
-    leased = reader.receive(group, 100)
+    messages = reader.receive(group, 100)
     change_row(stage, desk.topic.shard_key(0), 2, NEWER)
     old = anew(desk)
-    assert old.nack(group, leased[2:3], DEAD_LETTER) == ["UNAVAILABLE"]
+    assert old.nack(group, messages[2:3], DEAD_LETTER) == ["UNAVAILABLE"]
     stage.clock.advance(31_000)
     again = old.receive(group, 100)
     assert offsets(again) == [0, 1, 4, 5]
@@ -184,12 +184,12 @@ def test_what_a_later_release_gave_back_is_left_to_it(stage: Stage) -> None:
 def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Change) -> None:
     desk = stored(stage)
     group = desk.group()
-    got = desk.receive(group, 3)
-    desk.nack(group, got, DEAD_LETTER)
+    messages = desk.receive(group, 3)
+    desk.nack(group, messages, DEAD_LETTER)
     key = cursor_key(desk.topic, group, 0)
     change_letter(stage, key, 1, damage)
-    found = letters(desk, group)
-    assert [letter.offset for letter in found] == [0, 1, 2]
+    dead_letters = letters(desk, group)
+    assert [letter.offset for letter in dead_letters] == [0, 1, 2]
     assert desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 100) >= 2
     change_record(stage, key, 1, without("j"))
     record = stage.adapters.records.get(key, 1)
@@ -217,13 +217,17 @@ def damages(draw: st.DrawFn) -> Change:
     if name != "m":
         value = draw(st.none() | values)
         return without(name) if value is None else having(name, value)
-    place, length, put = draw(st.integers(0, 400)), draw(st.integers(0, 20)), draw(st.binary(max_size=5))
+    place, length, bytes_put = (
+        draw(st.integers(0, 400)),
+        draw(st.integers(0, 20)),
+        draw(st.binary(max_size=5)),
+    )
 
     def cut(item: Item) -> Item:
         [(kind, payload)] = item["m"].items()
         raw = payload if isinstance(payload, bytes) else payload.encode()
         at = place % (len(raw) + 1)
-        raw = raw[:at] + put + raw[at + length :]
+        raw = raw[:at] + bytes_put + raw[at + length :]
         return {**item, "m": {"B": raw} if kind == "B" else {"S": raw.decode(errors="replace")}}
 
     return draw(st.sampled_from((cut, without("m"))) | values.map(lambda value: having("m", value)))
@@ -240,10 +244,10 @@ def test_whatever_becomes_of_a_row_its_neighbours_are_delivered_once(
     change_row(desk.stage, desk.topic.shard_key(0), 2, damage)
     reader = anew(desk)
     newer = desk.rows()[1].newer
-    seen = reader.drain(group)
-    assert len(seen) == len(set(seen))
-    assert {*seen} - {2, 3} == ({0, 1} if newer else {0, 1, 4, 5})
-    buried = {letter.offset for letter in letters(reader, group)}
-    assert not buried & {*seen}
-    assert newer or 2 in buried | {*seen}
+    offsets = reader.drain(group)
+    assert len(offsets) == len(set(offsets))
+    assert {*offsets} - {2, 3} == ({0, 1} if newer else {0, 1, 4, 5})
+    buried_offsets = {letter.offset for letter in letters(reader, group)}
+    assert not buried_offsets & {*offsets}
+    assert newer or 2 in buried_offsets | {*offsets}
     look_everywhere(reader, group)

@@ -52,9 +52,9 @@ def test_the_rates_of_a_topic_go_on_beside_a_group_that_cannot_be_counted(
 
     points(3 if is_late else 0)
     change(damage)
-    damaged = points(11)
-    assert len(damaged) > 2, "the last reading of all groups is more than an hour old"
+    points_beside = points(11)
+    assert len(points_beside) > 2, "the last reading of all groups is more than an hour old"
     change(lambda _: rows[0])
-    for each in (damaged, points(2)):
+    for each in (points_beside, points(2)):
         for before, after in pairwise(each):
             assert after.settled - before.settled == after.accepted - before.accepted

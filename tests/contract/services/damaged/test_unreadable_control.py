@@ -102,7 +102,7 @@ def test_a_group_goes_on_without_the_consumer_whose_row_cannot_be_read(stage: St
     group = desk.group("all")
     bad, good = desk.subscriber(group, "bad"), desk.subscriber(group, "good")
     home = f"topic#{desk.topic.uid}"
-    dealt = desk.deps.assignments.current(desk.topic, group)
+    assignment = desk.deps.assignments.current(desk.topic, group)
     desk.produce(*make.drafts(3))
     change_control(stage, home, f"consumer#{group.uid}#bad", DAMAGES["of a later release"])
     desk.restarted()
@@ -113,8 +113,8 @@ def test_a_group_goes_on_without_the_consumer_whose_row_cannot_be_read(stage: St
     desk.push()
     assert len(desk.subscribers.numbers()) == 3
     assert {call.target for call in desk.subscribers.calls} == {good.target}
-    stored = stage.adapters.control.assignment(desk.topic, group)
-    assert stored == dealt, "it has not left"
+    stored_assignment = stage.adapters.control.assignment(desk.topic, group)
+    assert stored_assignment == assignment, "it has not left"
     assert desk.deps.catalog.consumer(desk.topic, group, "good") == good
     with pytest.raises(Unavailable):
         desk.deps.catalog.consumer(desk.topic, group, bad.name)
@@ -142,9 +142,9 @@ def test_consumers_come_and_go_beside_one_whose_row_cannot_be_read(stage: Stage,
     assert desk.deps.catalog.consumer_names(desk.topic, group) == {new.uid: "new"}
     with pytest.raises(NotFound):
         desk.deps.catalog.consumer(desk.topic, group, "good")
-    for asked in (desk.deps.registry.register, desk.deps.catalog.consumer):
+    for method in (desk.deps.registry.register, desk.deps.catalog.consumer):
         with pytest.raises(Unavailable):
-            asked(desk.topic, group, "bad")
+            method(desk.topic, group, "bad")
     assert [c.name for c in desk.deps.catalog.readable_consumers(desk.topic, group)] == ["new"]
 
 
@@ -153,7 +153,7 @@ def test_the_sweep_wakes_a_group_for_the_consumers_whose_rows_can_be_read(stage:
     group = desk.group("all")
     desk.subscriber(group, "bad")
     desk.subscriber(group, "good")
-    dealt = desk.deps.assignments.current(desk.topic, group)
+    assignment = desk.deps.assignments.current(desk.topic, group)
     neighbour = desk.group("later")
     desk.consumer(neighbour, "silent")
     stage.clock.advance(CONSUMER_OFFLINE_AFTER // timedelta(milliseconds=1))
@@ -165,10 +165,10 @@ def test_the_sweep_wakes_a_group_for_the_consumers_whose_rows_can_be_read(stage:
         details = [trouble.detail for trouble in troubles if trouble.topic == desk.topic.name]
         assert [f"consumer#{group.uid}#bad" in detail for detail in details] == [True]
     assert (desk.topic.name, group.name) in woken(desk)
-    assert stage.adapters.control.assignment(desk.topic, group) == dealt
-    renewed = stage.adapters.control.assignment(desk.topic, neighbour)
-    assert renewed
-    assert renewed.members == ()
+    assert stage.adapters.control.assignment(desk.topic, group) == assignment
+    new_assignment = stage.adapters.control.assignment(desk.topic, neighbour)
+    assert new_assignment
+    assert new_assignment.members == ()
 
 
 def test_what_a_broadcast_s_good_consumer_has_failed_is_tried_again(stage: Stage) -> None:
