@@ -54,12 +54,12 @@ def clock() -> ShiftingClock:
 
 @pytest.fixture(autouse=True)
 def _the_clock_is_not_behind(request: pytest.FixtureRequest) -> None:
-    if "running" in request.fixturenames:
-        request.getfixturevalue("running").clock.catch_up()
+    if "services" in request.fixturenames:
+        request.getfixturevalue("services").clock.catch_up()
 
 
 @pytest.fixture(scope="session")
-def running(
+def services(
     engine: Any, clock: ShiftingClock, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Background]:
     """The services, and what runs beside HTTP."""
@@ -70,18 +70,18 @@ def running(
     with sending(clock, ORIGIN, FUNCTIONS) as sender:
         inbox = Inbox()
         cipher = FileCipher(Path(environment["HEADRACE_DATA"]) / "key")
-        made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)
-        deps = wiring.Deps(replace(made, sender=lambda: sender))
+        adapters = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)
+        deps = wiring.Deps(replace(adapters, sender=lambda: sender))
         deps.setup()
         yield Background(deps, clock, inbox)
 
 
 @pytest.fixture(scope="session")
-def api(running: Background) -> Iterator[Client]:
+def api(services: Background) -> Iterator[Client]:
     """A client with an admin token."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "deps", lambda: running.deps)
-        yield Client(Gateway(app.app), running.deps.tokens.ensure_admin(None))
+        patch.setattr(wiring, "deps", lambda: services.deps)
+        yield Client(Gateway(app.app), services.deps.tokens.ensure_admin(None))
 
 
 @pytest.fixture
@@ -95,16 +95,16 @@ def empty_api(clock: ShiftingClock) -> Iterator[Client]:
 
 
 @pytest.fixture
-def background(running: Background) -> Background:
+def background(services: Background) -> Background:
     """What runs beside HTTP, with nothing left over from other tests."""
-    running.inbox.asked.clear()
-    return running
+    services.inbox.asked.clear()
+    return services
 
 
 @pytest.fixture
-def no_timers(running: Background) -> None:
+def no_timers(services: Background) -> None:
     """No timers of other tests: those of all topics lie together, and an answer looks through a bounded number."""
-    drop_all(running.deps.adapters.timers)
+    drop_all(services.deps.adapters.timers)
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ USUAL = b"Host: 127.0.0.1\r\nAccept: */*\r\n"
 
 @pytest.fixture(scope="module")
 def tiny_server() -> Iterator[Server]:
-    running = serve(Gateway(make()))
-    running.start()
-    yield running
-    running.shutdown()
+    server = serve(Gateway(make()))
+    server.start()
+    yield server
+    server.shutdown()
 
 
 @pytest.fixture
@@ -57,5 +57,5 @@ def post(headers: bytes, body: bytes = b"") -> bytes:
 
 def echoed(response: HTTPResponse) -> dict[str, object]:
     assert response.status == 200
-    seen: dict[str, object] = json.loads(response.read())
-    return seen
+    echo: dict[str, object] = json.loads(response.read())
+    return echo

@@ -41,23 +41,23 @@ def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     ask("PUT", "/topics/orders")
     ask("PUT", "/topics/orders/groups/g", {"from": "earliest"})
-    sent = ask("POST", "/topics/orders/messages", {"body": 1, "delay_seconds": 40 * DAY_SECONDS})
+    message = ask("POST", "/topics/orders/messages", {"body": 1, "delay_seconds": 40 * DAY_SECONDS})
     assert ask("POST", "/clock", {"advance_seconds": 39 * DAY_SECONDS})["finished"] is True
     assert ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 1})["messages"] == []
     ask("POST", "/clock", {"advance_seconds": DAY_SECONDS})
-    (got,) = ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 5})["messages"]
-    assert got["id"] == sent["id"]
+    (claimed_message,) = ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 5})["messages"]
+    assert claimed_message["id"] == message["id"]
 
 
 def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:
     with Receiver() as receiver:
         ask("PUT", "/topics/late", {})
         ask("PUT", "/topics/late/groups/g", {"from": "earliest"})
-        made = ask("PUT", "/topics/late/groups/g/consumers/c", {"url": receiver.url("/")})
+        consumer = ask("PUT", "/topics/late/groups/g/consumers/c", {"url": receiver.url("/")})
         ask("POST", "/topics/late/messages", {"body": 1, "delay_seconds": 40 * DAY_SECONDS})
         ask("POST", "/clock", {"advance_seconds": 40 * DAY_SECONDS})
         (visit,) = receiver.visits
-    assert Webhook(made["secret"]).verify(visit.body, dict(visit.headers)) == 1
+    assert Webhook(consumer["secret"]).verify(visit.body, dict(visit.headers)) == 1
 
 
 def test_a_transaction_is_asked_about_one_time_after_the_other(ask: Ask) -> None:
@@ -90,34 +90,34 @@ def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", ["deliver", "check"])
 def test_it_waits_neither_for_ever_nor_says_that_all_is_done_while_a_url_hangs(function: str) -> None:
-    done = threading.Event()
-    invocations = Invocations({function: lambda event, context: done.wait(30)})
+    is_done = threading.Event()
+    invocations = Invocations({function: lambda event, context: is_done.wait(30)})
     deps = Deps(memory_stage().adapters)
     controller = ClockController(clock=HandClock(), deps=lambda: deps, invocations=invocations)
     invocations.invoke(function, {})
     assert controller.advance(0, within=0.05) is False
     assert controller.advance(3_600, within=0.05) is False
-    done.set()
+    is_done.set()
     assert controller.advance(0) is True
 
 
 def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
     """Two at once would wait for one another longer than the gateway lets a call take."""
-    clock, begun, done = HandClock(), threading.Event(), threading.Event()
+    clock, is_begun, is_done = HandClock(), threading.Event(), threading.Event()
 
     def deps() -> Deps:
-        begun.set()
-        done.wait(30)
+        is_begun.set()
+        is_done.wait(30)
         return Deps(memory_stage().adapters)
 
     invocations = Invocations({"deliver": lambda event, context: None})
     controller = ClockController(clock=clock, deps=deps, invocations=invocations)
     first = threading.Thread(target=controller.advance, args=(0,))
     first.start()
-    assert begun.wait(30)
+    assert is_begun.wait(30)
     assert controller.advance(3_600, within=0.05) is False
     assert clock.ahead == timedelta()
-    done.set()
+    is_done.set()
     first.join(30)
     assert not first.is_alive()
 

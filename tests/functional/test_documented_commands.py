@@ -25,10 +25,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     """A folder as `make run` leaves it, and where the service is: in memory, so that it is there at once."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "examples").symlink_to(ROOT / "examples")
-    with serving("--functions", str(ROOT / "examples" / "functions.py")) as running:
+    with serving("--functions", str(ROOT / "examples" / "functions.py")) as local_service:
         (folder / ".data").mkdir()
-        (folder / ".data" / "token").write_text(running.token + "\n")
-        yield folder, running.url
+        (folder / ".data" / "token").write_text(local_service.token + "\n")
+        yield folder, local_service.url
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def shell(service: tuple[Path, str]) -> Iterator[Shell]:
         "127.0.0.1:9000": f"127.0.0.1:{subscriber}",
         "--port 9000": f"--port {subscriber}",
     }
-    with Shell(folder, {}, addresses) as running:
-        yield running
+    with Shell(folder, {}, addresses) as new_shell:
+        yield new_shell
 
 
 def test_the_commands_of_the_quickstart_do_what_it_says(shell: Shell) -> None:

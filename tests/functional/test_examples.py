@@ -43,17 +43,17 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     assert token is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)
-        running = serve(Gateway(app.app))
-        running.start()
-        yield f"http://127.0.0.1:{running.port}", token
-        running.shutdown()
+        http_server = serve(Gateway(app.app))
+        http_server.start()
+        yield f"http://127.0.0.1:{http_server.port}", token
+        http_server.shutdown()
 
 
 @pytest.fixture(scope="module")
 def whole(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """`make run` with tables of its own and the example functions: its URL, and the folder it was started in."""
     folder, port = tmp_path_factory.mktemp("run"), free_port()
-    given = {
+    settings = {
         "PYTHONPATH": str(_EXAMPLES.parent),
         "HEADRACE_PORT": str(port),
         "HEADRACE_PREFIX": f"push{uuid.uuid4().hex[:8]}",
@@ -63,24 +63,24 @@ def whole(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     with subprocess.Popen(
         [sys.executable, "-m", "local"],
         cwd=folder,
-        env={k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")} | given,
+        env={k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")} | settings,
         stdout=subprocess.PIPE,
         text=True,
-    ) as running:
-        assert running.stdout is not None
+    ) as process:
+        assert process.stdout is not None
         try:
-            assert running.stdout.readline().startswith("Headrace serves on ")
+            assert process.stdout.readline().startswith("Headrace serves on ")
             yield f"http://127.0.0.1:{port}", folder
         finally:
-            running.terminate()
+            process.terminate()
 
 
 def _run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
+    own_environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
     return subprocess.run(
         command,
         cwd=folder,
-        env=inherited | environment,
+        env=own_environment | environment,
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -94,22 +94,22 @@ def _flights(folder: Path, *options: str, **environment: str) -> subprocess.Comp
 
 def test_flights_come_out_in_all_three_modes(server: tuple[str, str], tmp_path: Path) -> None:
     url, token = server
-    done = _flights(tmp_path, "--url", url, "--count", str(_COUNT), HEADRACE_TOKEN=token)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    run = _flights(tmp_path, "--url", url, "--count", str(_COUNT), HEADRACE_TOKEN=token)
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = run.stdout.splitlines()
     assert lines[0].startswith(f"sent {_COUNT} departures")
     assert [line.split(":")[:2] for line in lines[1:5]] == [
         [name, f" received {_COUNT}"] for name in ("queue", "serial", "broadcast radar", "broadcast tower")
     ]
     assert lines[5] == "all is as it should be"
-    assert f"serial {_COUNT}/{_COUNT}" in done.stderr
+    assert f"serial {_COUNT}/{_COUNT}" in run.stderr
 
 
 def test_a_pushed_order_fails_is_mended_and_taken_and_its_trace_tells_so(whole: tuple[str, Path]) -> None:
     url, folder = whole
-    done = _run([sys.executable, str(_EXAMPLES / "push.py"), "--url", url], folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line.strip() for line in done.stdout.splitlines()]
+    run = _run([sys.executable, str(_EXAMPLES / "push.py"), "--url", url], folder)
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = [line.strip() for line in run.stdout.splitlines()]
     assert [line for line in lines if line.startswith("shop:")] == [
         'shop: attempt 1 of {"order":188,"total":19.9}: taken',
         'shop: attempt 1 of {"order":189,"total":"1,50"}: refused: the total is not a number',
@@ -132,9 +132,9 @@ def test_a_pushed_order_fails_is_mended_and_taken_and_its_trace_tells_so(whole: 
 def headrace(whole: tuple[str, Path]) -> Iterator[Any]:
     """The examples' own client."""
     url, folder = whole
-    made = _module("headrace_client").Headrace(f"{url}/v1", (folder / ".data/token").read_text().strip())
-    yield made
-    made.close()
+    client = _module("headrace_client").Headrace(f"{url}/v1", (folder / ".data/token").read_text().strip())
+    yield client
+    client.close()
 
 
 def test_the_lines_of_python_in_the_readme_send_and_receive(
@@ -161,16 +161,16 @@ def test_the_receiver_prints_what_is_signed_and_refuses_what_is_not(headrace: An
         assert receiver.stdout is not None
         try:
             target = receiver.stdout.readline().rpartition(" ")[2].strip()
-            with pytest.raises(urllib.error.HTTPError) as refused:
+            with pytest.raises(urllib.error.HTTPError) as error:
                 urllib.request.urlopen(urllib.request.Request(target, b"{}"), timeout=60)
-            refused.value.close()
-            assert refused.value.code == 401
+            error.value.close()
+            assert error.value.code == 401
             group = "/v1/topics/hooked/groups/g"
             headrace.ask("PUT", "/v1/topics/hooked")
             headrace.ask("PUT", group, {"from": "earliest"})
             headrace.ask("PUT", f"{group}/consumers/me", {"url": target, "secret": secret})
-            sent = headrace.ask("POST", "/v1/topics/hooked/messages", {"body": {"hello": "world"}})
-            assert receiver.stdout.readline() == f'hooked/g {sent["id"]} attempt 1: {{"hello": "world"}}\n'
+            message = headrace.ask("POST", "/v1/topics/hooked/messages", {"body": {"hello": "world"}})
+            assert receiver.stdout.readline() == f'hooked/g {message["id"]} attempt 1: {{"hello": "world"}}\n'
         finally:
             receiver.terminate()
 
@@ -190,8 +190,8 @@ def test_the_example_functions_are_called_by_name(headrace: Any) -> None:
     headrace.ask("PUT", f"{group}/consumers/till", {"function": "charge"})
     bodies = [{"order": 1, "total": 5}, {"order": 2}, {"order": 3, "total": 7}]
     messages = {"messages": [{"body": body} for body in bodies]}
-    made = headrace.ask("POST", "/v1/topics/charged/messages/batch", messages)["results"]
-    paths = [f"/v1/topics/charged/messages/{result['id']}" for result in made]
+    results = headrace.ask("POST", "/v1/topics/charged/messages/batch", messages)["results"]
+    paths = [f"/v1/topics/charged/messages/{result['id']}" for result in results]
 
     def settled() -> Any:
         statuses = [headrace.ask("GET", path)["deliveries"]["g"]["status"] for path in paths]
@@ -207,32 +207,32 @@ def _module(name: str) -> Any:
 
 
 def test_a_wrong_token_is_told_and_nothing_is_tried(server: tuple[str, str], tmp_path: Path) -> None:
-    done = _flights(tmp_path, "--url", server[0], "--token", "hr_nobody_00000000")
-    assert done.returncode == 2
-    assert "does not know this token (401)" in done.stderr
-    assert done.stdout == ""
+    run = _flights(tmp_path, "--url", server[0], "--token", "hr_nobody_00000000")
+    assert run.returncode == 2
+    assert "does not know this token (401)" in run.stderr
+    assert run.stdout == ""
 
 
 def test_a_missing_token_a_missing_server_and_a_bad_file_are_told(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("no gzip")
-    for options, told in (
+    for options, sentence in (
         ([], "There is no token"),
         (["--token", "hr_a_00000000", "--url", "http://127.0.0.1:1"], "Is the server up?"),
         (["--token", "hr_a_00000000", "--file", "plain"], "plain is not a whole gzip file"),
         (["--token", "hr_a_00000000", "--file", "absent"], "absent cannot be read"),
     ):
-        done = _flights(tmp_path, *options)
-        assert done.returncode == 2
-        assert told in done.stderr
-        assert "Traceback" not in done.stderr
+        run = _flights(tmp_path, *options)
+        assert run.returncode == 2
+        assert sentence in run.stderr
+        assert "Traceback" not in run.stderr
 
 
 @pytest.mark.soak
 def test_the_examples_find_the_server_by_its_url_or_port(server: tuple[str, str], tmp_path: Path) -> None:
     url, token = server
     port = {"HEADRACE_PORT": url.rpartition(":")[2]}
-    done = _flights(tmp_path, "--count", "1", **port, HEADRACE_TOKEN=token)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run = _flights(tmp_path, "--count", "1", **port, HEADRACE_TOKEN=token)
+    assert run.returncode == 0, run.stdout + run.stderr
     first = _run(
         ["bash", str(_EXAMPLES / "first_message.sh")], tmp_path, HEADRACE_URL=url, HEADRACE_TOKEN=token
     )
@@ -243,38 +243,45 @@ def test_the_examples_find_the_server_by_its_url_or_port(server: tuple[str, str]
 
 
 def test_a_port_that_is_taken_is_named_and_what_to_do(whole: tuple[str, Path], tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        served = {"HEADRACE_PORT": port, "PYTHONPATH": str(_EXAMPLES.parent)}
-        run = _run([sys.executable, "-m", "local"], tmp_path, **served)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        settings = {"HEADRACE_PORT": port, "PYTHONPATH": str(_EXAMPLES.parent)}
+        run = _run([sys.executable, "-m", "local"], tmp_path, **settings)
         bank = _run([*_bank(whole, tmp_path), "--port", port], tmp_path)
-    for done, remedy in ((run, "HEADRACE_PORT="), (bank, "--port")):
-        assert done.returncode in (1, 2)
-        assert f"Port {port} cannot be used (Address already in use)" in done.stderr
-        assert remedy in done.stderr
+    for process, remedy in ((run, "HEADRACE_PORT="), (bank, "--port")):
+        assert process.returncode in (1, 2)
+        assert f"Port {port} cannot be used (Address already in use)" in process.stderr
+        assert remedy in process.stderr
 
 
 def test_the_first_message_is_sent_received_and_acknowledged(server: tuple[str, str], tmp_path: Path) -> None:
     url, token = server
     script = ["bash", str(_EXAMPLES / "first_message.sh")]
-    done = _run(script, tmp_path, HEADRACE_URL=url, HEADRACE_TOKEN=token)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '"ok":true' in done.stdout
-    assert "Acknowledged" in done.stdout
+    run = _run(script, tmp_path, HEADRACE_URL=url, HEADRACE_TOKEN=token)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert '"ok":true' in run.stdout
+    assert "Acknowledged" in run.stdout
 
 
 def _bank(whole: tuple[str, Path], folder: Path, *options: str) -> list[str]:
     url, run = whole
     token = (run / ".data" / "token").read_text().strip()
-    told = ["--url", url, "--token", token, "--topic", f"bank-{uuid.uuid4().hex[:8]}"]
-    given = ["--database", str(folder / "bank.sqlite"), "--port", str(free_port()), "--check-after", "2"]
-    return [sys.executable, str(_EXAMPLES / "bank_transfer.py"), *told, *given, *options]
+    connection_options = ["--url", url, "--token", token, "--topic", f"bank-{uuid.uuid4().hex[:8]}"]
+    own_options = [
+        "--database",
+        str(folder / "bank.sqlite"),
+        "--port",
+        str(free_port()),
+        "--check-after",
+        "2",
+    ]
+    return [sys.executable, str(_EXAMPLES / "bank_transfer.py"), *connection_options, *own_options, *options]
 
 
 def test_a_bank_pays_and_the_other_bank_receives(whole: tuple[str, Path], tmp_path: Path) -> None:
-    done = _run(_bank(whole, tmp_path, "--transfers", "4"), tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == [
+    run = _run(_bank(whole, tmp_path, "--transfers", "4"), tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines() == [
         *["transfer of 30: committed"] * 3,
         "transfer of 30: rolled back, not enough money",
         "balance 10, paid 90, received by the other bank 90",
@@ -282,22 +289,24 @@ def test_a_bank_pays_and_the_other_bank_receives(whole: tuple[str, Path], tmp_pa
     ]
 
 
-@pytest.mark.parametrize(("where", "answer", "paid"), [("prepared", "rollback", 0), ("paid", "commit", 30)])
+@pytest.mark.parametrize(
+    ("where", "answer", "paid_sum"), [("prepared", "rollback", 0), ("paid", "commit", 30)]
+)
 def test_i13_a_bank_that_is_killed_and_started_again_is_asked_and_loses_nothing(
-    whole: tuple[str, Path], tmp_path: Path, where: str, answer: str, paid: int
+    whole: tuple[str, Path], tmp_path: Path, where: str, answer: str, paid_sum: int
 ) -> None:
     bank = _bank(whole, tmp_path)
-    stopping = [*bank, "--stop-at", where]
-    with subprocess.Popen(stopping, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+    command = [*bank, "--stop-at", where]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == f"stopped, with the transfer {where}: kill me\n"
         run.kill()
         assert run.wait() == -signal.SIGKILL
     done = _run([*bank, "--transfers", "0"], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    asked, sums, verdict = done.stdout.splitlines()
-    assert asked.endswith(f": {answer}")
-    assert sums == f"balance {100 - paid}, paid {paid}, received by the other bank {paid}"
+    check, sums, verdict = done.stdout.splitlines()
+    assert check.endswith(f": {answer}")
+    assert sums == f"balance {100 - paid_sum}, paid {paid_sum}, received by the other bank {paid_sum}"
     assert verdict == "all is as it should be"
 
 
@@ -319,12 +328,12 @@ def test_the_check_of_flights_finds_what_is_wrong(
     monkeypatch.syspath_prepend(str(_EXAMPLES))
     checks: Any = importlib.import_module("flights_check")
     events = [{"tail_number": "N1"}, {"tail_number": "N2"}, {"tail_number": "N1"}]
-    seen = checks.Reception(name, len(events), numbers, overlaps)
-    assert checks.check(seen, events) == told
+    reception = checks.Reception(name, len(events), numbers, overlaps)
+    assert checks.check(reception, events) == told
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "said"),
+    ("setting", "value", "sentence"),
     [
         ("HEADRACE_DATA", __file__, f"HEADRACE_DATA={__file__} cannot be used as a folder (File exists)."),
         ("HEADRACE_FUNCTIONS", "/no/such.py", "HEADRACE_FUNCTIONS=/no/such.py is no file."),
@@ -336,15 +345,15 @@ def test_the_check_of_flights_finds_what_is_wrong(
     ],
 )
 def test_a_setting_that_cannot_be_is_told_in_a_sentence(
-    tmp_path: Path, setting: str, value: str, said: str
+    tmp_path: Path, setting: str, value: str, sentence: str
 ) -> None:
-    served = {
+    settings = {
         "HEADRACE_PORT": str(free_port()),
         "HEADRACE_DATA": str(tmp_path / "data"),
         "PYTHONPATH": str(_EXAMPLES.parent),
     }
     away = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1", setting: value}
-    done = _run([sys.executable, "-m", "local"], tmp_path, **(served | away))
-    assert done.returncode == 1
-    assert done.stderr.rstrip().endswith(said)
-    assert len(done.stderr.splitlines()) == 1
+    run = _run([sys.executable, "-m", "local"], tmp_path, **(settings | away))
+    assert run.returncode == 1
+    assert run.stderr.rstrip().endswith(sentence)
+    assert len(run.stderr.splitlines()) == 1

@@ -147,10 +147,10 @@ def test_odd_queries_do_not_crash(gateway: Gateway, query: str) -> None:
 
 
 def test_what_was_sent_arrives(gateway: Gateway) -> None:
-    seen = ok(gateway.handle("PUT", "/echo/a%2Fb?x=1&x=2&y=", {**OPEN, "X-Key": "v"}, b"\x00\xff"))
-    assert (seen["name"], seen["query"], seen["body"]) == ("a%2Fb", {"x": "2", "y": ""}, "\x00\xff")
-    assert seen["headers"]["x-key"] == "v"
-    assert seen["context"], "the request id in the event and in the Lambda context must be the same"
+    echo = ok(gateway.handle("PUT", "/echo/a%2Fb?x=1&x=2&y=", {**OPEN, "X-Key": "v"}, b"\x00\xff"))
+    assert (echo["name"], echo["query"], echo["body"]) == ("a%2Fb", {"x": "2", "y": ""}, "\x00\xff")
+    assert echo["headers"]["x-key"] == "v"
+    assert echo["context"], "the request id in the event and in the Lambda context must be the same"
 
 
 def test_bytes_come_back_as_they_were(gateway: Gateway) -> None:
@@ -161,8 +161,8 @@ def test_bytes_come_back_as_they_were(gateway: Gateway) -> None:
 def test_each_of_two_requests_at_once_sees_itself(gateway: Gateway) -> None:
     with ThreadPoolExecutor(2) as threads:
         answers = threads.map(lambda name: gateway.handle("GET", f"/meet/{name}", OPEN, None), ["a", "b"])
-        seen = [ok(answer) for answer in answers]
-    assert seen == [{"name": name, "seen": name, "context": True} for name in ("a", "b")]
+        echoes = [ok(answer) for answer in answers]
+    assert echoes == [{"name": name, "seen": name, "context": True} for name in ("a", "b")]
 
 
 def test_a_request_is_as_old_as_it_is_though_the_authorizer_took_its_time(ticks: Clock) -> None:

@@ -42,26 +42,26 @@ def topic(service: LocalService) -> str:
 
 
 def test_what_is_sent_is_received_and_settled(service: LocalService, topic: str) -> None:
-    sent = service.ask("POST", f"{topic}/messages", {"body": {"order": 188}})
+    message_sent = service.ask("POST", f"{topic}/messages", {"body": {"order": 188}})
     (message,) = service.ask("POST", f"{topic}/groups/g/receive", {"wait_seconds": 5})["messages"]
-    assert (message["id"], message["body"]) == (sent["id"], {"order": 188})
+    assert (message["id"], message["body"]) == (message_sent["id"], {"order": 188})
     service.ask("POST", f"{topic}/groups/g/ack", {"receipts": [message["receipt"]]})
-    fate = service.ask("GET", f"{topic}/messages/{sent['id']}/fate")
+    fate = service.ask("GET", f"{topic}/messages/{message_sent['id']}/fate")
     assert (fate["complete"], fate["groups"]["g"]["status"]) == (True, "SUCCESS")
 
 
 def test_a_new_message_wakes_its_deliveries_at_once(service: LocalService, topic: str) -> None:
-    arrived = threading.Event()
+    is_there = threading.Event()
 
     def answer(visit: Visit) -> Reply:
-        arrived.set()
+        is_there.set()
         return Reply()
 
     with Receiver(answer) as receiver:
         service.ask("PUT", f"{topic}/groups/g/consumers/c", {"url": receiver.url("")})
         service.ask("POST", "/clock", {"advance_seconds": 0})  # what that woke has ended
         service.ask("POST", f"{topic}/messages", {"body": 1})
-        assert arrived.wait(_BEFORE_ANY_SWEEP_SECONDS)
+        assert is_there.wait(_BEFORE_ANY_SWEEP_SECONDS)
 
 
 def test_retries_and_dead_letters_come_at_their_time(service: LocalService, topic: str) -> None:
@@ -77,12 +77,12 @@ def test_retries_and_dead_letters_come_at_their_time(service: LocalService, topi
 
 
 def test_what_has_expired_is_forgotten(service: LocalService, topic: str) -> None:
-    sent = service.ask("POST", f"{topic}/messages", {"body": 1})
+    message = service.ask("POST", f"{topic}/messages", {"body": 1})
     for _ in range(2):  # the log's rows go when what they owed has been made dead letters
         service.ask("POST", "/clock", {"advance_seconds": 40 * 24 * HOUR_SECONDS})
-    service.ask("DELETE", f"{topic}/groups/g/dead-letters/{sent['id']}")
+    service.ask("DELETE", f"{topic}/groups/g/dead-letters/{message['id']}")
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        service.ask("GET", f"{topic}/messages/{sent['id']}")
+        service.ask("GET", f"{topic}/messages/{message['id']}")
 
 
 def test_the_token_may_be_chosen() -> None:
@@ -102,8 +102,8 @@ def test_a_reset_leaves_nothing_but_the_token(service: LocalService, topic: str)
 
 
 def test_only_a_token_for_everything_resets_the_service_or_moves_its_clock(service: LocalService) -> None:
-    limited = {"name": "t", "scopes": ["admin"], "topics": ["mine.*"]}
-    holder = replace(service, token=service.ask("POST", "/tokens", limited)["token"])
+    grant = {"name": "t", "scopes": ["admin"], "topics": ["mine.*"]}
+    holder = replace(service, token=service.ask("POST", "/tokens", grant)["token"])
     for path, body in (("/reset", {}), ("/clock", {"advance_seconds": 1})):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             holder.ask("POST", path, body)
@@ -116,8 +116,8 @@ def test_with_the_systems_clock_nobody_moves_it() -> None:
 
 def test_it_asks_for_what_the_functions_need_chalice_and_what_kms_does_on_aws() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    shipped = (ROOT / "requirements.in").read_text().splitlines()
-    names = {line.partition("==")[0] for line in shipped if not line.startswith("#")}
+    lines = (ROOT / "requirements.in").read_text().splitlines()
+    names = {line.partition("==")[0] for line in lines if not line.startswith("#")}
     assert {dependency.partition(">")[0].partition("=")[0] for dependency in project["dependencies"]} == {
         *names,
         "chalice",
@@ -126,7 +126,7 @@ def test_it_asks_for_what_the_functions_need_chalice_and_what_kms_does_on_aws() 
 
 
 @pytest.fixture
-def built(tmp_path: Path) -> Path:
+def dist(tmp_path: Path) -> Path:
     """A folder with the wheel and the sdist."""
     command = [sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
@@ -135,8 +135,8 @@ def built(tmp_path: Path) -> Path:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
-def test_wheel_and_sdist_serve_from_a_fresh_environment(built: Path, tmp_path: Path, kind: str) -> None:
-    (package,) = built.glob(kind)
+def test_wheel_and_sdist_serve_from_a_fresh_environment(dist: Path, tmp_path: Path, kind: str) -> None:
+    (package,) = dist.glob(kind)
     assert not {name for name in _names(package) if name.startswith(("tests", "infra", "bench"))}
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
     pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(package)]
@@ -162,10 +162,10 @@ def _copied() -> list[tuple[list[str], str]]:
 def test_the_container_is_built_of_what_is_there() -> None:
     sources = {source for sources, _ in _copied() for source in sources}
     assert all((ROOT / source).exists() for source in sources)
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    assert {line[1:] for line in ignored if line.startswith("!")} == sources
-    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    assert set(packed["sdist"]["only-include"]) <= sources
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {line[1:] for line in lines if line.startswith("!")} == sources
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert set(targets["sdist"]["only-include"]) <= sources
 
 
 def test_compose_names_amazons_engine_as_an_image_of_its_own() -> None:

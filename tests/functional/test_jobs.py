@@ -31,9 +31,9 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalJobs
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.chdir(tmp_path)
-    started = LocalJobs(tmp_path / "jobs", "http://127.0.0.1:1")
-    yield started
-    started.stop()
+    local_jobs = LocalJobs(tmp_path / "jobs", "http://127.0.0.1:1")
+    yield local_jobs
+    local_jobs.stop()
 
 
 def printed(local: LocalJobs, tmp_path: Path, name: str) -> str:
@@ -59,11 +59,11 @@ def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:
     assert process.returncode is not None
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "java"])
+@pytest.mark.parametrize("program", ["pyspark", "java"])
 def test_nothing_is_started_where_pyspark_or_java_is_missing(
-    local: LocalJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+    local: LocalJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    there = lambda name: None if name == missing else name  # noqa: E731
+    there = lambda name: None if name == program else name  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", there)
     monkeypatch.setattr("shutil.which", there)
     assert local.start("replay", {"replay": "r1"}) is False
@@ -77,8 +77,8 @@ def glue() -> Any:
 def test_glue_starts_the_stages_job_with_its_arguments() -> None:
     client = glue()
     with Stubber(client) as stub:
-        told = {"JobName": "prod-replay", "Arguments": {"--replay": "r1"}}
-        stub.add_response("start_job_run", {"JobRunId": "jr_1"}, told)
+        request = {"JobName": "prod-replay", "Arguments": {"--replay": "r1"}}
+        stub.add_response("start_job_run", {"JobRunId": "jr_1"}, request)
         assert GlueJobs(lambda: client, "prod").start("replay", {"replay": "r1"}) is True
         stub.assert_no_pending_responses()
 

@@ -80,24 +80,24 @@ class Journaling:
 
 @pytest.fixture
 def journaling(engine: str, tmp_path: Path) -> Iterator[Journaling]:
-    made = Journaling(tmp_path)
-    made.start()
-    yield made
-    made.stop()
+    new_journaling = Journaling(tmp_path)
+    new_journaling.start()
+    yield new_journaling
+    new_journaling.stop()
 
 
 def test_messages_edits_and_cancellations_are_journaled(journaling: Journaling) -> None:
     desk = Desk.at(journaling.stage)
-    placed = desk.produce(*(make.draft({"n": n}, keys=("k",), tag="t") for n in range(3)))
+    results = desk.produce(*(make.draft({"n": n}, keys=("k",), tag="t") for n in range(3)))
     desk.deps.amender.amend(
-        desk.topic, desk.deps.lookup.message(desk.topic, placed[1].id), {"body": b'"new"'}
+        desk.topic, desk.deps.lookup.message(desk.topic, results[1].id), {"body": b'"new"'}
     )
-    desk.deps.amender.cancel(desk.topic, desk.deps.lookup.message(desk.topic, placed[2].id))
-    found = journaling.wait_for("messages", lambda lines: any(line.get("void") for line in lines))
-    latest = {line["offset"]: line for line in sorted(found, key=lambda line: line["edition"])}
+    desk.deps.amender.cancel(desk.topic, desk.deps.lookup.message(desk.topic, results[2].id))
+    journal_lines = journaling.wait_for("messages", lambda lines: any(line.get("void") for line in lines))
+    latest = {line["offset"]: line for line in sorted(journal_lines, key=lambda line: line["edition"])}
     assert [latest[n].get("body") for n in range(3)] == ['{"n":0}', '"new"', None]
     assert latest[2]["void"] == "cancelled"
-    assert [latest[n]["id"] for n in range(3)] == [each.id for each in placed]
+    assert [latest[n]["id"] for n in range(3)] == [each.id for each in results]
     assert latest[0]["topic"] == desk.topic.name
 
 
@@ -106,8 +106,8 @@ def test_attempts_are_journaled_with_the_names_of_topic_and_group(journaling: Jo
     group = desk.group("billing")
     desk.produce(make.draft(1), make.draft(2))
     desk.ack(group, desk.receive(group))
-    found = journaling.wait_for("deliveries", lambda lines: len(lines) == 2)
-    assert {(line["topic"], line["group"], line["offset"], line["outcome"]) for line in found} == {
+    journal_lines = journaling.wait_for("deliveries", lambda lines: len(lines) == 2)
+    assert {(line["topic"], line["group"], line["offset"], line["outcome"]) for line in journal_lines} == {
         (desk.topic.name, "billing", n, "SUCCESS") for n in range(2)
     }
 

@@ -103,14 +103,14 @@ def test_as_many_run_at_once_as_are_allowed(calls: CallLog) -> None:
 
 
 def test_idle_threads_go_and_come_again(calls: CallLog) -> None:
-    ended = CallLog()
+    is_alive = CallLog()
 
     def deliver(event: Any, context: Context) -> None:
         thread = threading.current_thread()
 
         def wait() -> None:
             thread.join(BOUND_SECONDS)
-            ended.add(thread.is_alive())
+            is_alive.add(thread.is_alive())
 
         threading.Thread(target=wait).start()
         calls.add(event)
@@ -118,9 +118,9 @@ def test_idle_threads_go_and_come_again(calls: CallLog) -> None:
     invocations = Invocations({"deliver": deliver}, idle_seconds=0.01)
     for turn in (1, 2):
         invocations.invoke("deliver", {})
-        ended.count(turn)
+        is_alive.count(turn)
         assert invocations.threads == 0
-    assert ended.all == [False, False]
+    assert is_alive.all == [False, False]
     assert len(calls.all) == 2
 
 
@@ -129,11 +129,11 @@ def test_the_remaining_time_shrinks_to_nothing() -> None:
     context = Context(
         function_name="deliver", request_id="id", stopping=threading.Event(), seconds=60, clock=machine.clock
     )
-    remaining = []
+    times_ms = []
     for _ in range(4):
-        remaining.append(context.get_remaining_time_in_millis())
+        times_ms.append(context.get_remaining_time_in_millis())
         machine.wait(25)
-    assert remaining == [60_000, 35_000, 10_000, 0]
+    assert times_ms == [60_000, 35_000, 10_000, 0]
 
 
 def test_time_outs_are_by_function(calls: CallLog) -> None:

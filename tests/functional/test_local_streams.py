@@ -73,7 +73,7 @@ def test_a_record_has_the_form_it_has_on_aws(table: Table) -> None:
     with Pumping(table, route):
         table.put("a", 7, m={"B": b"\x00\xff"})
         calls.count(1)
-    event, name, remaining = calls.all[0]
+    event, name, remaining_ms = calls.all[0]
     (record,) = event["Records"]
     assert record["eventName"] == "INSERT"
     assert record["eventSource"] == "aws:dynamodb"
@@ -85,7 +85,7 @@ def test_a_record_has_the_form_it_has_on_aws(table: Table) -> None:
     assert change["SequenceNumber"].isdigit()
     assert isinstance(change["ApproximateCreationDateTime"], float)
     assert name == "route"
-    assert 0 < remaining <= 60_000
+    assert 0 < remaining_ms <= 60_000
 
 
 def test_binary_values_come_as_base64(table: Table) -> None:
@@ -301,24 +301,24 @@ class Split:
 
 def test_parents_are_read_before_children(table: Table) -> None:
     calls = CallLog()
-    table.streams = split = Split()
+    table.streams = split_stream = Split()
     with Pumping(table, lambda event, context: calls.add(event)):
         until_seen(calls, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
     order = [shard for event in calls.all for shard in offsets([event])]
     assert order.index("child") > max(at for at, name in enumerate(order) if name == "left")
-    assert split.starts == {"left": "LATEST", "right": "LATEST", "child": "LATEST"}
+    assert split_stream.starts == {"left": "LATEST", "right": "LATEST", "child": "LATEST"}
 
 
 def test_a_shard_that_appears_later_is_read_whole(table: Table) -> None:
     calls = CallLog()
-    table.streams = split = Split()
-    late = split.shards.pop(0)
+    table.streams = split_stream = Split()
+    late_shard = split_stream.shards.pop(0)
 
     def route(event: Any, context: Any) -> None:
         calls.add(event)
         if len(calls.all) == 5:
-            split.shards.append(late)
+            split_stream.shards.append(late_shard)
 
     with Pumping(table, route):
         until_seen(calls, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
-    assert split.starts["child"] == "TRIM_HORIZON"
+    assert split_stream.starts["child"] == "TRIM_HORIZON"

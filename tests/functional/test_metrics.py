@@ -46,7 +46,7 @@ class Told:
 
     def metrics(self) -> dict[Name, list[float]]:
         """Every value, by metric."""
-        found: defaultdict[Name, list[float]] = defaultdict(list)
+        values: defaultdict[Name, list[float]] = defaultdict(list)
         for line in self.lines:
             for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
                 assert directive["Namespace"] == observe.NAMESPACE
@@ -55,8 +55,8 @@ class Told:
                     assert all(isinstance(line[name], str) for name in dimensions)
                     for metric in directive["Metrics"]:
                         assert observe.UNITS[metric["Name"]] == metric["Unit"]
-                        found[metric["Name"], frozenset(dimensions)] += line[metric["Name"]]
-        return dict(found)
+                        values[metric["Name"], frozenset(dimensions)] += line[metric["Name"]]
+        return dict(values)
 
     def stage(self, name: str) -> list[float]:
         return self.metrics().get((name, frozenset({"service"})), [])
@@ -73,7 +73,7 @@ class Stdout(io.StringIO):
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Told:
+def logs(capsys: pytest.CaptureFixture[str]) -> Told:
     handler: Any = observe._logger().registered_handler
     handler.stream = Stdout()
     return Told(capsys)
@@ -109,13 +109,13 @@ def trouble(world: World) -> None:
     world.call("assign", seconds=0)
     world.clock.advance(60)
     world.call("expire", seconds=0)
-    watched = world.api.topic(alarm_backlog=1)
-    watched.group()
-    watched.batch([{"body": n} for n in range(3)])
+    watched_topic = world.api.topic(alarm_backlog=1)
+    watched_topic.group()
+    watched_topic.batch([{"body": n} for n in range(3)])
     world.call("sweep")
-    late = world.api.topic(shards=1)
-    late.produce("late", delay_seconds=20)
-    world.later(late, 100)
+    late_topic = world.api.topic(shards=1)
+    late_topic.produce("late", delay_seconds=20)
+    world.later(late_topic, 100)
     stale(world)
     leaving(world)
     unreadable(world)
@@ -174,21 +174,21 @@ def asked_for() -> Iterator[tuple[str, str, frozenset[str], str]]:
 
 
 def test_the_dashboard_and_the_alarms_name_what_the_code_tells_and_all_of_it(
-    world: World, told: Told, receiver: Receiver
+    world: World, logs: Told, receiver: Receiver
 ) -> None:
     work(world, receiver)
     trouble(world)
-    emitted = told.read().metrics().keys()
+    names = logs.read().metrics().keys()
     own = {(name, dimensions) for space, name, dimensions, _ in asked_for() if space == observe.NAMESPACE}
-    assert own - emitted == set()
-    assert emitted - own == set()
-    assert {name for name, _ in emitted} == observe.UNITS.keys()
+    assert own - names == set()
+    assert names - own == set()
+    assert {name for name, _ in names} == observe.UNITS.keys()
     assert {stage for space, _, _, stage in asked_for() if space == observe.NAMESPACE} == {STAGE}
     assert all(space == observe.NAMESPACE or space.startswith("AWS/") for space, *_ in asked_for())
 
 
 def test_messages_are_counted_where_they_come_in_and_where_they_end(
-    world: World, told: Told, receiver: Receiver
+    world: World, logs: Told, receiver: Receiver
 ) -> None:
     topic = pushed(world, receiver.url, retry={"max_attempts": 2, "ladder": [5]})
     for status in (201, 200):
@@ -201,28 +201,28 @@ def test_messages_are_counted_where_they_come_in_and_where_they_end(
     world.wake(topic)
     world.later(topic, 10)
     pull = topic.group("pull")
-    received = pull.receive(10)
-    pull.ack(*received[:2])
-    pull.nack(received[2])
-    pull.settle("nack", received[3:4], dead_letter=True)
-    told.read()
-    assert sum(told.stage("Accepted")) == 1 + 3 + 1 + 1
-    assert sum(told.stage("Delivered")) == 4 + 2
-    assert sum(told.stage("Failed")) == 2 + 2
-    assert sum(told.stage("Dead")) == 1 + 1
+    messages = pull.receive(10)
+    pull.ack(*messages[:2])
+    pull.nack(messages[2])
+    pull.settle("nack", messages[3:4], dead_letter=True)
+    logs.read()
+    assert sum(logs.stage("Accepted")) == 1 + 3 + 1 + 1
+    assert sum(logs.stage("Delivered")) == 4 + 2
+    assert sum(logs.stage("Failed")) == 2 + 2
+    assert sum(logs.stage("Dead")) == 1 + 1
 
 
-def test_dead_letters_that_nobody_settled_are_counted(world: World, told: Told) -> None:
+def test_dead_letters_that_nobody_settled_are_counted(world: World, logs: Told) -> None:
     topic = world.api.topic(shards=1, retry={"max_attempts": 1})
     group = topic.group()
     topic.produce("x")
     group.receive(1, lease_seconds=1)
     world.clock.advance(5)
     group.receive(1)
-    assert sum(told.read().stage("Dead")) == 1
+    assert sum(logs.read().stage("Dead")) == 1
 
 
-def test_a_backlog_over_its_alarm_is_told_until_it_is_gone(world: World, told: Told) -> None:
+def test_a_backlog_over_its_alarm_is_told_until_it_is_gone(world: World, logs: Told) -> None:
     topic = world.api.topic(shards=2, alarm_backlog=2)
     group = topic.group()
     topic.batch([{"body": n} for n in range(4)])
@@ -230,75 +230,75 @@ def test_a_backlog_over_its_alarm_is_told_until_it_is_gone(world: World, told: T
     deps = world.deps
     for _ in range(2):
         world.call_with(deps, "sweep")
-    told.read()
+    logs.read()
     per_topic = frozenset({"service", "topic"})
-    assert told.metrics()["Backlog", per_topic] == [4, 4]
-    assert told.stage("Backlog") == [4, 4]
-    assert told.stage("BacklogOverAlarm") == [1, 1]
-    assert all(90 <= age < 100 for age in told.metrics()["OldestAge", per_topic])
-    [line, _] = told.events("backlog over alarm")
+    assert logs.metrics()["Backlog", per_topic] == [4, 4]
+    assert logs.stage("Backlog") == [4, 4]
+    assert logs.stage("BacklogOverAlarm") == [1, 1]
+    assert all(90 <= age < 100 for age in logs.metrics()["OldestAge", per_topic])
+    [line, _] = logs.events("backlog over alarm")
     assert (line["topic"], line["group"], line["messages"], line["alarm"]) == (topic.name, "g", 4, 2)
     group.ack(*group.receive(10))
-    told.lines.clear()
+    logs.lines.clear()
     for _ in range(3):
         world.call_with(deps, "sweep")
-    told.read()
-    assert told.stage("Backlog") == [0], "once, so that nobody keeps the last number in mind"
-    assert told.stage("BacklogOverAlarm") == [0]
-    assert told.events("backlog over alarm") == []
+    logs.read()
+    assert logs.stage("Backlog") == [0], "once, so that nobody keeps the last number in mind"
+    assert logs.stage("BacklogOverAlarm") == [0]
+    assert logs.events("backlog over alarm") == []
 
 
 def test_an_alarm_that_is_set_or_taken_away_takes_effect_with_the_next_sweeps(
-    world: World, told: Told
+    world: World, logs: Told
 ) -> None:
     topic = world.api.topic(shards=1)
     topic.group()
     topic.batch([{"body": n} for n in range(4)])
     deps = world.deps
     world.call_with(deps, "sweep")
-    assert told.read().stage("BacklogOverAlarm") == []
+    assert logs.read().stage("BacklogOverAlarm") == []
     for alarm, over in ((3, [1]), (4, [0]), (None, [])):
         world.api.put(topic.path, {"alarm_backlog": alarm}).expect(200)
-        told.lines.clear()
+        logs.lines.clear()
         world.call_with(deps, "sweep")
-        assert told.read().stage("BacklogOverAlarm") == over
+        assert logs.read().stage("BacklogOverAlarm") == over
 
 
-def test_a_stage_at_rest_tells_nothing(world: World, told: Told, receiver: Receiver) -> None:
+def test_a_stage_at_rest_tells_nothing(world: World, logs: Told, receiver: Receiver) -> None:
     topic = pushed(world, receiver.url, alarm_backlog=1)
     world.later(topic, 10)  # by then every process knows of the consumer
-    told.read().lines.clear()
+    logs.read().lines.clear()
     deps = world.deps
     jobs = ("mover", "sweep", "assign", "checkpoint", "expire")
     for job in jobs:
         world.call_with(deps, job)
-    assert told.read().metrics() == {}
-    assert [line for job in jobs for line in told.events(job)] == []
+    assert logs.read().metrics() == {}
+    assert [line for job in jobs for line in logs.events(job)] == []
 
 
-def test_without_a_stages_name_no_metric_is_told(world: World, told: Told) -> None:
+def test_without_a_stages_name_no_metric_is_told(world: World, logs: Told) -> None:
     world.adapters = replace(world.adapters, stage="")
     world.api.topic().produce("x")
-    assert told.read().metrics() == {}
+    assert logs.read().metrics() == {}
 
 
 def test_a_trace_goes_along_with_its_messages_and_into_the_log(
-    world: World, told: Told, receiver: Receiver
+    world: World, logs: Told, receiver: Receiver
 ) -> None:
     topic = pushed(world, receiver.url)
     send: Callable[..., Any] = world.api.call
     headers = {"traceparent": TRACE}
-    sent = send("POST", f"{topic.path}/messages", {"body": "secret-body"}, headers=headers).expect(201)
+    message = send("POST", f"{topic.path}/messages", {"body": "secret-body"}, headers=headers).expect(201)
     receiver.status = 500
     world.wake(topic)
     assert receiver.seen[0].headers["traceparent"] == TRACE
-    [line] = told.read().events("attempt failed")
+    [line] = logs.read().events("attempt failed")
     expected = {
         "topic": topic.name,
         "group": "g",
-        "message_id": sent["id"],
-        "shard": sent["shard"],
-        "offset": sent["offset"],
+        "message_id": message["id"],
+        "shard": message["shard"],
+        "offset": message["offset"],
         "attempt": 1,
         "consumer": "c",
         "verdict": "FAILED",
@@ -306,11 +306,11 @@ def test_a_trace_goes_along_with_its_messages_and_into_the_log(
         "traceparent": TRACE,
     }
     assert line.items() >= expected.items()
-    assert "secret-body" not in json.dumps(told.lines)
+    assert "secret-body" not in json.dumps(logs.lines)
 
 
 @pytest.mark.parametrize(
-    ("told_by", "arrives"),
+    ("told_by", "header"),
     [
         ({"traceparent": TRACE.upper()}, None),
         ({"traceparent": "00-" + "0" * 32 + "-00f067aa0ba902b7-01"}, None),
@@ -320,12 +320,12 @@ def test_a_trace_goes_along_with_its_messages_and_into_the_log(
     ],
 )
 def test_only_a_well_formed_trace_goes_along(
-    world: World, receiver: Receiver, told_by: Mapping[str, str], arrives: str | None
+    world: World, receiver: Receiver, told_by: Mapping[str, str], header: str | None
 ) -> None:
     topic = pushed(world, receiver.url)
     world.api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=told_by).expect(201)
     world.wake(topic)
-    assert receiver.seen[0].headers.get("traceparent") == arrives
+    assert receiver.seen[0].headers.get("traceparent") == header
 
 
 def test_a_messages_own_trace_stands_and_a_repetition_is_one_whatever_its_trace(
@@ -337,18 +337,18 @@ def test_a_messages_own_trace_stands_and_a_repetition_is_one_whatever_its_trace(
     path = f"{topic.path}/messages"
     world.api.call("POST", path, message, headers={"traceparent": TRACE}).expect(201)
     del message["headers"]
-    repeated = world.api.call("POST", path, message, headers={"traceparent": TRACE}).expect(200)
-    assert repeated["duplicate"]
+    answer = world.api.call("POST", path, message, headers={"traceparent": TRACE}).expect(200)
+    assert answer["duplicate"]
     world.wake(topic)
     [request] = receiver.seen
     assert request.headers["traceparent"] == own
 
 
-def test_a_request_that_fails_on_our_side_is_in_the_log_with_its_trace(world: World, told: Told) -> None:
+def test_a_request_that_fails_on_our_side_is_in_the_log_with_its_trace(world: World, logs: Told) -> None:
     topic = world.api.topic()
     world.adapters = replace(world.adapters, log=None)  # type: ignore[arg-type]
     path = f"{topic.path}/messages"
-    refused = world.api.call("POST", path, {"body": 1}, headers={"traceparent": TRACE}).refused(503)
-    [line] = told.read().events("unexpected")
-    assert (line["request_id"], line["traceparent"]) == (refused["request_id"], TRACE)
-    assert told.stage("Unavailable") == [1]
+    problem = world.api.call("POST", path, {"body": 1}, headers={"traceparent": TRACE}).refused(503)
+    [line] = logs.read().events("unexpected")
+    assert (line["request_id"], line["traceparent"]) == (problem["request_id"], TRACE)
+    assert logs.stage("Unavailable") == [1]

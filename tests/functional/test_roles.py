@@ -85,13 +85,13 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(
         work(world, receiver)
     assert guard.denied == []
     assert callers == {"deliver", "check"}, "who may make tokens calls nobody"
-    used = {told(function, *asked) for function, asked in guard.used}
-    allowed = {
+    used_rights = {told(function, *args) for function, args in guard.used}
+    allowed_rights = {
         told(*each)
         for each in guard.grants()
         if each[1].startswith(("dynamodb:", "lambda:", "glue:", "kms:", "s3:"))
     }
-    assert allowed - used <= SELDOM <= allowed
+    assert allowed_rights - used_rights <= SELDOM <= allowed_rights
 
 
 LACKS = [
@@ -117,4 +117,4 @@ def test_a_role_that_lacks_an_action_is_found_out(
     guard = Guard().without(function, action)
     with a_world(guard, tmp_path) as world, pytest.raises((AssertionError, ClientError, HeadraceError)):
         work(world, receiver)
-    assert (function, action) in {(f, asked[0]) for f, asked in guard.denied}
+    assert (function, action) in {(f, right[0]) for f, right in guard.denied}

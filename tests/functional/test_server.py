@@ -25,8 +25,8 @@ def test_a_connection_serves_many_requests(client: HTTPConnection) -> None:
     port = client.sock.getsockname()[1]
     for n in range(50):
         client.request("POST", f"/echo/{n}", f"body {n}", OPEN)
-        seen = echoed(client.getresponse())
-        assert (seen["name"], seen["body"]) == (str(n), f"body {n}")
+        echo = echoed(client.getresponse())
+        assert (echo["name"], echo["body"]) == (str(n), f"body {n}")
     assert client.sock.getsockname()[1] == port
 
 
@@ -42,9 +42,9 @@ def test_answers_do_not_mix(server: Server) -> None:
         for n in range(100):
             mark = f"{number}-{n}"
             connection.request("POST", f"/echo/{mark}?q={mark}", mark, {**OPEN, "X-Mark": mark})
-            seen = echoed(connection.getresponse())
-            found = [seen["name"], seen["body"], seen["query"], seen["headers"]["x-mark"], seen["context"]]  # type: ignore[index]
-            if found != [mark, mark, {"q": mark}, mark, True]:
+            echo = echoed(connection.getresponse())
+            facts = [echo["name"], echo["body"], echo["query"], echo["headers"]["x-mark"], echo["context"]]  # type: ignore[index]
+            if facts != [mark, mark, {"q": mark}, mark, True]:
                 wrong.append(mark)
         connection.close()
         return wrong
@@ -102,21 +102,21 @@ def test_a_client_that_drips_is_hung_up_on(first: bytes, piece: bytes) -> None:
 
 
 def test_between_requests_a_client_may_be_silent_for_longer_than_a_request_may_take() -> None:
-    passed = [0.0]
+    seconds = [0.0]
     ours, theirs = socket.socketpair()
-    wire = Wire(ours, 30, 5, lambda: passed[0])
+    wire = Wire(ours, 30, 5, lambda: seconds[0])
     with ours, theirs:
         for _ in range(2):
             theirs.sendall(b"ab")
             buffer = bytearray(1)
             assert wire.readinto(buffer) == 1
-            passed[0] += 4
+            seconds[0] += 4
             assert wire.readinto(buffer) == 1
             wire.begin()
-            passed[0] += 20
+            seconds[0] += 20
         theirs.sendall(b"ab")
         assert wire.readinto(buffer) == 1
-        passed[0] += 5
+        seconds[0] += 5
         with pytest.raises(TimeoutError):
             wire.readinto(buffer)
 
@@ -125,11 +125,11 @@ def test_more_connections_than_there_are_places_for_are_closed() -> None:
     small = Server(Gateway(make()), "127.0.0.1", 0, most_connections=2)
     small.start()
     with contextlib.ExitStack() as stack:
-        kept = [
+        connections = [
             stack.enter_context(socket.create_connection(("127.0.0.1", small.port), timeout=60))
             for _ in range(2)
         ]
-        for connection in kept:
+        for connection in connections:
             connection.sendall(b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n")
             assert connection.recv(8) == b"HTTP/1.1"
         with socket.create_connection(("127.0.0.1", small.port), timeout=60) as third:

@@ -38,15 +38,15 @@ def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int
 
 
 def test_a_client_of_http_1_0_is_told_that_the_connection_stays_or_sees_it_end(server: Server) -> None:
-    kept = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + USUAL + b"\r\n"
+    request = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + USUAL + b"\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         answers = connection.makefile("rb")
         for _ in range(3):
-            connection.sendall(kept)
+            connection.sendall(request)
             head = read_head(answers)
             assert head["connection"] == "keep-alive"
             assert answers.read(int(head["content-length"])) == bytes(range(256))
-        connection.sendall(kept.replace(b"Keep-Alive", b"Keep-Alive, close"))
+        connection.sendall(request.replace(b"Keep-Alive", b"Keep-Alive, close"))
         assert read_head(answers)["connection"] == "close"
         assert answers.read() == bytes(range(256)), "the end of the connection is the end of the body"
 
@@ -61,10 +61,10 @@ def read_head(answers: BinaryIO) -> dict[str, str]:
 
 def test_http_1_0_has_neither_chunks_nor_100_continue(server: Server) -> None:
     old = b"POST /echo/a HTTP/1.0\r\n" + USUAL
-    chunked = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
-    assert code(talk(server.port, chunked)) == "BAD_REQUEST"
-    expecting = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
-    assert statuses(talk(server.port, expecting)) == [200]
+    chunked_request = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+    assert code(talk(server.port, chunked_request)) == "BAD_REQUEST"
+    request = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
+    assert statuses(talk(server.port, request)) == [200]
 
 
 def test_a_body_without_a_length_is_none(server: Server) -> None:

@@ -24,8 +24,11 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
         invocations.invoke("route", {"by": "hand"})
         calls.count(4)
         triggers.stop()
-    timed = {name: rest for name, *rest in calls.all if name == "minutely"}
-    assert timed["minutely"] == ["Scheduled Event", ["arn:aws:events:us-east-1:000000000000:rule/minutely"]]
+    facts_of = {name: rest for name, *rest in calls.all if name == "minutely"}
+    assert facts_of["minutely"] == [
+        "Scheduled Event",
+        ["arn:aws:events:us-east-1:000000000000:rule/minutely"],
+    ]
     events = [rest[0] for name, *rest in calls.all if name == "route"]
     assert offsets([event for event in events if "Records" in event]) == {"a": [1]}
     assert {"by": "hand", "passed": True} in events

@@ -35,8 +35,8 @@ class CallLog:
         with self._changed:
             assert self._changed.wait_for(lambda: enough(self.all), BOUND_SECONDS), self.all
 
-    def count(self, wanted: int) -> None:
-        self.wait_for(lambda all_: len(all_) >= wanted)
+    def count(self, number: int) -> None:
+        self.wait_for(lambda all_: len(all_) >= number)
 
 
 class Table:
@@ -79,15 +79,15 @@ def new_table() -> Iterator[Table]:
 
 def offsets(events: list[Any]) -> dict[str, list[int]]:
     """Offsets by shard, as the records of events came."""
-    found: dict[str, list[int]] = defaultdict(list)
+    offsets_of: dict[str, list[int]] = defaultdict(list)
     for record in itertools.chain.from_iterable(event["Records"] for event in events):
         keys = record["dynamodb"]["Keys"]
-        found[keys["s"]["S"]].append(int(keys["o"]["N"]))
-    return found
+        offsets_of[keys["s"]["S"]].append(int(keys["o"]["N"]))
+    return offsets_of
 
 
-def until_seen(calls: CallLog, wanted: dict[str, list[int]]) -> None:
-    calls.wait_for(lambda events: offsets(events) == wanted)
+def until_seen(calls: CallLog, expected: dict[str, list[int]]) -> None:
+    calls.wait_for(lambda events: offsets(events) == expected)
 
 
 class Machine:

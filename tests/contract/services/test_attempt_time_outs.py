@@ -88,7 +88,7 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
     assert set(report.verdicts) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.verdicts
 
 
-@pytest.mark.parametrize(("left", "calls"), [(40.0, 1), (39.9, 0)])
+@pytest.mark.parametrize(("seconds_left", "calls"), [(40.0, 1), (39.9, 0)])
 def test_an_attempt_that_waited_for_a_thread_until_its_time_is_over_is_not_made(
     seconds_left: float, calls: int
 ) -> None:

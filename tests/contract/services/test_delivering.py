@@ -175,7 +175,7 @@ def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
     assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 0, 1]
 
 
-@pytest.mark.parametrize(("mode", "woken"), [("queue", {""}), ("broadcast", {"new"})])
+@pytest.mark.parametrize(("mode", "expected"), [("queue", {""}), ("broadcast", {"new"})])
 def test_a_registration_wakes_no_delivery_that_it_does_not_concern(
     stage: Stage, mode: str, expected: set[str]
 ) -> None:

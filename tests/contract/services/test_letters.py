@@ -253,7 +253,9 @@ def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stag
     assert table.redrive(replace(unreadable, edited=True)) == 1
 
 
-@pytest.mark.parametrize(("ended", "became"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")])
+@pytest.mark.parametrize(
+    ("ending", "expected"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")]
+)
 def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
     stage: Stage, ending: str, expected: str
 ) -> None:

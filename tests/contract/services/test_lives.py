@@ -118,7 +118,7 @@ class Lives(RuleBasedStateMachine):
         self.retentions.append(days)
 
     @precondition(lambda self: self.topic and self.deeds >= MANY)
-    @rule(process=processes, other=processes, delayed=st.booleans())
+    @rule(process=processes, other=processes, is_delayed=st.booleans())
     def delete_topic(self, process: int, other: int, is_delayed: bool) -> None:
         self.deeds = 0
         admin = self.processes[process].admin
@@ -156,7 +156,7 @@ class Lives(RuleBasedStateMachine):
         # Who has it in his hands still.
         assert self.processes[other].receiver.receive(topic, member.group, None, 10, 0, 30) == []
 
-    @rule(process=processes, delayed=st.booleans())
+    @rule(process=processes, is_delayed=st.booleans())
     def produce(self, process: int, is_delayed: bool) -> None:
         self._produce(process, is_delayed, certain=True)
 
@@ -231,7 +231,7 @@ class Lives(RuleBasedStateMachine):
         runs=st.integers(1, 20),
         checkpoints=st.booleans(),
         seed=st.integers(0, 99),
-        late=st.sampled_from((0, 50, 100)),
+        late_percent=st.sampled_from((0, 50, 100)),
     )
     def pass_days(self, runs: int, checkpoints: bool, seed: int, late_percent: int) -> None:
         """`late_percent` is the share of rows, in percent, that TTL takes later each time it comes by."""

@@ -26,33 +26,37 @@ def acting(api: Client, *scopes: str, **fields: Any) -> Client:
 
 
 def test_a_token_is_shown_once_and_never_listed(api: Client) -> None:
-    made = token(api, "produce", "consume", topics=["orders.*"], expires_in_days=30, name="shop ü")
-    assert made.keys() == {
+    new_token = token(api, "produce", "consume", topics=["orders.*"], expires_in_days=30, name="shop ü")
+    assert new_token.keys() == {
         *("id", "name", "scopes", "topics", "groups", "rate_limit"),
         *("created_at", "expires_at", "last_used_at", "token"),
     }
-    assert (made["name"], made["scopes"], made["topics"]) == ("shop ü", ["produce", "consume"], ["orders.*"])
-    assert made["token"].startswith(f"hr_{made['id']}_")
+    assert (new_token["name"], new_token["scopes"], new_token["topics"]) == (
+        "shop ü",
+        ["produce", "consume"],
+        ["orders.*"],
+    )
+    assert new_token["token"].startswith(f"hr_{new_token['id']}_")
     pages = api.pages("/v1/tokens", 3)
-    listed = {t["id"]: t for page in pages for t in page}
-    assert listed[made["id"]] == {name: value for name, value in made.items() if name != "token"}
-    secret = made["token"].removeprefix(f"hr_{made['id']}_")
+    tokens = {t["id"]: t for page in pages for t in page}
+    assert tokens[new_token["id"]] == {name: value for name, value in new_token.items() if name != "token"}
+    secret = new_token["token"].removeprefix(f"hr_{new_token['id']}_")
     assert secret not in json.dumps(pages)
 
 
 def test_a_token_without_limits_has_all_topics_and_does_not_expire(api: Client) -> None:
-    made = token(api, "produce")
-    assert (made["topics"], made["expires_at"]) == (["*"], None)
+    new_token = token(api, "produce")
+    assert (new_token["topics"], new_token["expires_at"]) == (["*"], None)
 
 
 def test_every_reason_not_to_know_a_caller_gets_the_same_401(api: Client, clock: ShiftingClock) -> None:
-    revoked, expired = token(api, "admin"), token(api, "admin", expires_in_days=1)
-    api.with_token(revoked["token"]).get(ANYBODYS).expect(200)
-    api.delete(f"/v1/tokens/{revoked['id']}").expect(204)
-    api.with_token(expired["token"]).get(ANYBODYS).expect(200)
+    revoked_token, expired_token = token(api, "admin"), token(api, "admin", expires_in_days=1)
+    api.with_token(revoked_token["token"]).get(ANYBODYS).expect(200)
+    api.delete(f"/v1/tokens/{revoked_token['id']}").expect(204)
+    api.with_token(expired_token["token"]).get(ANYBODYS).expect(200)
     clock.advance(86_401)
     good = token(api, "admin")["token"]
-    flipped = good[:-1] + ("0" if good[-1] != "0" else "1")
+    wrong_text = good[:-1] + ("0" if good[-1] != "0" else "1")
     unknown = "hr_000000000000_" + "0" * 59
     wrong: list[dict[str, str]] = [
         {},
@@ -66,7 +70,10 @@ def test_every_reason_not_to_know_a_caller_gets_the_same_401(api: Client, clock:
         {"Authorization": "Bearer ü"},
         {"Authorization": "Bearer " + "x" * 10_000},
         {"Authorization": "Bearer hr__"},
-        *({"Authorization": f"Bearer {t}"} for t in (flipped, unknown, revoked["token"], expired["token"])),
+        *(
+            {"Authorization": f"Bearer {t}"}
+            for t in (wrong_text, unknown, revoked_token["token"], expired_token["token"])
+        ),
     ]
     answers = set()
     for headers in wrong:
@@ -84,12 +91,12 @@ def test_the_scheme_may_be_written_in_any_case(api: Client, scheme: str) -> None
 
 
 def test_a_revoked_token_is_worthless_at_once_here(api: Client) -> None:
-    made = token(api, "admin")
-    holder = api.with_token(made["token"])
+    new_token = token(api, "admin")
+    holder = api.with_token(new_token["token"])
     holder.get(ANYBODYS).expect(200)
-    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    api.delete(f"/v1/tokens/{new_token['id']}").expect(204)
     holder.get(ANYBODYS).refused(401, "UNAUTHORIZED")
-    api.delete(f"/v1/tokens/{made['id']}").refused(404, "TOKEN_NOT_FOUND")
+    api.delete(f"/v1/tokens/{new_token['id']}").refused(404, "TOKEN_NOT_FOUND")
 
 
 CALLS = [
@@ -124,24 +131,24 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "needed"), CALLS)
-def test_a_missing_scope_is_a_403_that_names_it(api: Client, method: str, path: str, needed: str) -> None:
+@pytest.mark.parametrize(("method", "path", "scopes"), CALLS)
+def test_a_missing_scope_is_a_403_that_names_it(api: Client, method: str, path: str, scopes: str) -> None:
     topic = api.topic()
     topic.group()
-    for scope in {"produce", "consume", "admin"} - set(needed.split()):
+    for scope in {"produce", "consume", "admin"} - set(scopes.split()):
         holder = acting(api, scope)
         problem = holder.call(method, topic.path + path.format(topic=topic.name), {}).refused(
             403, "SCOPE_MISSING"
         )
-        assert all(f"'{name}'" in problem["detail"] for name in needed.split())
+        assert all(f"'{name}'" in problem["detail"] for name in scopes.split())
     assert topic.accepted == 0
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize("scope", ["produce", "consume"])
 def test_only_an_admin_sees_makes_and_revokes_tokens(api: Client, method: str, scope: str) -> None:
-    made = token(api, "produce")
-    path = f"/v1/tokens/{made['id']}" if method == "DELETE" else "/v1/tokens"
+    new_token = token(api, "produce")
+    path = f"/v1/tokens/{new_token['id']}" if method == "DELETE" else "/v1/tokens"
     body = {"name": "x", "scopes": ["admin"]} if method == "POST" else None
     acting(api, scope).call(method, path, body).refused(403, "SCOPE_MISSING")
 
@@ -173,9 +180,9 @@ def test_a_token_works_for_the_topics_its_patterns_match(api: Client) -> None:
         ):
             holder.call(method, f"/v1/topics/{name}{path}", {}).refused(403, "TOPIC_FORBIDDEN")
         holder.call("POST", f"/v1/publish/{name}", raw=b"x").refused(403, "TOPIC_FORBIDDEN")
-    seen = [t["topic"] for page in holder_pages(holder, "/v1/topics") for t in page]
-    assert seen == ["bank", "shop.", "shop.orders"]
-    assert [t["topic"] for page in holder_pages(holder, "/v1/stats") for t in page] == seen
+    names = [t["topic"] for page in holder_pages(holder, "/v1/topics") for t in page]
+    assert names == ["bank", "shop.", "shop.orders"]
+    assert [t["topic"] for page in holder_pages(holder, "/v1/stats") for t in page] == names
 
 
 def holder_pages(holder: Client, path: str) -> list[list[Any]]:
@@ -239,7 +246,7 @@ def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:
     topic = api.topic()
     for group in ("mail.a", "bank"):
         api.put(f"{topic.path}/groups/{group}", {"from": "earliest"}).expect(201)
-    sent = api.post(f"{topic.path}/messages", {"body": 1}).expect(201)["id"]
+    message_id = api.post(f"{topic.path}/messages", {"body": 1}).expect(201)["id"]
     holder = acting(api, "consume", "admin", groups=["mail.*"])
     holder.post(f"{topic.path}/groups/mail.a/receive").expect(200)
     for method, path in (
@@ -254,7 +261,9 @@ def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:
         holder.call(method, topic.path + path, None if method == "GET" else {}).refused(
             403, "GROUP_FORBIDDEN"
         )
-    holder.post(f"{topic.path}/messages/{sent}/retry", {"group": "bank"}).refused(403, "GROUP_FORBIDDEN")
+    holder.post(f"{topic.path}/messages/{message_id}/retry", {"group": "bank"}).refused(
+        403, "GROUP_FORBIDDEN"
+    )
     assert [g["group"] for g in holder.get(f"{topic.path}/groups").expect(200)["items"]] == ["mail.a"]
     holder.post("/v1/tokens", {"name": "x", "scopes": ["admin"]}).refused(403, "TOO_MUCH")
 
@@ -263,11 +272,13 @@ def test_a_token_for_some_groups_sees_no_delivery_of_the_others(api: Client) -> 
     topic = api.topic()
     for group in ("mail.a", "bank"):
         api.put(f"{topic.path}/groups/{group}", {"from": "earliest"}).expect(201)
-    sent = api.post(f"{topic.path}/messages", {"body": 1, "keys": ["k"], "dedup_id": "d"}).expect(201)["id"]
+    message_id = api.post(f"{topic.path}/messages", {"body": 1, "keys": ["k"], "dedup_id": "d"}).expect(201)[
+        "id"
+    ]
     [message] = api.post(f"{topic.path}/groups/bank/receive").expect(200)["messages"]
     nack = {"receipts": [message["receipt"]], "dead_letter": True, "reason": "no such account"}
     api.post(f"{topic.path}/groups/bank/nack", nack).expect(200)
-    path = f"{topic.path}/messages/{sent}"
+    path = f"{topic.path}/messages/{message_id}"
     whole = api.get(path).expect(200)
     assert whole["deliveries"].keys() == {"mail.a", "bank"}
     holder = acting(api, "consume", "admin", groups=["mail.*"])
@@ -285,12 +296,12 @@ def test_a_token_for_some_groups_reads_no_dead_letter_of_the_others(
 ) -> None:
     topic = api.topic(retention_days=1)
     mine, bank = topic.group("mail.a"), topic.group("bank")
-    sent = topic.produce("as it was")["id"]
+    message_id = topic.produce("as it was")["id"]
     mine.ack(*mine.receive())
     bury(bank)
-    edit(bank, sent, "the bank's secret").expect(200)
+    edit(bank, message_id, "the bank's secret").expect(200)
     background.clock.advance(9 * DAY_SECONDS)
-    path = f"{topic.path}/messages/{sent}"
+    path = f"{topic.path}/messages/{message_id}"
     assert api.get(path).expect(200)["body"] == "the bank's secret"
     holder = acting(api, "produce", "consume", "admin", groups=["mail.*"])
     for call in ("", "/trace", "/fate"):
@@ -301,7 +312,7 @@ def test_a_token_for_some_groups_reads_no_dead_letter_of_the_others(
     browser = Browser(api.gateway)
     browser.sign_in(str(holder.token))
     for page in ("", "/fate"):
-        screen = browser.get(f"/console/topics/{topic.name}/messages/{sent}{page}")
+        screen = browser.get(f"/console/topics/{topic.name}/messages/{message_id}{page}")
         assert screen.status == 404
         assert "secret" not in screen.text
     its_own = acting(api, "consume", groups=["bank"])
@@ -309,16 +320,16 @@ def test_a_token_for_some_groups_reads_no_dead_letter_of_the_others(
 
 
 def test_a_rotated_token_has_both_texts_until_the_overlap_ends(api: Client, clock: ShiftingClock) -> None:
-    made = token(api, "admin", groups=["*"])
-    rotated = api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 60}).expect(200)
-    assert (rotated["id"], rotated["name"]) == (made["id"], made["name"])
-    holders = [api.with_token(each["token"]) for each in (made, rotated)]
+    new_token = token(api, "admin", groups=["*"])
+    rotation = api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 60}).expect(200)
+    assert (rotation["id"], rotation["name"]) == (new_token["id"], new_token["name"])
+    holders = [api.with_token(each["token"]) for each in (new_token, rotation)]
     for holder in holders:
         holder.get(ANYBODYS).expect(200)
     clock.advance(61)
     holders[0].get(ANYBODYS).refused(401, "UNAUTHORIZED")
     holders[1].get(ANYBODYS).expect(200)
-    at_once = api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 0}).expect(200)
+    at_once = api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 0}).expect(200)
     holders[1].get(ANYBODYS).refused(401, "UNAUTHORIZED")
     api.with_token(at_once["token"]).get(ANYBODYS).expect(200)
     api.post("/v1/tokens/nobody/rotate", {}).refused(404, "TOKEN_NOT_FOUND")
@@ -331,8 +342,8 @@ def test_who_may_less_does_not_get_the_text_of_who_may_more(api: Client) -> None
 
 
 def test_a_token_shows_when_it_was_last_used(api: Client) -> None:
-    made = token(api, "produce")
-    assert made["last_used_at"] is None
-    api.with_token(made["token"]).get(ANYBODYS).expect(200)
-    [listed] = [t for page in api.pages("/v1/tokens", 200) for t in page if t["id"] == made["id"]]
-    assert listed["last_used_at"] >= made["created_at"]
+    new_token = token(api, "produce")
+    assert new_token["last_used_at"] is None
+    api.with_token(new_token["token"]).get(ANYBODYS).expect(200)
+    [entry] = [t for page in api.pages("/v1/tokens", 200) for t in page if t["id"] == new_token["id"]]
+    assert entry["last_used_at"] >= new_token["created_at"]

@@ -10,16 +10,16 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from tests.support.http import Client, Reply, Topic
 
 
-def place(topic: Topic, made: Any) -> str:
-    return f"{topic.path}/messages/{made['id']}"
+def place(topic: Topic, message: Any) -> str:
+    return f"{topic.path}/messages/{message['id']}"
 
 
-def edit(topic: Topic, made: Any, **changes: Any) -> Reply:
-    return topic.api.call("PATCH", place(topic, made), changes)
+def edit(topic: Topic, message: Any, **changes: Any) -> Reply:
+    return topic.api.call("PATCH", place(topic, message), changes)
 
 
-def cancel(topic: Topic, made: Any) -> Reply:
-    return topic.api.call("DELETE", place(topic, made))
+def cancel(topic: Topic, message: Any) -> Reply:
+    return topic.api.call("DELETE", place(topic, message))
 
 
 def acting(api: Client, scope: str) -> Client:
@@ -31,15 +31,19 @@ def test_a_message_is_edited_until_it_is_claimed_and_shown_as_edited(api: Client
     topic = api.topic(shards=1)
     group = topic.group()
     message = topic.produce({"n": 1}, headers={"h": "1"}, keys=["k"])
-    told = edit(topic, message, body={"n": 2}, headers={"h": "2"}, retry={"max_attempts": 2}).expect(200)
+    view = edit(topic, message, body={"n": 2}, headers={"h": "2"}, retry={"max_attempts": 2}).expect(200)
     assert (
-        told.items() >= {"id": message["id"], "body": {"n": 2}, "headers": {"h": "2"}, "keys": ["k"]}.items()
+        view.items() >= {"id": message["id"], "body": {"n": 2}, "headers": {"h": "2"}, "keys": ["k"]}.items()
     )
-    assert (told["status"], told["deliveries"]["g"]["status"]) == ("NEW", "NEW")
-    assert told["changed_at"] >= told["accepted_at"]
-    assert api.get(place(topic, message)).expect(200) == told
-    (got,) = group.receive()
-    assert (got["body"], got["headers"], got["id"]) == ({"n": 2}, {"h": "2"}, message["id"])
+    assert (view["status"], view["deliveries"]["g"]["status"]) == ("NEW", "NEW")
+    assert view["changed_at"] >= view["accepted_at"]
+    assert api.get(place(topic, message)).expect(200) == view
+    (claimed_message,) = group.receive()
+    assert (claimed_message["body"], claimed_message["headers"], claimed_message["id"]) == (
+        {"n": 2},
+        {"h": "2"},
+        message["id"],
+    )
     events = api.get(f"{place(topic, message)}/trace").expect(200)["events"]
     assert [event["event"] for event in events] == ["accepted", "edited", "leased"]
     problem = edit(topic, message, body=3).refused(409, "ALREADY_CLAIMED")
@@ -58,11 +62,11 @@ def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Clien
     assert [message["body"] for message in group.receive()] == [0, 2]
     assert cancel(topic, messages[1]).status == 204
     edit(topic, messages[1], body="x").refused(409, "MESSAGE_CANCELLED")
-    shown = api.get(place(topic, messages[1])).expect(200)
-    assert (shown["status"], shown["body"]) == ("CANCELLED", 1)
-    assert shown["deliveries"]["g"]["status"] == "CANCELLED"
-    listed = api.get(f"{topic.path}/messages?group=g&status=CANCELLED").expect(200)["items"]
-    assert [message["id"] for message in listed] == [messages[1]["id"]]
+    view = api.get(place(topic, messages[1])).expect(200)
+    assert (view["status"], view["body"]) == ("CANCELLED", 1)
+    assert view["deliveries"]["g"]["status"] == "CANCELLED"
+    messages_found = api.get(f"{topic.path}/messages?group=g&status=CANCELLED").expect(200)["items"]
+    assert [message["id"] for message in messages_found] == [messages[1]["id"]]
     statuses = {m["body"]: m["status"] for m in api.get(f"{topic.path}/messages").expect(200)["items"]}
     assert statuses == {0: "RUNNING", 1: "CANCELLED", 2: "RUNNING"}
 
@@ -70,9 +74,9 @@ def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Clien
 def test_an_edit_is_of_one_message_of_a_batch(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    made = topic.batch([{"body": n} for n in range(100)])
-    edit(topic, made[50], body="fifty").expect(200)
-    cancel(topic, made[51])
+    results = topic.batch([{"body": n} for n in range(100)])
+    edit(topic, results[50], body="fifty").expect(200)
+    cancel(topic, results[51])
     expected = [*range(50), "fifty", *range(52, 100)]
     assert [message["body"] for message in group.receive(100)] == expected
 
@@ -80,11 +84,11 @@ def test_an_edit_is_of_one_message_of_a_batch(api: Client) -> None:
 def test_a_large_body_can_take_the_place_of_a_small_one_and_go_again(api: Client) -> None:
     topic = api.topic(shards=1, max_body_bytes=BLOB_THRESHOLD_BYTES + 2)
     group = topic.group()
-    made = topic.produce("small")
+    result = topic.produce("small")
     large = "x" * BLOB_THRESHOLD_BYTES
-    assert edit(topic, made, body=large).expect(200)["body"] == large
-    edit(topic, made, body=large + "x").refused(413, "BODY_TOO_LARGE")
-    assert edit(topic, made, headers={"h": "v"}).expect(200)["body"] == large
+    assert edit(topic, result, body=large).expect(200)["body"] == large
+    edit(topic, result, body=large + "x").refused(413, "BODY_TOO_LARGE")
+    assert edit(topic, result, headers={"h": "v"}).expect(200)["body"] == large
     other = topic.produce(large)
     edit(topic, other, body="small").expect(200)
     assert [message["body"] for message in group.receive()] == [large, "small"]
@@ -102,9 +106,9 @@ def test_a_message_in_the_log_has_no_time_to_change(api: Client) -> None:
 def test_only_who_may_produce_or_administer_changes_messages(api: Client, method: str) -> None:
     topic = api.topic()
     message = topic.produce("x")
-    path, given = place(topic, message), {"body": 1} if method == "PATCH" else None
-    acting(api, "consume").call(method, path, given).refused(403, "SCOPE_MISSING")
-    assert acting(api, "produce").call(method, path, given).status in (200, 204)
+    path, fields = place(topic, message), {"body": 1} if method == "PATCH" else None
+    acting(api, "consume").call(method, path, fields).refused(403, "SCOPE_MISSING")
+    assert acting(api, "produce").call(method, path, fields).status in (200, 204)
 
 
 @pytest.mark.parametrize("id", ["nonsense", "0123456789ab-0-0"])

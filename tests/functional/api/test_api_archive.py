@@ -26,8 +26,8 @@ def put(day: str, **fields: Any) -> None:
     }
     over_ms = int((datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp() * 1000)
     plain = {"until_hour": 24, "written_ms": over_ms, "input": "", "tables": tables, "shards": ()}
-    told: dict[str, Any] = {**plain, **fields}
-    raw = json.dumps(asdict(Manifest(day, **told)), separators=(",", ":")).encode()
+    manifest_fields: dict[str, Any] = {**plain, **fields}
+    raw = json.dumps(asdict(Manifest(day, **manifest_fields)), separators=(",", ":")).encode()
     wiring.deps().adapters.blobs.put(name_of(day), raw)
 
 
@@ -45,17 +45,17 @@ def days(api: Client, query: str) -> Any:
 
 
 def proofs(api: Client, day: str) -> dict[str, tuple[str, int]]:
-    (shown,) = days(api, f"to={day}&limit=1")
-    return {each["topic"]: (each["proof"], each["missing"]) for each in shown["topics"]}
+    (view,) = days(api, f"to={day}&limit=1")
+    return {each["topic"]: (each["proof"], each["missing"]) for each in view["topics"]}
 
 
 def test_a_day_is_proved_open_or_has_holes(api: Client) -> None:
     put("2026-11-01")
     put("2026-11-02", until_hour=10)
-    lost = Shard(
+    shard = Shard(
         topic="orders", topic_uid="uid", shard=0, begin=0, ranges=((0, 9),), missing=((3, 5), (8, 8))
     )
-    put("2026-11-03", shards=(lost,))
+    put("2026-11-03", shards=(shard,))
     assert [each["day"] for each in days(api, "to=2026-11-04&limit=4")][::3] == ["2026-11-04", "2026-11-01"]
     assert proofs(api, "2026-11-01") == {"orders": ("PROVED", 0), "orders.eu": ("PROVED", 0)}
     assert proofs(api, "2026-11-02")["orders"] == ("OPEN", 0)
@@ -85,8 +85,8 @@ def test_what_a_later_day_has_found_is_missing_no_more(api: Client) -> None:
 
 def test_damaged_objects_leave_a_day_unproved(api: Client) -> None:
     put("2026-11-05", damaged=("journal/x",), bodies_missing=("bodies/y", "bodies/z"))
-    (shown,) = days(api, "to=2026-11-05&limit=1")
-    assert (shown["damaged"], shown["bodies_missing"]) == (1, 2)
+    (view,) = days(api, "to=2026-11-05&limit=1")
+    assert (view["damaged"], view["bodies_missing"]) == (1, 2)
     assert proofs(api, "2026-11-05")["orders"][0] == "HOLES"
 
 
@@ -95,14 +95,14 @@ def test_damaged_objects_leave_a_day_unproved(api: Client) -> None:
 )
 def test_a_manifest_that_cannot_be_read_is_damaged(api: Client, raw: bytes) -> None:
     wiring.deps().adapters.blobs.put(name_of("2026-11-06"), raw)
-    (shown,) = days(api, "to=2026-11-06&limit=1")
-    assert (shown["day"], shown["until_hour"], shown["damaged"]) == ("2026-11-06", 0, 1)
+    (view,) = days(api, "to=2026-11-06&limit=1")
+    assert (view["day"], view["until_hour"], view["damaged"]) == ("2026-11-06", 0, 1)
 
 
 def test_a_token_sees_its_own_topics_only(api: Client) -> None:
     put("2026-11-01")
-    made = {"name": "t", "scopes": ["consume"], "topics": ["orders.*"]}
-    token = api.post("/v1/tokens", made).expect(201)["token"]
+    grant = {"name": "t", "scopes": ["consume"], "topics": ["orders.*"]}
+    token = api.post("/v1/tokens", grant).expect(201)["token"]
     assert proofs(api.with_token(token), "2026-11-01").keys() == {"orders.eu"}
 
 

@@ -15,13 +15,19 @@ STATES = ("waiting", "in_flight", "retrying", "dead")
 
 def counted(topic: Topic, day: str, groups: dict[str, int], until: int = 24) -> None:
     """Counts that tell hour and state: of `waiting` at 09:00 it is 90, or so much more."""
-    told: dict[str, Any] = {"v": 1, "topic": topic.name, "day": day, "since": "2026-11-14", "complete": True}
-    told["groups"] = {
+    report: dict[str, Any] = {
+        "v": 1,
+        "topic": topic.name,
+        "day": day,
+        "since": "2026-11-14",
+        "complete": True,
+    }
+    report["groups"] = {
         name: {state: [10 * hour + n + more for hour in range(until + 1)] for n, state in enumerate(STATES)}
         for name, more in groups.items()
     }
     blobs = wiring.deps().adapters.blobs
-    blobs.put(f"reports/hours/day={day}/{topic.name}.json", json.dumps(told).encode())
+    blobs.put(f"reports/hours/day={day}/{topic.name}.json", json.dumps(report).encode())
 
 
 def as_of(topic: Topic, at: str) -> dict[str, Any]:
@@ -74,6 +80,6 @@ def test_a_token_sees_only_the_groups_that_it_may_use(api: Client) -> None:
     topic = api.topic()
     counted(topic, "2026-11-21", {"billing": 0, "mailer": 1})
     token = api.post("/v1/tokens", {"name": "m", "scopes": ["consume"], "groups": ["mail*"]}).expect(201)
-    limited = Client(api.gateway, token["token"])
-    answer = limited.get(f"{topic.path}/as-of?at=2026-11-21T09:00:00Z").expect(200)
+    holder = Client(api.gateway, token["token"])
+    answer = holder.get(f"{topic.path}/as-of?at=2026-11-21T09:00:00Z").expect(200)
     assert list(answer["groups"]) == ["mailer"]

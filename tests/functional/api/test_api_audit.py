@@ -25,8 +25,8 @@ def test_each_change_leaves_an_entry_with_its_result(api: Client) -> None:
     api.put(topic.path, {"shards": 1}).refused(409, "SHARDS_CANNOT_SHRINK")
     api.post(f"{topic.path}/groups/g/pause").expect(200)
     api.delete(f"{topic.path}/groups/g/consumers/c").expect(204)
-    told = [(e["method"], e["object"], e["result"]) for e in trail(api, f"&topic={name}")]
-    assert told[::-1] == [
+    entries = [(e["method"], e["object"], e["result"]) for e in trail(api, f"&topic={name}")]
+    assert entries[::-1] == [
         ("PUT", f"topic {name}", "OK"),
         ("PUT", f"group {name}/g", "OK"),
         ("PUT", f"consumer {name}/g/c", "OK"),
@@ -37,16 +37,16 @@ def test_each_change_leaves_an_entry_with_its_result(api: Client) -> None:
 
 
 def test_an_entry_names_the_token_the_request_and_the_time(api: Client, clock: ShiftingClock) -> None:
-    made = token(api, "admin", name="shop ü")
-    reply = api.with_token(made["token"]).put("/v1/topics/of-the-shop")
+    new_token = token(api, "admin", name="shop ü")
+    reply = api.with_token(new_token["token"]).put("/v1/topics/of-the-shop")
     reply.expect(201)
-    [entry] = trail(api, f"&token={made['id']}")
-    assert entry["token"] == {"id": made["id"], "name": "shop ü"}
+    [entry] = trail(api, f"&token={new_token['id']}")
+    assert entry["token"] == {"id": new_token["id"], "name": "shop ü"}
     assert (entry["path"], entry["request_id"]) == ("/v1/topics/{topic}", reply.headers["X-Request-Id"])
-    assert trail(api, f"&token={made['id']}&to={entry['at']}") == []
-    assert trail(api, f"&token={made['id']}&from={entry['at']}") == [entry]
+    assert trail(api, f"&token={new_token['id']}&to={entry['at']}") == []
+    assert trail(api, f"&token={new_token['id']}&from={entry['at']}") == [entry]
     clock.advance(91 * 86_400)
-    assert trail(api, f"&token={made['id']}") == []
+    assert trail(api, f"&token={new_token['id']}") == []
 
 
 def test_what_cannot_be_a_topic_is_no_filter(api: Client) -> None:
@@ -55,12 +55,15 @@ def test_what_cannot_be_a_topic_is_no_filter(api: Client) -> None:
 
 
 def test_making_and_revoking_a_token_is_told_without_its_text(api: Client) -> None:
-    made = token(api, "produce")
-    api.delete(f"/v1/tokens/{made['id']}").expect(204)
-    api.delete(f"/v1/tokens/{made['token']}").refused(404, "TOKEN_NOT_FOUND")
-    mistaken, revoked, created = trail(api)[:3]
-    assert (created["object"], revoked["object"]) == (f"token {made['id']}", f"token {made['id']}")
-    assert (mistaken["object"], mistaken["result"]) == ("token", "TOKEN_NOT_FOUND")
+    new_token = token(api, "produce")
+    api.delete(f"/v1/tokens/{new_token['id']}").expect(204)
+    api.delete(f"/v1/tokens/{new_token['token']}").refused(404, "TOKEN_NOT_FOUND")
+    mistake, revocation, creation = trail(api)[:3]
+    assert (creation["object"], revocation["object"]) == (
+        f"token {new_token['id']}",
+        f"token {new_token['id']}",
+    )
+    assert (mistake["object"], mistake["result"]) == ("token", "TOKEN_NOT_FOUND")
 
 
 def test_a_list_goes_on_where_filters_found_nothing(api: Client) -> None:
@@ -79,17 +82,17 @@ def test_only_an_unlimited_admin_sees_the_trail(api: Client) -> None:
 
 
 def test_a_trail_that_cannot_be_written_refuses_nothing(
-    api: Client, running: Background, monkeypatch: Any
+    api: Client, services: Background, monkeypatch: Any
 ) -> None:
     def lost(*_: object) -> None:
         raise unavailable()
 
-    monkeypatch.setattr(running.deps.adapters.audit, "add", lost)
+    monkeypatch.setattr(services.deps.adapters.audit, "add", lost)
     api.topic()
 
 
 def test_every_call_that_changes_something_is_traffic_or_audited() -> None:
-    changing = {entry.handler.__name__ for entry in CALLS if entry.method != "GET"}
-    assert changing >= TRAFFIC, "a name that no call has"
-    audited = {entry.handler.__name__ for entry in CALLS if is_audited(entry)}
-    assert audited == changing - TRAFFIC
+    calls_that_change = {entry.handler.__name__ for entry in CALLS if entry.method != "GET"}
+    assert calls_that_change >= TRAFFIC, "a name that no call has"
+    audited_calls = {entry.handler.__name__ for entry in CALLS if is_audited(entry)}
+    assert audited_calls == calls_that_change - TRAFFIC

@@ -49,9 +49,9 @@ class World:
 
 @pytest.fixture
 def world(api: Client, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-    monkeypatch.setitem(vars(wiring.deps()), "sender", made)
-    return made
+    world = World()
+    monkeypatch.setitem(vars(wiring.deps()), "sender", world)
+    return world
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_a_url_whose_owner_agrees_is_active_and_its_secret_is_shown_once(group: 
         "disables_at": None,
         "open_until_at": None,
     }
-    [listed] = group.api.get(f"{group.path}/consumers").expect(200)["items"]
-    assert listed == consumer
+    [entry] = group.api.get(f"{group.path}/consumers").expect(200)["items"]
+    assert entry == consumer
 
 
 def test_a_url_whose_owner_does_not_agree_is_pending_and_says_why(group: Group, world: World) -> None:
@@ -101,8 +101,8 @@ def test_a_url_whose_owner_does_not_agree_is_pending_and_says_why(group: Group, 
         [],
     )
     assert "secret" in consumer
-    explained = group.api.get(f"{group.path}/assignment").expect(200)
-    assert explained["offline"] == [
+    assignment = group.api.get(f"{group.path}/assignment").expect(200)
+    assert assignment["offline"] == [
         {"consumer": "c", "kind": "url", "state": "PENDING", "why": "PENDING: no consent"}
     ]
     world.agrees = True
@@ -111,18 +111,18 @@ def test_a_url_whose_owner_does_not_agree_is_pending_and_says_why(group: Group, 
 
 
 def test_a_function_is_active_at_once_and_has_no_secret(group: Group, world: World) -> None:
-    made = put(group, function=ARN).expect(201)
-    assert made.items() >= {"kind": "function", "function": ARN, "state": "ACTIVE"}.items()
-    assert "secret" not in made
+    consumer = put(group, function=ARN).expect(201)
+    assert consumer.items() >= {"kind": "function", "function": ARN, "state": "ACTIVE"}.items()
+    assert "secret" not in consumer
     assert world.greeted == []
     group.api.post(f"{group.path}/consumers/c/rotate-secret").refused(422, "NO_SECRET")
 
 
 def test_a_consumer_may_become_one_that_pulls(group: Group) -> None:
     put(group, url=HOOK).expect(201)
-    made = put(group).expect(200)
-    assert made["kind"] == "pull"
-    assert made.keys().isdisjoint({"url", "secret", "breaker"})
+    consumer = put(group).expect(200)
+    assert consumer["kind"] == "pull"
+    assert consumer.keys().isdisjoint({"url", "secret", "breaker"})
 
 
 def test_a_target_that_may_not_be_called_is_refused_and_not_repeated(group: Group, world: World) -> None:
@@ -239,13 +239,13 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     now_ms = clock.now_ms()
     health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1)
     deps.registry.set_health(topic, consumer_group, consumer, health)
-    broken = shown(group)
-    assert (broken["breaker"], broken["rank"]) == ("open", None)
-    assert broken["failing_since_at"] < broken["open_until_at"] < broken["disables_at"]
+    view = shown(group)
+    assert (view["breaker"], view["rank"]) == ("open", None)
+    assert view["failing_since_at"] < view["open_until_at"] < view["disables_at"]
     [offline] = group.api.get(f"{group.path}/assignment").expect(200)["offline"]
-    assert offline["why"] == f"circuit breaker open until {broken['open_until_at']}"
+    assert offline["why"] == f"circuit breaker open until {view['open_until_at']}"
     clock.advance(6)
     assert (shown(group)["breaker"], shown(group)["rank"]) == ("half-open", 0)
     deps.registry.disable(topic, consumer_group, consumer, "it answered 410 Gone")
-    disabled = shown(group)
-    assert (disabled["state"], disabled["why"]) == ("DISABLED", "it answered 410 Gone")
+    disabled_view = shown(group)
+    assert (disabled_view["state"], disabled_view["why"]) == ("DISABLED", "it answered 410 Gone")

@@ -10,20 +10,20 @@ from tests.support.http import Client, Group, ShiftingClock
 
 
 def shards_of(group: Group, consumer: str) -> tuple[Any, ...]:
-    shown = group.api.get(f"{group.path}/consumers/{consumer}").expect(200)
-    return shown["rank"], shown["total"], shown["shards"]
+    view = group.api.get(f"{group.path}/consumers/{consumer}").expect(200)
+    return view["rank"], view["total"], view["shards"]
 
 
 def test_a_consumer_is_registered_once_and_renewed_after(api: Client) -> None:
     group = api.topic().group()
-    made = group.register("worker-1")
+    consumer = group.register("worker-1")
     assert (
-        made.items()
+        consumer.items()
         >= {"consumer": "worker-1", "kind": "pull", "state": "ACTIVE", "rank": 0, "total": 1}.items()
     )
-    assert made["shards"] == [0, 1, 2, 3]
+    assert consumer["shards"] == [0, 1, 2, 3]
     again = api.put(f"{group.path}/consumers/worker-1").expect(200)
-    assert {**again, "last_seen_at": None} == {**made, "last_seen_at": None}
+    assert {**again, "last_seen_at": None} == {**consumer, "last_seen_at": None}
 
 
 def test_shard_s_belongs_to_the_consumer_whose_rank_is_s_mod_total(api: Client) -> None:
@@ -109,17 +109,17 @@ def test_the_assignment_explains_itself(api: Client, clock: ShiftingClock) -> No
     clock.advance(31)
     group.register("a")
     group.register("b")
-    shown = api.get(f"{group.path}/assignment").expect(200)
-    assert shown["strategy"] == "mod"
-    assert "mod 2" in shown["why"]
-    [gone] = shown["offline"]
-    assert gone["consumer"] == "gone"
-    assert gone["why"].startswith("no heartbeat since ")
-    assert shown["consumers"] == [
+    view = api.get(f"{group.path}/assignment").expect(200)
+    assert view["strategy"] == "mod"
+    assert "mod 2" in view["why"]
+    [offline] = view["offline"]
+    assert offline["consumer"] == "gone"
+    assert offline["why"].startswith("no heartbeat since ")
+    assert view["consumers"] == [
         {"consumer": "a", "kind": "pull", "state": "ACTIVE", "rank": 0, "total": 2, "shards": [0, 2]},
         {"consumer": "b", "kind": "pull", "state": "ACTIVE", "rank": 1, "total": 2, "shards": [1]},
     ]
-    assert [s["owner"] for s in shown["shards"]] == ["a", "b", "a"]
+    assert [s["owner"] for s in view["shards"]] == ["a", "b", "a"]
 
 
 def test_consumers_are_listed_page_by_page(api: Client) -> None:

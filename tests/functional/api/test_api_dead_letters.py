@@ -19,16 +19,16 @@ LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
 def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    given = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
-    sent = topic.produce({"x": 1}, **given)
+    fields = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
+    message = topic.produce({"x": 1}, **fields)
     assert letters(group) == []
     bury(group, "not ours")
-    [found] = letters(group)
-    expected = {**given, "body": {"x": 1}, "reason": "REJECTED", "last_error": "not ours", "attempts": 1}
-    assert found.items() >= {**expected, "edited": False}.items()
-    assert found.items() >= {name: sent[name] for name in ("id", "shard", "offset", "accepted_at")}.items()
-    assert found["dead_at"] >= sent["accepted_at"]
-    assert letter(group, sent["id"]) == found
+    [entry] = letters(group)
+    expected = {**fields, "body": {"x": 1}, "reason": "REJECTED", "last_error": "not ours", "attempts": 1}
+    assert entry.items() >= {**expected, "edited": False}.items()
+    assert entry.items() >= {name: message[name] for name in ("id", "shard", "offset", "accepted_at")}.items()
+    assert entry["dead_at"] >= message["accepted_at"]
+    assert letter(group, message["id"]) == entry
     assert topic.counts().items() >= {"dead": 1, "backlog": 0, "retrying": 0}.items()
 
 
@@ -37,7 +37,7 @@ def test_dead_letters_come_in_pages_by_place(api: Client) -> None:
     group = topic.group()
     buried(topic, group, *range(5))
     pages = api.pages(f"{group.path}/dead-letters", 2)
-    assert [[found["body"] for found in page] for page in pages if page] == [[0, 1], [2, 3], [4]]
+    assert [[entry["body"] for entry in page] for page in pages if page] == [[0, 1], [2, 3], [4]]
 
 
 def test_a_page_token_is_good_for_its_filter_and_group_only(api: Client) -> None:
@@ -70,7 +70,7 @@ def test_dead_letters_are_found_by_reason_tag_and_key(api: Client, clock: Shifti
         ("key=l&tag=t&reason=REJECTED", ["no"]),
         ("key=l&reason=EXPIRED", []),
     ):
-        assert [found["body"] for found in letters(group, query)] == expected, query
+        assert [entry["body"] for entry in letters(group, query)] == expected, query
 
 
 @pytest.mark.parametrize("query", ["reason=NOBODY", "reason=rejected", "reason=", "nobody=1", "limit=0"])
@@ -82,32 +82,32 @@ def test_a_filter_that_cannot_be_is_refused(api: Client, query: str) -> None:
 def test_an_edited_dead_letter_comes_again_with_its_new_body_and_its_old_name(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [sent] = buried(topic, group, {"total": "1,5"}, keys=["k"], tag="t", headers={"h": "v"})
-    before = letter(group, sent["id"])
-    shown = edit(group, sent["id"], {"total": 1.50, "big": 12345678901234567890}).expect(200)
-    assert shown == {
+    [message] = buried(topic, group, {"total": "1,5"}, keys=["k"], tag="t", headers={"h": "v"})
+    before = letter(group, message["id"])
+    view = edit(group, message["id"], {"total": 1.50, "big": 12345678901234567890}).expect(200)
+    assert view == {
         **before,
         "body": {"total": 1.5, "big": 12345678901234567890},
         "size": 40,
         "edited": True,
     }
-    assert letter(group, sent["id"]) == shown
-    assert redriven(group, ids=[sent["id"]]) == 1
+    assert letter(group, message["id"]) == view
+    assert redriven(group, ids=[message["id"]]) == 1
     [second] = again(group)
     same = ("id", "shard", "offset", "accepted_at", "keys", "tag", "headers")
     assert {name: second[name] for name in same} == {name: before[name] for name in same}
-    assert (second["body"], second["attempt"]) == (shown["body"], 2)
+    assert (second["body"], second["attempt"]) == (view["body"], 2)
     assert group.ack(second) == ["ok"]
-    assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
-    assert api.get(f"{topic.path}/messages/{sent['id']}").expect(200)["body"] == {"total": "1,5"}
+    assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
+    assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == {"total": "1,5"}
 
 
 def test_bytes_may_be_mended_into_json(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    sent = topic.publish(b"\xff", content_type="image/png").expect(201)
+    message = topic.publish(b"\xff", content_type="image/png").expect(201)
     bury(group)
-    assert edit(group, sent["id"], None).expect(200)["body"] is None
+    assert edit(group, message["id"], None).expect(200)["body"] is None
     assert redriven(group) == 1
     [second] = again(group)
     assert (second["body"], second["content_type"]) == (None, "application/json")
@@ -116,11 +116,11 @@ def test_bytes_may_be_mended_into_json(api: Client) -> None:
 def test_a_large_body_may_be_put_in_within_the_topics_limit(api: Client) -> None:
     topic = api.topic(max_body_bytes=len(LARGE) + 2)
     group = topic.group()
-    [sent] = buried(topic, group, "small")
-    edit(group, sent["id"], LARGE + "x").refused(413, "BODY_TOO_LARGE")
-    assert letter(group, sent["id"])["body"] == "small"
-    assert edit(group, sent["id"], LARGE).expect(200)["body"] == LARGE
-    assert letter(group, sent["id"])["body"] == LARGE
+    [message] = buried(topic, group, "small")
+    edit(group, message["id"], LARGE + "x").refused(413, "BODY_TOO_LARGE")
+    assert letter(group, message["id"])["body"] == "small"
+    assert edit(group, message["id"], LARGE).expect(200)["body"] == LARGE
+    assert letter(group, message["id"])["body"] == LARGE
     assert redriven(group) == 1
     assert bodies(group) == [LARGE]
 
@@ -132,21 +132,21 @@ def test_a_page_of_large_dead_letters_fits_an_answer(api: Client) -> None:
         topic.produce(str(n) * 1_500_000)
     while bury(group):
         pass
-    seen, query = [], "limit=200"
+    first_digits, query = [], "limit=200"
     while query:
         reply = api.get(f"{group.path}/dead-letters?{query}")
         page = reply.expect(200)
         assert len(reply.raw) < 4_500_000
-        seen += [found["body"][0] for found in page["items"]]
+        first_digits += [entry["body"][0] for entry in page["items"]]
         query = f"limit=200&page_token={page['next_page_token']}" if "next_page_token" in page else ""
-    assert seen == ["0", "1", "2", "3", "4"]
+    assert first_digits == ["0", "1", "2", "3", "4"]
 
 
 def test_redriving_twice_sends_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    sent = buried(topic, group, 1, 2, 3)
-    ids = [made["id"] for made in sent]
+    results = buried(topic, group, 1, 2, 3)
+    ids = [result["id"] for result in results]
     assert redriven(group, ids=[ids[0], ids[0], ids[2]]) == 2
     assert redriven(group, ids=ids[:1]) == 0
     assert topic.counts().items() >= {"dead": 1, "retrying": 2}.items()
@@ -173,8 +173,8 @@ def test_dead_letters_are_redriven_by_filter_all_or_so_many(api: Client) -> None
 def test_ids_and_filter_together_are_refused(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [sent] = buried(topic, group, 1)
-    api.post(f"{group.path}/dead-letters/redrive", {"ids": [sent["id"]], "filter": {}}).refused(
+    [message] = buried(topic, group, 1)
+    api.post(f"{group.path}/dead-letters/redrive", {"ids": [message["id"]], "filter": {}}).refused(
         422, "REDRIVE_AMBIGUOUS"
     )
     assert len(letters(group)) == 1
@@ -183,24 +183,24 @@ def test_ids_and_filter_together_are_refused(api: Client) -> None:
 def test_ids_that_are_no_dead_letters_are_passed_over(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [sent] = buried(topic, group, 1)
+    [message] = buried(topic, group, 1)
     other = topic.produce("alive")
     elsewhere = api.topic()
     [theirs] = buried(elsewhere, elsewhere.group(), 1)
-    assert redriven(group, ids=["nobody", "", other["id"], theirs["id"], sent["id"][:-1], "é" * 200]) == 0
+    assert redriven(group, ids=["nobody", "", other["id"], theirs["id"], message["id"][:-1], "é" * 200]) == 0
     assert len(letters(group)) == 1
 
 
 def test_a_redriven_message_has_as_many_attempts_again(api: Client) -> None:
     topic = api.topic(retry={"max_attempts": 2})
     group = topic.group()
-    sent = topic.produce("x")
+    result = topic.produce("x")
     for first in (1, 3):
         for attempt in (first, first + 1):
             [message] = again(group)
             assert message["attempt"] == attempt
             group.nack(message)
-        assert letter(group, sent["id"])["attempts"] == first + 1
+        assert letter(group, result["id"])["attempts"] == first + 1
         assert redriven(group) == 1
 
 
@@ -221,16 +221,16 @@ def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_t
 ) -> None:
     topic = api.topic(retention_days=1)
     group = topic.group()
-    sent = topic.produce("late", delay_seconds=60)["id"]
+    message_id = topic.produce("late", delay_seconds=60)["id"]
     background.pass_time(61)
     background.clock.advance(DAY_SECONDS + 60)
     assert group.receive() == []  # which buries it
     background.clock.advance(DAY_SECONDS)
-    api.get(f"{topic.path}/messages/{sent}").refused(404, "MESSAGE_NOT_FOUND")
-    assert [each["id"] for each in letters(group)] == [sent]
-    edit(group, sent, "mended").expect(200)
-    assert letter(group, sent)["body"] == "mended"
-    assert redriven(group, ids=[sent]) == 1
+    api.get(f"{topic.path}/messages/{message_id}").refused(404, "MESSAGE_NOT_FOUND")
+    assert [each["id"] for each in letters(group)] == [message_id]
+    edit(group, message_id, "mended").expect(200)
+    assert letter(group, message_id)["body"] == "mended"
+    assert redriven(group, ids=[message_id]) == 1
     assert bodies(group) == ["mended"]
 
 
@@ -239,33 +239,35 @@ def test_a_dead_letter_shows_its_message_when_the_log_has_it_no_more(
 ) -> None:
     topic = api.topic(retention_days=1)
     group, other = topic.group(), topic.group("other")
-    sent, path = topic.produce("late", keys=["k"]), f"{topic.path}/messages"
+    message, path = topic.produce("late", keys=["k"]), f"{topic.path}/messages"
     other.ack(*other.receive())
     background.clock.advance(DAY_SECONDS + 60)
     assert group.receive() == []  # which buries it
     background.clock.advance(9 * DAY_SECONDS)
-    seen = api.get(f"{path}/{sent['id']}").expect(200)
-    assert (seen["body"], seen["status"]) == ("late", "DEAD")
-    assert {name: each["status"] for name, each in seen["deliveries"].items()} == {
+    view = api.get(f"{path}/{message['id']}").expect(200)
+    assert (view["body"], view["status"]) == ("late", "DEAD")
+    assert {name: each["status"] for name, each in view["deliveries"].items()} == {
         group.name: "DEAD",
         other.name: "SUCCESS",
     }
-    events = api.get(f"{path}/{sent['id']}/trace").expect(200)["events"]
+    events = api.get(f"{path}/{message['id']}/trace").expect(200)["events"]
     assert [each["event"] for each in events if each["group"] in (None, group.name)] == ["accepted", "buried"]
-    fate = api.get(f"{path}/{sent['id']}/fate").expect(200)
+    fate = api.get(f"{path}/{message['id']}/fate").expect(200)
     assert (fate["groups"][group.name]["places"], fate["complete"]) == (["dead letter"], True)
     assert fate["adds_up"]
-    assert api.post(f"{path}/{sent['id']}/retry", {"group": group.name}).expect(200)["status"] == "RETRYING"
+    assert (
+        api.post(f"{path}/{message['id']}/retry", {"group": group.name}).expect(200)["status"] == "RETRYING"
+    )
     assert bodies(group) == ["late"]
     for call in ("", "/trace", "/fate"):
-        api.get(f"{path}/{sent['id']}{call}").refused(404, "MESSAGE_NOT_FOUND")
+        api.get(f"{path}/{message['id']}{call}").refused(404, "MESSAGE_NOT_FOUND")
 
 
 def test_what_only_a_dead_letter_is_left_of_is_changed_no_more(api: Client, background: Background) -> None:
     topic = api.topic(shards=1, retention_days=1)
     group = topic.group()
-    sent, done = topic.produce("dead"), topic.produce("done")
-    path = f"{topic.path}/messages/{sent['id']}"
+    message, settled_message = topic.produce("dead"), topic.produce("done")
+    path = f"{topic.path}/messages/{message['id']}"
     first, second = group.receive()
     group.ack(second)
     group.nack(first, dead_letter=True)
@@ -277,7 +279,7 @@ def test_what_only_a_dead_letter_is_left_of_is_changed_no_more(api: Client, back
     is_refused()
     background.clock.advance(9 * DAY_SECONDS)
     is_refused()
-    for id in (done["id"], f"{sent['id'][:-1]}9"):
+    for id in (settled_message["id"], f"{message['id'][:-1]}9"):
         api.call("PATCH", f"{topic.path}/messages/{id}", {"body": 1}).refused(404, "MESSAGE_NOT_FOUND")
         api.delete(f"{topic.path}/messages/{id}").refused(404, "MESSAGE_NOT_FOUND")
 
@@ -287,13 +289,13 @@ def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -
     group = topic.group()
     for name in ("a", "b"):
         group.register(name)
-    sent = topic.produce("x")
+    message = topic.produce("x")
     for name in ("a", "b"):
         bury(group, consumer=name)
-    assert sorted(found["consumer"] for found in letters(group)) == ["a", "b"]
+    assert sorted(entry["consumer"] for entry in letters(group)) == ["a", "b"]
     assert topic.counts()["dead"] == 2
-    assert edit(group, sent["id"], "y").expect(200)["body"] == "y"
-    assert redriven(group, ids=[sent["id"]]) == 2
+    assert edit(group, message["id"], "y").expect(200)["body"] == "y"
+    assert redriven(group, ids=[message["id"]]) == 2
     assert [bodies(group, consumer=name) for name in ("a", "b")] == [["y"], ["y"]]
 
 
@@ -302,12 +304,12 @@ def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Clie
     group = topic.group()
     for consumer in ("stays", "leaves"):
         api.put(f"{group.path}/consumers/{consumer}", {}).expect(201)
-    sent = topic.produce("x")
+    message = topic.produce("x")
     for consumer in ("stays", "leaves"):
         bury(group, consumer=consumer)
     api.call("DELETE", f"{group.path}/consumers/leaves").expect(204)
     assert redriven(group) == 1
-    assert [letter["id"] for letter in letters(group)] == [sent["id"]]
+    assert [letter["id"] for letter in letters(group)] == [message["id"]]
     assert bodies(group, consumer="stays") == ["x"]
 
 
@@ -316,25 +318,25 @@ def test_attempts_from_the_retry_lane_are_told_although_nobody_gives_a_reason(
 ) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    (dead,) = buried(topic, group, "x")
+    (message,) = buried(topic, group, "x")
     assert redriven(group) == 1
     for attempts in (2, 3):
         assert set(group.nack(*again(group))) == {"ok"}
-        told = group.status_of(dead["id"])
-        assert (told["status"], told["attempts"]) == ("RETRYING", attempts)
-        assert told["next_attempt_at"], "given back at once: due since then"
+        status = group.status_of(message["id"])
+        assert (status["status"], status["attempts"]) == ("RETRYING", attempts)
+        assert status["next_attempt_at"], "given back at once: due since then"
 
 
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [sent] = buried(topic, group, 1)
-    api.delete(f"{group.path}/dead-letters/{sent['id']}").expect(204)
+    [message] = buried(topic, group, 1)
+    api.delete(f"{group.path}/dead-letters/{message['id']}").expect(204)
     assert redriven(group) == 0
     assert topic.counts()["dead"] == 0
-    assert "deleted" in try_now(group, sent["id"]).refused(409, "DEAD_LETTER_GONE")["detail"]
-    assert redriven(group, ids=[sent["id"]]) == 0
-    assert group.status_of(sent["id"])["status"] == "DEAD"
+    assert "deleted" in try_now(group, message["id"]).refused(409, "DEAD_LETTER_GONE")["detail"]
+    assert redriven(group, ids=[message["id"]]) == 0
+    assert group.status_of(message["id"])["status"] == "DEAD"
 
 
 @pytest.mark.parametrize("after", ["never dead", "redriven", "deleted", "unknown"])
@@ -357,8 +359,8 @@ def test_what_is_no_dead_letter_is_not_found(api: Client, after: str) -> None:
 def test_dead_letters_of_another_group_are_out_of_reach(api: Client) -> None:
     topic = api.topic()
     group, other = topic.group(), topic.group("other")
-    [sent] = buried(topic, group, 1)
-    api.get(f"{other.path}/dead-letters/{sent['id']}").refused(404, "DEAD_LETTER_NOT_FOUND")
+    [message] = buried(topic, group, 1)
+    api.get(f"{other.path}/dead-letters/{message['id']}").refused(404, "DEAD_LETTER_NOT_FOUND")
     api.get(f"{topic.path}/groups/nobody/dead-letters").refused(404, "GROUP_NOT_FOUND")
     assert (redriven(other), len(letters(group))) == (0, 1)
 
@@ -370,9 +372,9 @@ def test_a_subscriber_gets_the_edited_body_under_the_old_id(
     group = topic.group()
     api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
     receiver.status = 500
-    sent = topic.produce("bad", keys=["k"])
+    message = topic.produce("bad", keys=["k"])
     assert background.push(topic) == {"FAILED": 1}
-    edit(group, sent["id"], "good").expect(200)
+    edit(group, message["id"], "good").expect(200)
     receiver.status = 200
     assert redriven(group) == 1
     assert background.run() == {"DONE": 1}
@@ -391,9 +393,9 @@ def test_what_died_since_a_moment_is_listed_and_redriven(api: Client, clock: Shi
         group.nack(*group.receive(), dead_letter=True)
         clock.advance(60)
     query = f"since={since.replace('+00:00', 'Z')}"
-    listed = api.get(f"{group.path}/dead-letters?{query}").expect(200)["items"]
-    assert [letter["body"] for letter in listed] == ["after"]
-    redriven = api.post(f"{group.path}/dead-letters/redrive", {"filter": {"since": since}}).expect(200)
-    assert redriven == {"redriven": 1}
+    items = api.get(f"{group.path}/dead-letters?{query}").expect(200)["items"]
+    assert [letter["body"] for letter in items] == ["after"]
+    answer = api.post(f"{group.path}/dead-letters/redrive", {"filter": {"since": since}}).expect(200)
+    assert answer == {"redriven": 1}
     assert group.bodies() == ["after"]
     api.get(f"{group.path}/dead-letters?since=yesterday").refused(400, "VALIDATION")

@@ -25,8 +25,8 @@ def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
     group = topic.group()
     message = topic.produce({"n": 1}, delay_seconds=60, keys=["k-1"])
     assert (message["status"], message["offset"]) == ("DELAYED", None)
-    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert (shown["status"], shown["body"], shown["deliver_at"]) == (
+    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert (view["status"], view["body"], view["deliver_at"]) == (
         "DELAYED",
         {"n": 1},
         message["deliver_at"],
@@ -35,11 +35,11 @@ def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
     background.pass_time(59)
     assert group.receive() == []
     background.pass_time(2)
-    (got,) = group.receive()
-    assert (got["id"], got["keys"]) == (message["id"], ["k-1"])
-    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert (shown["status"], shown["offset"]) == ("RUNNING", got["offset"])
-    group.ack(got)
+    (claimed_message,) = group.receive()
+    assert (claimed_message["id"], claimed_message["keys"]) == (message["id"], ["k-1"])
+    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert (view["status"], view["offset"]) == ("RUNNING", claimed_message["offset"])
+    group.ack(claimed_message)
     (item,) = api.get(f"{topic.path}/messages?key=k-1").expect(200)["items"]
     assert (item["id"], item["status"]) == (message["id"], "SUCCESS")
     trace = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"]
@@ -48,9 +48,9 @@ def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
 
 def test_a_batch_may_mix_delayed_and_immediate_messages(api: Client) -> None:
     topic = api.topic()
-    told = topic.batch([{"body": 1}, {"body": 2, "delay_seconds": 5}, {"body": 3, "delay_seconds": -1}])
-    assert [r.get("status") for r in told] == ["NEW", "DELAYED", None]
-    assert told[2]["error"]["code"] == "VALIDATION"
+    results = topic.batch([{"body": 1}, {"body": 2, "delay_seconds": 5}, {"body": 3, "delay_seconds": -1}])
+    assert [r.get("status") for r in results] == ["NEW", "DELAYED", None]
+    assert results[2]["error"]["code"] == "VALIDATION"
     assert topic.accepted == 1
 
 
@@ -64,9 +64,9 @@ def test_a_delay_counts_from_the_acceptance_however_long_storing_takes(
         half = api.post(f"{topic.path}/transactions", {"message": {"body": 1, "delay_seconds": 60}}).expect(
             201
         )
-        decided = api.post(f"/v1/transactions/{half['transaction_id']}/commit").expect(200)
+        decision = api.post(f"/v1/transactions/{half['transaction_id']}/commit").expect(200)
     assert {_ms(each["deliver_at"]) - _ms(each["accepted_at"]) for each in [alone, *batch]} == {60_000}
-    assert _ms(decided["deliver_at"]) - _ms(decided["decided_at"]) == 60_000
+    assert _ms(decision["deliver_at"]) - _ms(decision["decided_at"]) == 60_000
 
 
 def _ms(text: str) -> int:
@@ -128,8 +128,8 @@ def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, backgr
     group = topic.group()
     first, second = (topic.produce(n, delay_seconds=3_600)["id"] for n in (1, 2))
     path = f"{topic.path}/messages/{first}"
-    changed = api.call("PATCH", path, {"body": {"new": 1.50}, "headers": {"a": "b"}}).expect(200)
-    assert (changed["body"], changed["headers"], changed["status"]) == ({"new": 1.50}, {"a": "b"}, "DELAYED")
+    view = api.call("PATCH", path, {"body": {"new": 1.50}, "headers": {"a": "b"}}).expect(200)
+    assert (view["body"], view["headers"], view["status"]) == ({"new": 1.50}, {"a": "b"}, "DELAYED")
     now = at(background.clock.now_ms())
     api.call("PATCH", path, {"deliver_at": now}).expect(200)
     api.call("DELETE", f"{topic.path}/messages/{second}").expect(204)
@@ -161,12 +161,12 @@ def test_a_job_of_ones_own_choosing_is_added_once(api: Client) -> None:
 def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
     topic = api.topic()
     topic.produce(1, delay_seconds=MAX_DELAY_SECONDS)
-    for late in (
+    for fields in (
         {"deliver_at": "2999-01-01T00:00:00.000Z"},
         {"delay_seconds": MAX_DELAY_SECONDS + 1},
         {"delay_seconds": 10**30},
     ):
-        api.post(f"{topic.path}/messages", {"body": 1, **late}).refused(422, "DELAY_TOO_LONG")
+        api.post(f"{topic.path}/messages", {"body": 1, **fields}).refused(422, "DELAY_TOO_LONG")
     header = {"headrace_delay_seconds": str(MAX_DELAY_SECONDS + 1)}
     topic.publish(b"1", **header).refused(422, "DELAY_TOO_LONG")
     both = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z", "delay_seconds": 1}
@@ -174,8 +174,8 @@ def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
 
 
 def test_another_topics_message_is_not_found_here(api: Client) -> None:
-    made = api.topic().produce(1, delay_seconds=60)
-    api.get(f"{api.topic().path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")
+    message = api.topic().produce(1, delay_seconds=60)
+    api.get(f"{api.topic().path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
 
 
 # The list of what waits
@@ -196,28 +196,28 @@ def test_delayed_messages_of_a_topic_are_listed_soonest_first(api: Client, backg
         if n == 9:
             api.delete(f"{topic.path}/messages/{message['id']}").expect(204)
     assert waiting(topic) == waiting(topic, limit=1) == [1, 3, 5, 7]
-    [shown] = api.get(f"{topic.path}/messages?status=DELAYED&key=k3").expect(200)["items"]
-    assert (shown["status"], shown["keys"], shown["offset"], shown["deliveries"]) == (
+    [view] = api.get(f"{topic.path}/messages?status=DELAYED&key=k3").expect(200)["items"]
+    assert (view["status"], view["keys"], view["offset"], view["deliveries"]) == (
         "DELAYED",
         ["k3"],
         None,
         {},
     )
-    assert api.get(f"{topic.path}/messages/{shown['id']}").expect(200) == shown
+    assert api.get(f"{topic.path}/messages/{view['id']}").expect(200) == view
     background.pass_time(61)
     assert waiting(topic) == [3, 5, 7]
 
 
 def test_the_list_of_what_waits_can_be_narrowed(api: Client) -> None:
     topic = api.topic(shards=2)
-    made = [
+    messages = [
         topic.produce(n, delay_seconds=60 + n, tag=("even", "odd")[n % 2], keys=[f"k{n % 3}"], shard=n // 3)
         for n in range(6)
     ]
     assert waiting(topic, "&tag=odd") == [1, 3, 5]
     assert waiting(topic, "&key=k1") == [1, 4]
     assert waiting(topic, "&shard=1&tag=even") == [4]
-    assert waiting(topic, f"&from={made[2]['deliver_at']}&to={made[4]['deliver_at']}") == [2, 3, 4]
+    assert waiting(topic, f"&from={messages[2]['deliver_at']}&to={messages[4]['deliver_at']}") == [2, 3, 4]
     assert waiting(topic, "&key=none") == []
     token = api.get(f"{topic.path}/messages?status=DELAYED&limit=1").expect(200)["next_page_token"]
     api.get(f"{topic.path}/messages?page_token={token}").refused(400, "PAGE_TOKEN_INVALID")

@@ -100,8 +100,8 @@ def group(api: Client) -> Iterator[Group]:
     before = api.get(group.path).expect(200), api.get(topic.path).expect(200)
     yield group
     after = api.get(group.path).expect(200), api.get(topic.path).expect(200)
-    for shown in (*before, *after):
-        for counts in (shown, shown.get("stats", {}).get("groups", {}).get("g", {})):
+    for view in (*before, *after):
+        for counts in (view, view.get("stats", {}).get("groups", {}).get("g", {})):
             counts.pop("oldest_age_seconds", None)
     assert after == before
     api.get(f"{group.path}/consumers/c").refused(404)
@@ -124,8 +124,8 @@ def test_a_field_of_the_wrong_type_is_refused_and_named(
 
 @pytest.mark.parametrize("call", sorted(SHAPES))
 def test_an_unknown_field_is_refused_and_named(group: Group, call: str) -> None:
-    required = _REQUIRED.get(call, {})
-    fine = {**SHAPES[call][2], **required}
+    fields_required = _REQUIRED.get(call, {})
+    fine = {**SHAPES[call][2], **fields_required}
     problem = attempt(group.topic, call, {**fine, "delay_secnds": "s3cr3t-value"})
     assert {"path": "delay_secnds", "issue": "unknown field"} in problem["errors"]
 
@@ -186,7 +186,7 @@ def test_a_number_far_out_of_range_is_refused_everywhere(group: Group, number: i
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "at", "allowed"),
+    ("path", "body", "at", "values"),
     [
         ("", {"mode": "s3cr3t"}, "mode", "queue, serial, broadcast"),
         ("", {"retry": {"ladder": "s3cr3t"}}, "retry.ladder", "fixed-30, jmq, notify, rocketmq, exponential"),
@@ -195,18 +195,18 @@ def test_a_number_far_out_of_range_is_refused_everywhere(group: Group, number: i
     ],
 )
 def test_where_few_values_are_allowed_the_refusal_lists_them(
-    group: Group, path: str, body: Any, at: str, allowed: str
+    group: Group, path: str, body: Any, at: str, values: str
 ) -> None:
     method, path = ("POST", path) if path.startswith("/v1") else ("PUT", group.topic.path + path)
     reply = group.api.call(method, path, body)
     assert "s3cr3t" not in reply.raw.decode()
     [error] = reply.refused(400, "VALIDATION")["errors"]
     assert error["path"] == at
-    assert set(error["issue"].removeprefix("must be one of ").split(", ")) == set(allowed.split(", "))
+    assert set(error["issue"].removeprefix("must be one of ").split(", ")) == set(values.split(", "))
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "missing"),
+    ("path", "body", "path_missing"),
     [
         ("/messages/batch", {}, "messages"),
         ("/transactions", {"check_after_seconds": 5}, "message"),
@@ -215,10 +215,10 @@ def test_where_few_values_are_allowed_the_refusal_lists_them(
         ("/messages/x/retry", {}, "group"),
     ],
 )
-def test_a_missing_field_is_named(group: Group, path: str, body: Any, missing: str) -> None:
+def test_a_missing_field_is_named(group: Group, path: str, body: Any, path_missing: str) -> None:
     problem = group.api.post(group.topic.path + path, body).refused(400, "VALIDATION")
-    assert problem["errors"] == [{"path": missing, "issue": "is missing"}]
-    assert problem["detail"] == f"{missing}: is missing"
+    assert problem["errors"] == [{"path": path_missing, "issue": "is missing"}]
+    assert problem["detail"] == f"{path_missing}: is missing"
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_what_is_wrong_with_a_message_in_a_request_is_told_with_the_whole_path(
     alone = topic.api.post(f"{topic.path}/messages", message).refused(400)["errors"][0]
     problem = topic.api.post(f"{topic.path}/transactions", {"message": message}).refused(400)
     [result] = topic.batch([message])
-    for told, start in ((problem, "message."), (result["error"], "messages[0].")):
-        assert told["errors"] == [{**alone, "path": start + alone["path"]}]
-        assert told["detail"] == f"{start}{alone['path']}: {alone['issue']}"
+    for error, start in ((problem, "message."), (result["error"], "messages[0].")):
+        assert error["errors"] == [{**alone, "path": start + alone["path"]}]
+        assert error["detail"] == f"{start}{alone['path']}: {alone['issue']}"
 
 
 @pytest.mark.parametrize("text", ["", " ", "||", "a ||", "a b"])

@@ -35,7 +35,7 @@ def flipped(good: str, at: int) -> str:
 
 
 @pytest.fixture
-def held(api: Client) -> tuple[Group, Any]:
+def group_and_lease(api: Client) -> tuple[Group, Any]:
     topic = api.topic()
     group = topic.group()
     topic.produce("x")
@@ -44,24 +44,26 @@ def held(api: Client) -> tuple[Group, Any]:
 
 
 @pytest.mark.parametrize("how", ["ack", "nack", "extend"])
-def test_a_forged_receipt_is_invalid_and_changes_nothing(held: tuple[Group, Any], how: str) -> None:
-    group, message = held
+def test_a_forged_receipt_is_invalid_and_changes_nothing(
+    group_and_lease: tuple[Group, Any], how: str
+) -> None:
+    group, message = group_and_lease
     fields = {"lease_seconds": 60} if how == "extend" else {}
-    forged = [forge(message["receipt"]) for forge in FORGERIES.values()]
-    assert group.settle(how, forged, **fields) == ["RECEIPT_INVALID"] * len(forged)
+    forgeries = [forge(message["receipt"]) for forge in FORGERIES.values()]
+    assert group.settle(how, forgeries, **fields) == ["RECEIPT_INVALID"] * len(forgeries)
     assert group.ack(message) == ["ok"]
 
 
-def test_every_flipped_bit_of_a_receipt_shows(held: tuple[Group, Any]) -> None:
-    group, message = held
+def test_every_flipped_bit_of_a_receipt_shows(group_and_lease: tuple[Group, Any]) -> None:
+    group, message = group_and_lease
     good = message["receipt"]
-    forged = [flipped(good, at) for at in range(len(good))]
-    assert set(group.ack(*forged)) == {"RECEIPT_INVALID"}
+    forgeries = [flipped(good, at) for at in range(len(good))]
+    assert set(group.ack(*forgeries)) == {"RECEIPT_INVALID"}
     assert group.ack(message) == ["ok"]
 
 
-def test_a_page_token_is_no_receipt_and_a_receipt_no_page_token(held: tuple[Group, Any]) -> None:
-    group, message = held
+def test_a_page_token_is_no_receipt_and_a_receipt_no_page_token(group_and_lease: tuple[Group, Any]) -> None:
+    group, message = group_and_lease
     topic = group.topic
     topic.batch([{"body": n} for n in range(3)])
     token = topic.api.get(f"{topic.path}/messages?limit=1").expect(200)["next_page_token"]
@@ -70,7 +72,7 @@ def test_a_page_token_is_no_receipt_and_a_receipt_no_page_token(held: tuple[Grou
 
 
 @pytest.fixture(scope="module")
-def paged(api: Client) -> Topic:
+def long_topic(api: Client) -> Topic:
     topic = api.topic(shards=1)
     topic.batch([{"body": n, "tag": "t", "keys": ["k"]} for n in range(5)])
     for name in ("a", "b", "c"):
@@ -94,7 +96,7 @@ def lists(topic: Topic) -> list[str]:
     ]
     groups = f"{topic.path}/groups"
     return [
-        *(messages + narrowed for narrowed in filters),
+        *(messages + filters_of_list for filters_of_list in filters),
         f"{groups}?limit=1",
         f"{groups}/a/consumers?limit=1",
         f"{groups}/b/consumers?limit=1",
@@ -104,12 +106,12 @@ def lists(topic: Topic) -> list[str]:
     ]
 
 
-def test_a_page_token_is_good_for_its_own_list_only(paged: Topic) -> None:
-    api = paged.api
+def test_a_page_token_is_good_for_its_own_list_only(long_topic: Topic) -> None:
+    api = long_topic.api
     other = api.topic()
     other.produce("y")
-    paths = [*lists(paged), f"{other.path}/messages?limit=1"]
-    for path in lists(paged):
+    paths = [*lists(long_topic), f"{other.path}/messages?limit=1"]
+    for path in lists(long_topic):
         token = api.get(path).expect(200)["next_page_token"]
         for elsewhere in paths:
             reply = api.get(f"{elsewhere}&page_token={token}")
@@ -128,24 +130,24 @@ def test_filters_that_read_alike_do_not_share_page_tokens(api: Client) -> None:
     )
 
 
-def test_a_page_token_goes_with_any_limit(paged: Topic) -> None:
-    token = paged.api.get(f"{paged.path}/messages?limit=1").expect(200)["next_page_token"]
-    page = paged.api.get(f"{paged.path}/messages?limit=3&page_token={token}").expect(200)
+def test_a_page_token_goes_with_any_limit(long_topic: Topic) -> None:
+    token = long_topic.api.get(f"{long_topic.path}/messages?limit=1").expect(200)["next_page_token"]
+    page = long_topic.api.get(f"{long_topic.path}/messages?limit=3&page_token={token}").expect(200)
     assert [m["body"] for m in page["items"]] == [3, 2, 1]
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
-def test_a_forged_page_token_is_refused(paged: Topic, forge: Callable[[str], str]) -> None:
+def test_a_forged_page_token_is_refused(long_topic: Topic, forge: Callable[[str], str]) -> None:
     from urllib.parse import quote
 
-    for path in lists(paged):
-        good = paged.api.get(path).expect(200)["next_page_token"]
-        reply = paged.api.get(f"{path}&page_token={quote(forge(good)[:7000])}")
+    for path in lists(long_topic):
+        good = long_topic.api.get(path).expect(200)["next_page_token"]
+        reply = long_topic.api.get(f"{path}&page_token={quote(forge(good)[:7000])}")
         reply.refused(400, "PAGE_TOKEN_INVALID")
 
 
-def test_every_flipped_bit_of_a_page_token_shows(paged: Topic) -> None:
-    path = f"{paged.path}/messages?limit=1"
-    good = paged.api.get(path).expect(200)["next_page_token"]
+def test_every_flipped_bit_of_a_page_token_shows(long_topic: Topic) -> None:
+    path = f"{long_topic.path}/messages?limit=1"
+    good = long_topic.api.get(path).expect(200)["next_page_token"]
     for at in range(len(good)):
-        paged.api.get(f"{path}&page_token={flipped(good, at)}").refused(400, "PAGE_TOKEN_INVALID")
+        long_topic.api.get(f"{path}&page_token={flipped(good, at)}").refused(400, "PAGE_TOKEN_INVALID")

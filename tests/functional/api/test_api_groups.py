@@ -25,10 +25,10 @@ DEFAULTS = {
 
 def test_a_new_group_has_the_documented_defaults(api: Client) -> None:
     topic = api.topic()
-    made = api.put(f"{topic.path}/groups/g").expect(201)
-    assert {name: made[name] for name in DEFAULTS} == DEFAULTS
-    assert made.keys() == {*DEFAULTS, "group", "topic", "created_at"}
-    assert api.put(f"{topic.path}/groups/g").expect(200) == made
+    group = api.put(f"{topic.path}/groups/g").expect(201)
+    assert {name: group[name] for name in DEFAULTS} == DEFAULTS
+    assert group.keys() == {*DEFAULTS, "group", "topic", "created_at"}
+    assert api.put(f"{topic.path}/groups/g").expect(200) == group
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_a_new_group_has_the_documented_defaults(api: Client) -> None:
 def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
     topic = api.topic()
     api.put(f"{topic.path}/groups/g", {setting: value}).expect(201)
-    shown = api.get(f"{topic.path}/groups/g").expect(200)
-    assert {name: shown[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
+    view = api.get(f"{topic.path}/groups/g").expect(200)
+    assert {name: view[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
 
 
 def test_a_group_has_the_mode_of_its_topic_unless_told_otherwise(api: Client) -> None:
@@ -73,9 +73,9 @@ def test_a_group_is_shown_shard_by_shard(api: Client) -> None:
     topic.produce("x", shard=1)
     topic.produce("y", shard=1)
     [message] = group.receive(1, consumer="c")
-    shown = api.get(group.path).expect(200)
-    assert (shown["backlog"], shown["in_flight"], shown["retrying"], shown["dead"]) == (2, 1, 0, 0)
-    empty, full = shown["shards"]
+    view = api.get(group.path).expect(200)
+    assert (view["backlog"], view["in_flight"], view["retrying"], view["dead"]) == (2, 1, 0, 0)
+    empty, full = view["shards"]
     assert (empty["shard"], empty["tail"], empty["floor"], empty["next"], empty["backlog"]) == (
         0,
         -1,
@@ -118,20 +118,20 @@ def test_messages_from_before_any_group_are_kept_for_one_from_the_earliest(api: 
     for n in range(5):
         topic.produce(n)
     assert sorted(topic.group("early").bodies()) == [0, 1, 2, 3, 4]
-    late = topic.group("late", **{"from": "latest"})
-    assert late.receive() == []
+    late_group = topic.group("late", **{"from": "latest"})
+    assert late_group.receive() == []
     topic.produce(5)
-    assert late.bodies() == [5]
+    assert late_group.bodies() == [5]
 
 
 def test_a_group_from_a_time_gets_what_came_from_then_on(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(shards=3)
-    made = []
+    messages = []
     for n in range(12):
         clock.advance(1)
-        made.append(topic.produce(n, shard=n % 3))
+        messages.append(topic.produce(n, shard=n % 3))
     for n in (0, 1, 6, 11):
-        group = topic.group(f"from-{n}", **{"from": made[n]["accepted_at"]})
+        group = topic.group(f"from-{n}", **{"from": messages[n]["accepted_at"]})
         assert sorted(group.bodies(20)) == list(range(n, 12))
     assert topic.group("past", **{"from": "2000-01-01T00:00:00Z"}).bodies(20).__len__() == 12
     future = topic.group("future", **{"from": "2999-01-01T00:00:00Z"})
@@ -253,8 +253,8 @@ def test_seeking_back_delivers_again_from_the_first_attempt(api: Client, to: Any
     for n in range(4):
         topic.produce(n)
     group.ack(*group.receive())
-    shown = api.post(f"{group.path}/seek", {"to": to}).expect(200)
-    assert shown["backlog"] == 4
+    view = api.post(f"{group.path}/seek", {"to": to}).expect(200)
+    assert view["backlog"] == 4
     again = group.receive()
     assert sorted(m["body"] for m in again) == [0, 1, 2, 3]
     assert {m["attempt"] for m in again} == {1}

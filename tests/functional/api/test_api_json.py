@@ -37,7 +37,7 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "reason"),
     [
         (b'\xef\xbb\xbf{"body":1}', "byte order mark"),
         ('{"body":1}'.encode("utf-16"), "UTF-8"),
@@ -83,8 +83,8 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
         ('{\u00a0"body":1}'.encode(), "JSON"),
     ],
 )  # fmt: skip
-def test_what_is_no_strict_json_is_refused_with_its_reason(api: Client, raw: bytes, told: str) -> None:
-    assert told in refuses(api.topic(), raw)["detail"]
+def test_what_is_no_strict_json_is_refused_with_its_reason(api: Client, raw: bytes, reason: str) -> None:
+    assert reason in refuses(api.topic(), raw)["detail"]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_json_is_nested_at_most_32_levels(
 )
 def test_a_monstrous_body_is_refused_and_quickly(api: Client, raw: bytes) -> None:
     topic = api.topic()
-    begun = time.process_time()
+    start = time.process_time()
     reply = send(topic, raw)
-    assert time.process_time() - begun < 3
+    assert time.process_time() - start < 3
     assert reply.status in (400, 413)
     reply.refused(reply.status)
     assert topic.accepted == 0
@@ -226,8 +226,10 @@ def test_a_raw_body_with_such_a_number_is_bytes_that_can_be_replayed(api: Client
     day = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
     replay = api.post(f"{topic.path}/replays", day).expect(202)["replay_id"]
     text = base64.b64encode(raw).decode()
-    archived = {"id": "old", "shard": 0, "body_base64": text, "content_type": "application/json"}
-    [result] = api.post(f"/v1/replays/{replay}/messages", {"messages": [archived]}).expect(200)["results"]
+    archived_message = {"id": "old", "shard": 0, "body_base64": text, "content_type": "application/json"}
+    [result] = api.post(f"/v1/replays/{replay}/messages", {"messages": [archived_message]}).expect(200)[
+        "results"
+    ]
     assert result["status"] == "NEW"
     assert [message["body_base64"] for message in group.receive()] == [text, text]
     topic.publish(

@@ -18,19 +18,19 @@ MEGABYTE = 1024 * 1024
 @pytest.fixture
 def sizes(api: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The bytes of every answer as Lambda would carry it. No test here may exceed what it can."""
-    seen: list[int] = []
+    sizes_seen: list[int] = []
     kind: Any = type(app.app)
     answer = kind.__call__
 
     def measured(self: Any, event: Any, context: Any) -> Any:
         response = answer(self, event, context)
-        seen.append(len(json.dumps({**response, "body": as_text(response["body"])})))
+        sizes_seen.append(len(json.dumps({**response, "body": as_text(response["body"])})))
         return response
 
     monkeypatch.setattr(kind, "__call__", measured)
-    yield seen
-    assert seen
-    assert max(seen) <= LAMBDA_ANSWER_BYTES
+    yield sizes_seen
+    assert sizes_seen
+    assert max(sizes_seen) <= LAMBDA_ANSWER_BYTES
 
 
 def as_text(body: bytes | str) -> str:
@@ -38,10 +38,10 @@ def as_text(body: bytes | str) -> str:
 
 
 def drain(group: Group) -> list[Any]:
-    got = []
+    messages = []
     while batch := group.receive(1000, lease_seconds=3600):
-        got += batch
-    return got
+        messages += batch
+    return messages
 
 
 def test_a_body_of_4_megabytes_goes_through_where_its_topic_allows_it(api: Client, sizes: list[int]) -> None:
@@ -50,11 +50,11 @@ def test_a_body_of_4_megabytes_goes_through_where_its_topic_allows_it(api: Clien
     body = "ü" * (2 * MEGABYTE - 1)  # with its quotes: exactly 4 MB of JSON
     raw = json.dumps({"body": body}, ensure_ascii=False).encode()
     headers = {"Content-Type": "application/json"}
-    made = api.call("POST", f"{topic.path}/messages", raw=raw, headers=headers).expect(201)
-    [got] = group.receive()
-    assert got["body"] == body
-    assert group.ack(got) == ["ok"]
-    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["body"] == body
+    message = api.call("POST", f"{topic.path}/messages", raw=raw, headers=headers).expect(201)
+    [claimed_message] = group.receive()
+    assert claimed_message["body"] == body
+    assert group.ack(claimed_message) == ["ok"]
+    assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == body
 
 
 def test_one_byte_more_than_4_megabytes_is_refused(api: Client) -> None:
@@ -68,10 +68,13 @@ def test_4_megabytes_of_bytes_go_through_too(api: Client, sizes: list[int]) -> N
     topic = api.topic(max_body_bytes=4 * MEGABYTE)
     group = topic.group()
     raw = bytes(range(256)) * (4 * MEGABYTE // 256)
-    made = topic.publish(raw).expect(201)
-    [got] = group.receive()
-    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["body_base64"] == got["body_base64"]
-    assert len(got["body_base64"]) == (len(raw) + 2) // 3 * 4
+    message = topic.publish(raw).expect(201)
+    [claimed_message] = group.receive()
+    assert (
+        api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body_base64"]
+        == claimed_message["body_base64"]
+    )
+    assert len(claimed_message["body_base64"]) == (len(raw) + 2) // 3 * 4
 
 
 def test_a_body_of_4_megabytes_of_quotes_fits_an_answer(api: Client, sizes: list[int]) -> None:

@@ -21,9 +21,9 @@ def message(**fields: Callable[[int], Any]) -> Callable[[Topic, int], Reply]:
     """A produce whose one field depends on the number."""
 
     def send(topic: Topic, n: int) -> Reply:
-        made = {name: of(n) for name, of in fields.items()}
+        values = {name: of(n) for name, of in fields.items()}
         return topic.api.post(
-            f"{topic.path}/messages", {**({} if "body_base64" in made else {"body": 1}), **made}
+            f"{topic.path}/messages", {**({} if "body_base64" in values else {"body": 1}), **values}
         )
 
     return send
@@ -59,9 +59,13 @@ def named(path: str) -> Callable[[Topic, int], Reply]:
 
 def headers_bytes(n: int) -> dict[str, str]:
     """Eight headers that have n characters together."""
-    made = {f"h{i}": "v" * 1000 for i in range(8)}
-    made["h0"] += "v" * (n - 8 * 1002)
-    return made if len(made["h0"]) <= 1024 else {**made, "h0": "v" * 1000, "more": "v" * (n - 8 * 1002 - 4)}
+    headers = {f"h{i}": "v" * 1000 for i in range(8)}
+    headers["h0"] += "v" * (n - 8 * 1002)
+    return (
+        headers
+        if len(headers["h0"]) <= 1024
+        else {**headers, "h0": "v" * 1000, "more": "v" * (n - 8 * 1002 - 4)}
+    )
 
 
 def url(topic: Topic, n: int) -> Reply:
@@ -172,9 +176,9 @@ def prepared(api: Client) -> Topic:
 
 def state(topic: Topic) -> Any:
     """What is stored of a topic, but for its age, which time changes."""
-    shown = topic.api.get(topic.path).expect(200)
-    shown["stats"]["groups"]["g"].pop("oldest_age_seconds")
-    return shown
+    view = topic.api.get(topic.path).expect(200)
+    view["stats"]["groups"]["g"].pop("oldest_age_seconds")
+    return view
 
 
 @pytest.mark.parametrize("what", MOST)

@@ -29,32 +29,32 @@ def changed(topic: Topic, query: str = "", **body: Any) -> Any:
 
 
 def times(topic: Topic, *ids: str) -> list[str]:
-    shown = [topic.api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
-    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in shown]
+    views = [topic.api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in views]
 
 
 def test_those_of_a_tag_are_postponed_and_moved_back(topic: Topic) -> None:
     ids = waiting(topic, HOUR_SECONDS, 2 * HOUR_SECONDS, tag="paid")
     (other,) = waiting(topic, HOUR_SECONDS, tag="refunded")
     before = times(topic, *ids, other)
-    told = changed(topic, "?tag=paid", postpone_seconds=600, dry_run=True)
-    assert [(each["id"], each["changed"]) for each in told["items"]] == [(id, True) for id in ids]
+    answer = changed(topic, "?tag=paid", postpone_seconds=600, dry_run=True)
+    assert [(each["id"], each["changed"]) for each in answer["items"]] == [(id, True) for id in ids]
     assert times(topic, *ids, other) == before, "it only tells"
-    assert changed(topic, "?tag=paid", postpone_seconds=600) == told
-    assert times(topic, *ids, other) == [*(each["deliver_at"] for each in told["items"]), before[2]]
+    assert changed(topic, "?tag=paid", postpone_seconds=600) == answer
+    assert times(topic, *ids, other) == [*(each["deliver_at"] for each in answer["items"]), before[2]]
     changed(topic, postpone_seconds=-600, ids=ids)
     assert times(topic, *ids) == before[:2]
 
 
 def test_those_of_an_hour_are_delivered_now(topic: Topic, background: Background) -> None:
     group = topic.group()
-    soon, late = waiting(topic, HOUR_SECONDS, 3 * HOUR_SECONDS)
+    soon, late_id = waiting(topic, HOUR_SECONDS, 3 * HOUR_SECONDS)
     now_ms = background.clock.now_ms()
-    told = changed(topic, f"?to={at(now_ms + 2 * HOUR_SECONDS * 1000)}", deliver_at=at(now_ms))
-    assert [each["id"] for each in told["items"]] == [soon]
+    answer = changed(topic, f"?to={at(now_ms + 2 * HOUR_SECONDS * 1000)}", deliver_at=at(now_ms))
+    assert [each["id"] for each in answer["items"]] == [soon]
     background.pass_time(1)
     assert [each["id"] for each in group.receive()] == [soon]
-    assert times(topic, late) != ["NEW"]
+    assert times(topic, late_id) != ["NEW"]
 
 
 def test_each_is_taken_back_or_says_why_not(topic: Topic) -> None:
@@ -81,14 +81,14 @@ def test_what_was_postponed_does_not_come_by_again(topic: Topic) -> None:
     """Soonest first, what is postponed stands behind what is still to come."""
     ids = waiting(topic, HOUR_SECONDS, HOUR_SECONDS + 1, HOUR_SECONDS + 2, HOUR_SECONDS + 3)
     before = times(topic, *ids)
-    seen, token = [], ""
+    ids_seen, token = [], ""
     while True:
         page = changed(topic, f"?limit=2{token}", postpone_seconds=2 * HOUR_SECONDS)
-        seen += [each["id"] for each in page["items"]]
+        ids_seen += [each["id"] for each in page["items"]]
         if "next_page_token" not in page:
             break
         token = f"&page_token={page['next_page_token']}"
-    assert seen == ids
+    assert ids_seen == ids
     assert sorted(times(topic, *ids)) == times(topic, *ids)
     assert times(topic, *ids)[0] > before[-1]
 

@@ -31,12 +31,12 @@ def bodies(group: Group) -> list[Any]:
 
 def test_it_is_told_before_it_is_done(group: Group) -> None:
     before = bodies(group)
-    told = merge(group, {"to": {"mail": "a@b.example", "name": None}}, dry_run=True).expect(200)["items"]
+    preview = merge(group, {"to": {"mail": "a@b.example", "name": None}}, dry_run=True).expect(200)["items"]
     assert bodies(group) == before, "nothing has happened"
-    assert [item.get("changed") for item in told] == [True, True, True, None]
-    assert told[3]["error"]["code"] == "NO_JSON"
-    done = merge(group, {"to": {"mail": "a@b.example", "name": None}}).expect(200)["items"]
-    assert done[:3] == told[:3]
+    assert [item.get("changed") for item in preview] == [True, True, True, None]
+    assert preview[3]["error"]["code"] == "NO_JSON"
+    items = merge(group, {"to": {"mail": "a@b.example", "name": None}}).expect(200)["items"]
+    assert items[:3] == preview[:3]
     assert bodies(group)[:3] == [{"n": n, "to": {"mail": "a@b.example"}} for n in range(3)]
     again = merge(group, {"to": {"mail": "a@b.example", "name": None}}).expect(200)["items"]
     assert [item.get("changed") for item in again] == [False, False, False, None]

@@ -20,11 +20,11 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
     topic = api.topic()
     topic.group("a")
     topic.group("b")
-    given = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
-    message = topic.produce({"x": 1}, **given, expires_in_seconds=60)
-    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert shown.items() >= {**given, "body": {"x": 1}, "topic": topic.name, "status": "NEW"}.items()
-    assert shown.items() >= {n: message[n] for n in ("id", "shard", "offset", "accepted_at")}.items()
+    fields = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
+    message = topic.produce({"x": 1}, **fields, expires_in_seconds=60)
+    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert view.items() >= {**fields, "body": {"x": 1}, "topic": topic.name, "status": "NEW"}.items()
+    assert view.items() >= {n: message[n] for n in ("id", "shard", "offset", "accepted_at")}.items()
     fresh = {
         "status": "NEW",
         "attempts": 0,
@@ -32,7 +32,7 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
         "last_error": None,
         "retries_left": 15,
     }
-    assert shown["deliveries"] == {"a": fresh, "b": fresh}
+    assert view["deliveries"] == {"a": fresh, "b": fresh}
 
 
 def test_each_group_has_its_own_status(api: Client) -> None:
@@ -50,17 +50,17 @@ def test_each_group_has_its_own_status(api: Client) -> None:
         if name == "dead":
             group.nack(*messages, dead_letter=True)
     topic.group("not-owed", **{"from": "latest"})
-    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert {name: told["status"] for name, told in shown["deliveries"].items()} == {
+    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert {name: delivery["status"] for name, delivery in view["deliveries"].items()} == {
         name: name.upper() for name in ("new", "running", "success", "retrying", "dead")
     }
 
 
 def test_a_body_of_bytes_is_shown_in_base64(api: Client) -> None:
     topic = api.topic()
-    made = topic.publish(b"\x00\xff", content_type="image/png").expect(201)
-    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
-    assert (base64.b64decode(shown["body_base64"]), shown["content_type"]) == (b"\x00\xff", "image/png")
+    message = topic.publish(b"\x00\xff", content_type="image/png").expect(201)
+    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert (base64.b64decode(view["body_base64"]), view["content_type"]) == (b"\x00\xff", "image/png")
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_an_id_that_is_none_is_not_found_and_not_repeated(api: Client, change: A
 
 
 def test_an_id_belongs_to_its_topic(api: Client) -> None:
-    made = api.topic().produce("x")
+    message = api.topic().produce("x")
     other = api.topic()
     other.produce("y")
-    api.get(f"{other.path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")
+    api.get(f"{other.path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
 
 
 def test_a_list_is_newest_first_over_all_shards(api: Client, clock: ShiftingClock) -> None:
@@ -127,17 +127,22 @@ def test_the_last_page_has_no_next_page(api: Client) -> None:
 
 def test_filters_narrow_a_list_and_may_be_combined(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(shards=2)
-    made = []
+    messages = []
     for n in range(8):
         clock.advance(1)
         fields = {"tag": ("even", "odd")[n % 2], "keys": [f"k{n % 3}", "ключ|&=ü"], "shard": n // 4}
-        made.append(topic.produce(n, **fields))
+        messages.append(topic.produce(n, **fields))
     assert listed(topic, "?tag=odd") == [7, 5, 3, 1]
     assert listed(topic, "?key=k1") == [7, 4, 1]
     assert listed(topic, f"?key={quote('ключ|&=ü')}") == [7, 6, 5, 4, 3, 2, 1, 0]
     assert listed(topic, "?shard=1") == [7, 6, 5, 4]
     assert listed(topic, "?tag=even&shard=0&key=k2") == [2]
-    assert listed(topic, f"?from={made[2]['accepted_at']}&to={made[5]['accepted_at']}") == [5, 4, 3, 2]
+    assert listed(topic, f"?from={messages[2]['accepted_at']}&to={messages[5]['accepted_at']}") == [
+        5,
+        4,
+        3,
+        2,
+    ]
     assert listed(topic, "?tag=none") == listed(topic, "?key=k") == []
 
 
@@ -178,10 +183,10 @@ def test_a_list_can_be_narrowed_to_a_groups_status(api: Client) -> None:
     group.ack(messages[0])
     group.nack(messages[1], delay_seconds=60)
     group.nack(messages[2], dead_letter=True)
-    found = {
+    bodies = {
         s: listed(topic, f"?group=g&status={s}") for s in ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD")
     }
-    assert found == {"NEW": [4], "RUNNING": [3], "SUCCESS": [0], "RETRYING": [1], "DEAD": [2]}
+    assert bodies == {"NEW": [4], "RUNNING": [3], "SUCCESS": [0], "RETRYING": [1], "DEAD": [2]}
     assert listed(topic, "?group=g") == [4, 3, 2, 1, 0]
 
 
@@ -189,8 +194,8 @@ def test_of_a_group_only_messages_of_its_log_are_listed(api: Client) -> None:
     topic = api.topic(shards=1)
     topic.group("g")
     there = topic.produce(1, keys=["k"])["id"]
-    waiting = [topic.produce(n, keys=["k"], delay_seconds=3600)["id"] for n in (2, 3)]
-    for id in (there, waiting[0]):
+    ids = [topic.produce(n, keys=["k"], delay_seconds=3600)["id"] for n in (2, 3)]
+    for id in (there, ids[0]):
         api.delete(f"{topic.path}/messages/{id}").expect(204)
     assert listed(topic, "?key=k&status=CANCELLED") == [2, 1]
     assert listed(topic, "?key=k&status=CANCELLED&group=g") == [1]
@@ -202,14 +207,14 @@ def test_of_a_group_only_messages_of_its_log_are_listed(api: Client) -> None:
 
 def test_without_a_group_the_status_is_the_messages_own(api: Client) -> None:
     topic = api.topic(shards=1)
-    sent = [topic.produce(n, keys=["k"])["id"] for n in range(4)]
+    ids = [topic.produce(n, keys=["k"])["id"] for n in range(4)]
     assert listed(topic, "?status=NEW") == [3, 2, 1, 0]
     for group in (topic.group("one"), topic.group("two")):
         messages = group.receive(2)
         group.ack(messages[0])
-    api.delete(f"{topic.path}/messages/{sent[3]}").expect(204)
-    found = {s: listed(topic, f"?status={s}") for s in ("NEW", "RUNNING", "SUCCESS", "CANCELLED", "DEAD")}
-    assert found == {"NEW": [2], "RUNNING": [1], "SUCCESS": [0], "CANCELLED": [3], "DEAD": []}
+    api.delete(f"{topic.path}/messages/{ids[3]}").expect(204)
+    bodies = {s: listed(topic, f"?status={s}") for s in ("NEW", "RUNNING", "SUCCESS", "CANCELLED", "DEAD")}
+    assert bodies == {"NEW": [2], "RUNNING": [1], "SUCCESS": [0], "CANCELLED": [3], "DEAD": []}
     assert listed(topic, "?key=k&status=CANCELLED") == [3]
     group.ack(messages[1])
     assert listed(topic, "?status=RUNNING") == [1], "for one group it is done, for the other not"
@@ -225,16 +230,16 @@ def test_a_sparse_filter_finds_everything_over_short_pages(api: Client) -> None:
 def test_pages_stay_true_while_others_produce(api: Client) -> None:
     topic = api.topic(shards=3)
     topic.batch([{"body": n, "ordering_key": str(n)} for n in range(50)])
-    seen: list[Any] = []
+    bodies: list[Any] = []
     token = ""
     while True:
         page = api.get(f"{topic.path}/messages?limit=7{token}").expect(200)
-        seen += [m["body"] for m in page["items"]]
+        bodies += [m["body"] for m in page["items"]]
         topic.batch([{"body": "later", "ordering_key": str(n)} for n in range(5)])
         if "next_page_token" not in page:
             break
         token = f"&page_token={page['next_page_token']}"
-    assert sorted(seen) == list(range(50))
+    assert sorted(bodies) == list(range(50))
 
 
 @pytest.mark.parametrize(
@@ -315,12 +320,12 @@ def test_a_dedup_id_finds_the_message_that_it_stands_for(api: Client, clock: Shi
         ("job%207", later["id"], "DELAYED"),
         ("half", half["message_id"], "PREPARED"),
     ):
-        shown = api.get(f"{path}?dedup_id={dedup_id}").expect(200)
-        assert shown.keys() == {"items"}
-        assert [(each["id"], each["status"]) for each in shown["items"]] == [(id, status)]
+        view = api.get(f"{path}?dedup_id={dedup_id}").expect(200)
+        assert view.keys() == {"items"}
+        assert [(each["id"], each["status"]) for each in view["items"]] == [(id, status)]
     for nobody in (f"{path}?dedup_id=another", f"{api.topic().path}/messages?dedup_id=now"):
         assert api.get(nobody).expect(200) == {"items": []}
-    for refused in ("dedup_id=now&key=k", "dedup_id=", f"dedup_id={'x' * 129}"):
-        api.get(f"{path}?{refused}").refused(400, "VALIDATION")
+    for query in ("dedup_id=now&key=k", "dedup_id=", f"dedup_id={'x' * 129}"):
+        api.get(f"{path}?{query}").refused(400, "VALIDATION")
     clock.advance(61)
     assert api.get(f"{path}?dedup_id=now").expect(200) == {"items": []}, "its window is over"

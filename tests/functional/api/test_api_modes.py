@@ -27,15 +27,15 @@ def test_a_failing_queue_message_holds_back_no_other(api: Client) -> None:
     topic.produce("bad", ordering_key="k")
     for n in range(3):
         topic.produce(n, ordering_key="k")
-    seen: list[int] = []
-    while len(seen) < 3:
+    bodies: list[int] = []
+    while len(bodies) < 3:
         [message] = group.receive(1)
         if message["body"] == "bad":
             group.nack(message, delay_seconds=60)
         else:
-            seen.append(message["body"])
+            bodies.append(message["body"])
             group.ack(message)
-    assert seen == [0, 1, 2]
+    assert bodies == [0, 1, 2]
 
 
 def test_a_serial_group_without_keys_goes_one_by_one_in_each_shard(api: Client) -> None:
@@ -43,13 +43,13 @@ def test_a_serial_group_without_keys_goes_one_by_one_in_each_shard(api: Client) 
     group = topic.group()
     for n in range(6):
         topic.produce(n, shard=n % 2)
-    seen: dict[int, list[int]] = {0: [], 1: []}
+    bodies_of: dict[int, list[int]] = {0: [], 1: []}
     while batch := group.receive(10):
         assert len({m["shard"] for m in batch}) == len(batch)
         for message in batch:
-            seen[message["shard"]].append(message["body"])
+            bodies_of[message["shard"]].append(message["body"])
         group.ack(*batch)
-    assert seen == {0: [0, 2, 4], 1: [1, 3, 5]}
+    assert bodies_of == {0: [0, 2, 4], 1: [1, 3, 5]}
 
 
 def test_a_serial_group_goes_one_by_one_for_each_key_and_keys_pass_each_other(api: Client) -> None:
@@ -175,8 +175,8 @@ def test_broadcast_backlog_counts_what_each_consumer_has_left(api: Client) -> No
     topic.produce("x")
     group.ack(*group.receive(consumer="a"))
     assert topic.counts()["backlog"] == 1
-    shown = api.get(group.path).expect(200)
-    assert {s["consumer"]: s["backlog"] for s in shown["shards"] if s["backlog"]} == {"b": 1}
+    view = api.get(group.path).expect(200)
+    assert {s["consumer"]: s["backlog"] for s in view["shards"] if s["backlog"]} == {"b": 1}
 
 
 def test_one_topic_serves_all_three_modes_at_once_without_copies(api: Client) -> None:
@@ -190,11 +190,11 @@ def test_one_topic_serves_all_three_modes_at_once_without_copies(api: Client) ->
     topic.batch([{"body": n, "ordering_key": f"k{n % 4}"} for n in range(12)])
     assert sorted(queue.bodies(50)) == list(range(12))
     assert sorted(cast.bodies(50, consumer="c")) == list(range(12))
-    seen = []
+    bodies = []
     while batch := serial.receive(50):
-        seen += [m["body"] for m in batch]
+        bodies += [m["body"] for m in batch]
         serial.ack(*batch)
-    assert sorted(seen) == list(range(12))
+    assert sorted(bodies) == list(range(12))
     for key in range(4):
-        assert [n for n in seen if n % 4 == key] == sorted(n for n in seen if n % 4 == key)
+        assert [n for n in bodies if n % 4 == key] == sorted(n for n in bodies if n % 4 == key)
     assert topic.accepted == 12

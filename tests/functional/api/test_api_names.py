@@ -71,9 +71,11 @@ def test_a_name_of_letters_digits_dots_lines_is_taken_everywhere(fine: Client, n
 def test_a_name_that_is_none_is_refused_everywhere_and_not_repeated(
     fine: Client, name: str, escape: str
 ) -> None:
-    written = "".join(f"%{byte:02X}" for byte in name.encode()) if escape == "whole" else quote(name, safe="")
+    escaped_name = (
+        "".join(f"%{byte:02X}" for byte in name.encode()) if escape == "whole" else quote(name, safe="")
+    )
     for method, path in PATHS:
-        reply = fine.call(method, path.format(written), {"body": 1} if method != "GET" else None)
+        reply = fine.call(method, path.format(escaped_name), {"body": 1} if method != "GET" else None)
         problem = reply.refused(reply.status)
         assert reply.status in (400, 404), (method, path)
         assert problem["code"] in {"INVALID_NAME", "ROUTE_NOT_FOUND"}

@@ -13,23 +13,23 @@ from tests.support.factories import token
 from tests.support.planting import Bug
 
 
-def test_a_token_without_a_version_is_replaced_once_and_stays_revoked(running: Background) -> None:
-    control: Any = running.deps.adapters.control
+def test_a_token_without_a_version_is_replaced_once_and_stays_revoked(services: Background) -> None:
+    control: Any = services.deps.adapters.control
     old = token("of0")
     control._put(TokenRow.of(Key("tokens", old.id), old))
-    read = control.token(old.id)
-    assert control.put_token(old, read)
-    assert not control.put_token(old, read), "it has a version by now"
+    stored_token = control.token(old.id)
+    assert control.put_token(old, stored_token)
+    assert not control.put_token(old, stored_token), "it has a version by now"
     control.delete_token(old.id)
-    assert not control.put_token(old, read)
+    assert not control.put_token(old, stored_token)
     assert control.token(old.id) is None
 
 
-def test_starting_with_such_a_token_ends(running: Background) -> None:
-    control: Any = running.deps.adapters.control
+def test_starting_with_such_a_token_ends(services: Background) -> None:
+    control: Any = services.deps.adapters.control
     text = "hr_of1_secretsecret"
     control._put(TokenRow.of(Key("tokens", "of1"), token("of1")))
-    assert running.deps.tokens.ensure_admin(text) == text
+    assert services.deps.tokens.ensure_admin(text) == text
 
 
 BUGS = {
@@ -46,7 +46,7 @@ BUGS = {
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, running: Background, name: str) -> None:
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, services: Background, name: str) -> None:
     BUGS[name].plant(monkeypatch)
     with pytest.raises(AssertionError):
-        test_a_token_without_a_version_is_replaced_once_and_stays_revoked(running)
+        test_a_token_without_a_version_is_replaced_once_and_stays_revoked(services)

@@ -51,8 +51,8 @@ def topic(api: Client) -> Topic:
         api.put(f"{group.path}/consumers/c{number}").expect(201)
         api.put(f"{mine.path}/groups/g/consumers/d{number}").expect(201)
         mine.produce(number, keys=["k"])
-        prepared = {"message": {"body": number}, "check_url": "http://127.0.0.1:9/check"}
-        api.post(f"{mine.path}/transactions", prepared).expect(201)
+        transaction = {"message": {"body": number}, "check_url": "http://127.0.0.1:9/check"}
+        api.post(f"{mine.path}/transactions", transaction).expect(201)
         for into in (mine.name, f"{prefix}-z-{FOREIGN}.0", mine.name):
             api.post(f"{mine.path}/replays", {**DAY, "into": into}).expect(202)
     messages = api.post(f"{mine.path}/groups/g/receive", {"max": 3}).expect(200)["messages"]
@@ -65,30 +65,30 @@ def topic(api: Client) -> Topic:
 def holder(api: Client, topic: Topic) -> Client:
     """A client whose token is limited to some topics."""
     patterns = [f"{topic.name[:-1]}*", f"{topic.name}-none"]
-    asked = {"name": "t", "scopes": ["produce", "consume", "admin"], "topics": patterns}
-    return api.with_token(api.post("/v1/tokens", asked).expect(201)["token"])
+    grant = {"name": "t", "scopes": ["produce", "consume", "admin"], "topics": patterns}
+    return api.with_token(api.post("/v1/tokens", grant).expect(201)["token"])
 
 
 def walk(client: Client, path: str, limit: int) -> tuple[list[Any], list[str]]:
     """Everything a list shows, and the page tokens on the way."""
     items: list[Any] = []
     tokens: list[str] = []
-    following: str | None = None
-    while following is not None or not tokens:
+    page_token: str | None = None
+    while page_token is not None or not tokens:
         joint = "&" if "?" in path else "?"
-        token = f"&page_token={following}" if following else ""
+        token = f"&page_token={page_token}" if page_token else ""
         page = client.get(f"{path}{joint}limit={limit}{token}").expect(200)
         items += page["items"]
-        following = page.get("next_page_token")
-        if following is None:
+        page_token = page.get("next_page_token")
+        if page_token is None:
             break
-        tokens.append(following)
+        tokens.append(page_token)
     return items, tokens
 
 
 def test_every_paged_list_is_looked_at() -> None:
-    paged = {call.path for call in CALLS if "page_token" in call.query}
-    assert paged - {"/v1/tokens", "/v1/audit"} == set(PAGED), "these are listed to nobody who is limited"
+    paths = {call.path for call in CALLS if "page_token" in call.query}
+    assert paths - {"/v1/tokens", "/v1/audit"} == set(PAGED), "these are listed to nobody who is limited"
 
 
 @pytest.mark.parametrize(

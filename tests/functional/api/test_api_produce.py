@@ -35,21 +35,25 @@ def test_a_message_is_accepted_and_told_where_it_stands(api: Client) -> None:
 def test_everything_a_producer_gives_reaches_the_consumer(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    given = {
+    fields = {
         "keys": ["order-188", "ключ", "a b|c"],
         "tag": "paid",
         "ordering_key": "customer-7 ü",
         "headers": {"X-Trace": "1 ü 😀", "k": ""},
     }
-    message = topic.produce({"total": 1.5}, **given, expires_in_seconds=3600)
-    [got] = group.receive()
-    assert {name: got[name] for name in given} == given
-    assert got["body"] == {"total": 1.5}
-    assert (got["id"], got["shard"], got["offset"]) == (message["id"], message["shard"], message["offset"])
-    assert got["accepted_at"] == message["accepted_at"]
-    assert got["attempt"] == 1
-    assert got["receipt"]
-    assert got["expires_at"] > got["accepted_at"]
+    message = topic.produce({"total": 1.5}, **fields, expires_in_seconds=3600)
+    [claimed_message] = group.receive()
+    assert {name: claimed_message[name] for name in fields} == fields
+    assert claimed_message["body"] == {"total": 1.5}
+    assert (claimed_message["id"], claimed_message["shard"], claimed_message["offset"]) == (
+        message["id"],
+        message["shard"],
+        message["offset"],
+    )
+    assert claimed_message["accepted_at"] == message["accepted_at"]
+    assert claimed_message["attempt"] == 1
+    assert claimed_message["receipt"]
+    assert claimed_message["expires_at"] > claimed_message["accepted_at"]
 
 
 def test_any_json_value_is_a_body_and_comes_back_equal(api: Client) -> None:
@@ -70,10 +74,10 @@ def test_bytes_with_a_media_type_come_back_as_they_were(api: Client) -> None:
     for raw in raws:
         fields = {"body_base64": base64.b64encode(raw).decode(), "content_type": "image/png"}
         api.post(f"{topic.path}/messages", fields).expect(201)
-    got = group.receive()
-    assert [base64.b64decode(m["body_base64"]) for m in got] == raws
-    assert {m["content_type"] for m in got} == {"image/png"}
-    assert all("body" not in m for m in got)
+    messages = group.receive()
+    assert [base64.b64decode(m["body_base64"]) for m in messages] == raws
+    assert {m["content_type"] for m in messages} == {"image/png"}
+    assert all("body" not in m for m in messages)
 
 
 def test_the_shard_may_be_chosen_or_follows_from_the_ordering_key(api: Client) -> None:
@@ -106,9 +110,9 @@ def test_a_delay_that_is_none_is_no_delay(api: Client) -> None:
 
 def test_the_same_dedup_id_with_the_same_content_is_answered_with_the_first_id(api: Client) -> None:
     topic = api.topic()
-    given = {"body": {"a": 1}, "keys": ["k"], "dedup_id": "once ü"}
-    first = api.post(f"{topic.path}/messages", given).expect(201)
-    again = api.post(f"{topic.path}/messages", given).expect(200)
+    fields = {"body": {"a": 1}, "keys": ["k"], "dedup_id": "once ü"}
+    first = api.post(f"{topic.path}/messages", fields).expect(201)
+    again = api.post(f"{topic.path}/messages", fields).expect(200)
     assert again == {**first, "duplicate": True}
     assert topic.accepted == 1
 
@@ -116,14 +120,14 @@ def test_the_same_dedup_id_with_the_same_content_is_answered_with_the_first_id(a
 @pytest.mark.parametrize("fields", [{}, {"delay_seconds": 60}])
 def test_the_duplicate_of_a_cancelled_message_says_so(api: Client, fields: dict[str, Any]) -> None:
     topic = api.topic()
-    given = {"body": 1, "dedup_id": "d", **fields}
-    first = topic.produce(**given)
-    again = api.post(f"{topic.path}/messages", given).expect(200)
+    payload = {"body": 1, "dedup_id": "d", **fields}
+    first = topic.produce(**payload)
+    again = api.post(f"{topic.path}/messages", payload).expect(200)
     assert (again["id"], again["status"], again["duplicate"]) == (first["id"], first["status"], True)
     api.delete(f"{topic.path}/messages/{first['id']}").expect(204)
-    again = api.post(f"{topic.path}/messages", given).expect(200)
+    again = api.post(f"{topic.path}/messages", payload).expect(200)
     assert (again["id"], again["status"], again["duplicate"]) == (first["id"], "CANCELLED", True)
-    [one, other] = topic.batch([given, {"body": 2}])
+    [one, other] = topic.batch([payload, {"body": 2}])
     assert (one["status"], other["status"]) == ("CANCELLED", "NEW")
 
 
@@ -131,11 +135,11 @@ def test_the_duplicate_of_a_message_that_came_due_is_not_called_delayed(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
     topic = api.topic()
-    delayed = {"body": 1, "dedup_id": "d", "delay_seconds": 5}
-    topic.produce(**delayed)
+    fields = {"body": 1, "dedup_id": "d", "delay_seconds": 5}
+    topic.produce(**fields)
     clock.advance(6)
     background.move()
-    assert api.post(f"{topic.path}/messages", delayed).expect(200)["status"] == "NEW"
+    assert api.post(f"{topic.path}/messages", fields).expect(200)["status"] == "NEW"
 
 
 @pytest.mark.parametrize(
@@ -184,9 +188,9 @@ def test_a_batch_answers_in_the_order_of_its_messages(api: Client) -> None:
     messages = [{"body": n, "ordering_key": f"k{n % 13}"} if n % 3 else {"body": n} for n in range(200)]
     results = topic.batch(messages)
     assert [r["index"] for r in results] == list(range(200))
-    shown = {r["id"]: n for n, r in enumerate(results)}
+    numbers = {r["id"]: n for n, r in enumerate(results)}
     listed = [m for page in api.pages(f"{topic.path}/messages", 200) for m in page]
-    assert {m["id"]: m["body"] for m in listed} == shown
+    assert {m["id"]: m["body"] for m in listed} == numbers
 
 
 def test_bad_messages_of_a_batch_are_refused_one_by_one(api: Client) -> None:
@@ -211,8 +215,10 @@ def test_bad_messages_of_a_batch_are_refused_one_by_one(api: Client) -> None:
             {"body": 14},
         ]
     )
-    told = [r["error"]["code"] if "error" in r else ("twice" if r["duplicate"] else "new") for r in results]
-    assert told == [
+    outcomes = [
+        r["error"]["code"] if "error" in r else ("twice" if r["duplicate"] else "new") for r in results
+    ]
+    assert outcomes == [
         "new", "VALIDATION", "NO_SUCH_SHARD", "VALIDATION", "VALIDATION", "twice", "DEDUP_MISMATCH", "new", "twice",
         "DEDUP_MISMATCH", "BODY_TOO_LARGE", "new", "VALIDATION", "VALIDATION", "new",
     ]  # fmt: skip
@@ -239,20 +245,22 @@ def test_a_batch_of_a_thousand_with_dedup_ids_is_stored_once(api: Client) -> Non
 
 def test_a_named_request_that_is_sent_again_is_answered_with_what_it_stored(api: Client) -> None:
     topic = api.topic()
-    named, path = {"Headrace-Request": "shop-7"}, f"{topic.path}/messages"
-    first = api.call("POST", path, {"body": 1}, headers=named).expect(201)
-    again = api.call("POST", path, {"body": 1}, headers={**named, "Headrace-Resend": "1"}).expect(200)
+    headers, path = {"Headrace-Request": "shop-7"}, f"{topic.path}/messages"
+    first = api.call("POST", path, {"body": 1}, headers=headers).expect(201)
+    again = api.call("POST", path, {"body": 1}, headers={**headers, "Headrace-Resend": "1"}).expect(200)
     assert (again["id"], again["duplicate"]) == (first["id"], True)
     batch = {"messages": [{"body": 1}, {"body": 2}]}
-    named = {"Headrace-Request": "shop-8"}
-    ids = [r["id"] for r in api.call("POST", f"{path}/batch", batch, headers=named).expect(200)["results"]]
-    results = api.call("POST", f"{path}/batch", batch, headers={**named, "Headrace-Resend": "0"}).expect(200)
+    headers = {"Headrace-Request": "shop-8"}
+    ids = [r["id"] for r in api.call("POST", f"{path}/batch", batch, headers=headers).expect(200)["results"]]
+    results = api.call("POST", f"{path}/batch", batch, headers={**headers, "Headrace-Resend": "0"}).expect(
+        200
+    )
     assert [(r["id"], r["duplicate"]) for r in results["results"]] == [(id, True) for id in ids]
     raw = {"Headrace-Request": "shop-9", "Headrace-Resend": "5"}
-    published = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(201)
+    message = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(201)
     assert (
         api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(200)["id"]
-        == published["id"]
+        == message["id"]
     )
     assert topic.accepted == 4
 

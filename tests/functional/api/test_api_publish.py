@@ -67,7 +67,7 @@ def test_a_raw_body_without_a_type_is_bytes(api: Client) -> None:
 
 def test_options_are_headers(api: Client) -> None:
     topic = api.topic()
-    made = topic.publish(
+    result = topic.publish(
         b"x",
         Headrace_Key="k1",
         HEADRACE_TAG="paid",
@@ -77,7 +77,7 @@ def test_options_are_headers(api: Client) -> None:
         X_Other="not forwarded",
     ).expect(201)
     message = received(topic)
-    assert message["id"] == made["id"]
+    assert message["id"] == result["id"]
     assert (message["keys"], message["tag"], message["ordering_key"]) == (["k1"], "paid", "o")
     assert message["headers"] == {"x-trace": "t 1"}
 
@@ -92,8 +92,8 @@ def test_a_raw_body_with_a_known_dedup_id_is_a_duplicate(api: Client) -> None:
 
 def test_a_message_may_be_delayed_by_a_header(api: Client) -> None:
     topic = api.topic()
-    made = topic.publish(b"x", Headrace_Delay_Seconds="30").expect(201)
-    assert (made["status"], made["offset"]) == ("DELAYED", None)
+    message = topic.publish(b"x", Headrace_Delay_Seconds="30").expect(201)
+    assert (message["status"], message["offset"]) == ("DELAYED", None)
     assert topic.accepted == 0
 
 
@@ -247,10 +247,10 @@ def test_an_event_that_is_none_is_refused_and_nothing_is_stored(api: Client, cha
     assert topic.accepted == 0
 
 
-@pytest.mark.parametrize("missing", sorted(EVENT))
-def test_a_structured_event_needs_its_four_attributes(api: Client, missing: str) -> None:
+@pytest.mark.parametrize("attribute", sorted(EVENT))
+def test_a_structured_event_needs_its_four_attributes(api: Client, attribute: str) -> None:
     topic = api.topic()
-    structured(topic, {name: value for name, value in EVENT.items() if name != missing}).refused(400)
+    structured(topic, {name: value for name, value in EVENT.items() if name != attribute}).refused(400)
     assert topic.accepted == 0
 
 
@@ -265,10 +265,10 @@ def test_a_structured_event_is_read_as_strictly_as_any_json(api: Client, raw: by
 @pytest.mark.parametrize("reads_bytes_as", ["latin-1", "utf-8"])
 def test_headers_are_utf_8_whoever_reads_them_first(api: Client, text: str, reads_bytes_as: str) -> None:
     topic = api.topic()
-    sent = text.encode().decode(reads_bytes_as)
-    id = topic.publish(b"x", headrace_key=sent, headrace_ordering_key=sent, headrace_forward_x=sent).expect(
-        201
-    )["id"]
+    header_text = text.encode().decode(reads_bytes_as)
+    id = topic.publish(
+        b"x", headrace_key=header_text, headrace_ordering_key=header_text, headrace_forward_x=header_text
+    ).expect(201)["id"]
     [item] = api.get(f"{topic.path}/messages?key={quote(text)}").expect(200)["items"]
     assert (item["id"], item["keys"], item["ordering_key"]) == (id, [text], text)
     assert item["headers"] == {"x": text}
@@ -276,9 +276,9 @@ def test_headers_are_utf_8_whoever_reads_them_first(api: Client, text: str, read
 
 def test_a_cloud_events_headers_can_be_changed_as_they_were_shown_but_for_new_ones(api: Client) -> None:
     topic = api.topic()
-    made = topic.publish(b"1", **{f"ce_{name}": value for name, value in EVENT.items()}).expect(201)
-    path = f"{topic.path}/messages/{made['id']}"
-    shown = api.get(path).expect(200)["headers"]
-    changed = {**shown, "ce-type": "order.mended", "shop": "7"}
-    assert api.call("PATCH", path, {"headers": changed}).expect(200)["headers"] == changed
-    api.call("PATCH", path, {"headers": {**shown, "ce-another": "1"}}).refused(422, "HEADER_RESERVED")
+    message = topic.publish(b"1", **{f"ce_{name}": value for name, value in EVENT.items()}).expect(201)
+    path = f"{topic.path}/messages/{message['id']}"
+    old_headers = api.get(path).expect(200)["headers"]
+    new_headers = {**old_headers, "ce-type": "order.mended", "shop": "7"}
+    assert api.call("PATCH", path, {"headers": new_headers}).expect(200)["headers"] == new_headers
+    api.call("PATCH", path, {"headers": {**old_headers, "ce-another": "1"}}).refused(422, "HEADER_RESERVED")

@@ -40,20 +40,20 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
     group = topic.group()
     consumer = subscribe(group, url=receiver.url)
     assert (consumer["state"], consumer["kind"], consumer["url"]) == ("ACTIVE", "url", receiver.url)
-    sent = topic.produce({"x": [1, 2.50]}, keys=["order-188"], tag="paid", headers={"Trace-Id": "t-1"})
+    message = topic.produce({"x": [1, 2.50]}, keys=["order-188"], tag="paid", headers={"Trace-Id": "t-1"})
     assert background.push(topic) == {"DONE": 1}
     [request] = receiver.seen
     assert request.body == b'{"x":[1,2.5]}'
     assert (request.method, request.path) == ("POST", "/in?from=headrace")
     expected = {
         "content-type": "application/json",
-        "ce-id": sent["id"],
+        "ce-id": message["id"],
         "ce-source": f"/topics/{topic.name}",
         "ce-type": "headrace.message",
         "ce-specversion": "1.0",
-        "ce-time": sent["accepted_at"],
+        "ce-time": message["accepted_at"],
         "ce-subject": "order-188",
-        "webhook-id": sent["id"],
+        "webhook-id": message["id"],
         "headrace-topic": topic.name,
         "headrace-group": "g",
         "headrace-shard": "0",
@@ -65,7 +65,7 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
     assert {name: request.headers.get(name) for name in expected} == expected
     assert signed(consumer["secret"], request.headers, request.body)
     assert not signed(OWN_SECRET, request.headers, request.body)
-    assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 1}.items()
+    assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 1}.items()
     assert background.push(topic) == {}
 
 
@@ -81,8 +81,8 @@ def test_a_given_secret_signs_and_an_old_one_for_a_day_after_its_rotation(
         topic.produce("x")
         assert background.push(topic) == {"DONE": 1}
         request = receiver.seen[-1]
-        told = tuple(signed(secret, request.headers, request.body) for secret in (OWN_SECRET, new))
-        assert told == signs
+        keys = tuple(signed(secret, request.headers, request.body) for secret in (OWN_SECRET, new))
+        assert keys == signs
 
 
 def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message_is_dead(
@@ -92,11 +92,11 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
     group = topic.group()
     subscribe(group, url=receiver.url)
     receiver.status = 500
-    sent = topic.produce("x")
-    before = sent["accepted_at"]
+    message = topic.produce("x")
+    before = message["accepted_at"]
     for attempt, wait in ((1, 5), (2, 20)):
         assert background.push(topic) == {"FAILED": 1}
-        status = group.status_of(sent["id"])
+        status = group.status_of(message["id"])
         assert (status["status"], status["attempts"]) == ("RETRYING", attempt)
         assert status["last_error"] == "HTTP 500"
         assert wait <= seconds(status["next_attempt_at"], before) <= wait * 1.1 + 10
@@ -106,27 +106,29 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
         background.pass_time(wait * 0.1 + 4)
         before = status["next_attempt_at"]
     assert background.push(topic) == {"FAILED": 1}
-    status = group.status_of(sent["id"])
+    status = group.status_of(message["id"])
     assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
     counts = topic.counts()
     assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (0, 0, 1)
     assert background.later(topic, 3600) == {}
     assert attempts(receiver) == [1, 2, 3]
-    assert {request.headers["webhook-id"] for request in receiver.seen} == {sent["id"]}
+    assert {request.headers["webhook-id"] for request in receiver.seen} == {message["id"]}
 
 
-@pytest.mark.parametrize(("status", "asked", "least"), [(429, "60", 60), (503, "120", 120), (429, "soon", 1)])
+@pytest.mark.parametrize(
+    ("status", "retry_after", "least"), [(429, "60", 60), (503, "120", 120), (429, "soon", 1)]
+)
 def test_a_subscriber_may_ask_for_more_time(
-    api: Client, background: Background, receiver: Receiver, status: int, asked: str, least: int
+    api: Client, background: Background, receiver: Receiver, status: int, retry_after: str, least: int
 ) -> None:
     topic = api.topic(retry={"ladder": [1]})
     group = topic.group()
     subscribe(group, url=receiver.url)
-    receiver.status, receiver.headers["Retry-After"] = status, asked
-    sent = topic.produce("x")
+    receiver.status, receiver.headers["Retry-After"] = status, retry_after
+    message = topic.produce("x")
     background.push(topic)
-    told = group.status_of(sent["id"])
-    assert least <= seconds(told["next_attempt_at"], sent["accepted_at"]) < least + 10
+    status_shown = group.status_of(message["id"])
+    assert least <= seconds(status_shown["next_attempt_at"], message["accepted_at"]) < least + 10
 
 
 def test_an_answer_that_says_never_again_buries_the_message(
@@ -136,10 +138,14 @@ def test_an_answer_that_says_never_again_buries_the_message(
     group = topic.group()
     subscribe(group, url=receiver.url)
     receiver.status = 489
-    sent = topic.produce("x")
+    message = topic.produce("x")
     assert background.push(topic) == {"REFUSED": 1}
-    told = group.status_of(sent["id"])
-    assert (told["status"], told["reason"], told["last_error"]) == ("DEAD", "REJECTED", "HTTP 489")
+    status_shown = group.status_of(message["id"])
+    assert (status_shown["status"], status_shown["reason"], status_shown["last_error"]) == (
+        "DEAD",
+        "REJECTED",
+        "HTTP 489",
+    )
     assert shown(group)["breaker"] == "closed"
 
 
@@ -150,11 +156,11 @@ def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
     group = topic.group()
     subscribe(group, url=receiver.url)
     receiver.status = 410
-    sent = topic.produce("x")
+    message = topic.produce("x")
     background.push(topic)
     consumer = shown(group)
     assert (consumer["state"], consumer["why"]) == ("DISABLED", "It answered 410 Gone.")
-    assert group.status_of(sent["id"])["status"] == "RETRYING"
+    assert group.status_of(message["id"])["status"] == "RETRYING"
     receiver.status = 200
     assert background.later(topic, 3600) == {}
     again = api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(200)
@@ -162,7 +168,7 @@ def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
     assert "secret" not in again
     assert background.run() == {"DONE": 1}
     assert attempts(receiver) == [1, 2]
-    assert group.status_of(sent["id"])["status"] == "SUCCESS"
+    assert group.status_of(message["id"])["status"] == "SUCCESS"
 
 
 def test_a_circuit_that_opens_lets_nothing_through_and_closes_after_a_success(
@@ -201,13 +207,13 @@ def test_a_function_is_given_a_batch_and_only_what_it_names_comes_again(
     group = topic.group(batch_size=10)
     assert subscribe(group, function="charge").items() >= {"kind": "function", "state": "ACTIVE"}.items()
     bodies = [{"order": 1, "total": 5}, {"order": 2}, {"order": 3, "total": 7}]
-    made = topic.batch([{"body": body} for body in bodies])
+    results = topic.batch([{"body": body} for body in bodies])
     assert background.push(topic) == {"DONE": 2, "FAILED": 1}
-    statuses = [group.status_of(result["id"]) for result in made]
-    assert [told["status"] for told in statuses] == ["SUCCESS", "RETRYING", "SUCCESS"]
+    statuses = [group.status_of(result["id"]) for result in results]
+    assert [status["status"] for status in statuses] == ["SUCCESS", "RETRYING", "SUCCESS"]
     assert statuses[1]["last_error"] == "the function reported it as failed"
     assert background.later(topic, 2) == {"FAILED": 1}
-    assert group.status_of(made[1]["id"])["status"] == "DEAD"
+    assert group.status_of(results[1]["id"])["status"] == "DEAD"
 
 
 def test_a_broadcast_calls_every_subscriber(api: Client, background: Background, receiver: Receiver) -> None:
@@ -215,10 +221,10 @@ def test_a_broadcast_calls_every_subscriber(api: Client, background: Background,
     group = topic.group()
     for name in ("a", "b"):
         subscribe(group, name, url=receiver.url + f"&me={name}")
-    sent = topic.produce("x")
+    message = topic.produce("x")
     assert background.push(topic) == {"DONE": 2}
     assert sorted(request.path[-1] for request in receiver.seen) == ["a", "b"]
-    assert group.status_of(sent["id"])["status"] == "SUCCESS"
+    assert group.status_of(message["id"])["status"] == "SUCCESS"
 
 
 def test_a_serial_group_is_called_in_order_and_a_failure_holds_back_its_key_alone(
@@ -293,17 +299,17 @@ def one_at_a_time(api: Client) -> tuple[Topic, Group]:
 
 def test_what_is_under_way_when_a_group_is_paused_is_settled(api: Client, background: Background) -> None:
     topic, group = one_at_a_time(api)
-    seen = []
+    counts_seen = []
 
     def pause(_: int) -> None:
-        seen.append(topic.counts())
+        counts_seen.append(topic.counts())
         api.post(f"{group.path}/pause").expect(200)
 
     with raw_receiver(during(pause)) as receiver:
         subscribe(group, url=receiver.url)
         topic.batch([{"body": n} for n in range(3)])
         assert background.push(topic) == {"DONE": 1}
-        assert [(counts["in_flight"], counts["backlog"]) for counts in seen] == [(1, 3)]
+        assert [(counts["in_flight"], counts["backlog"]) for counts in counts_seen] == [(1, 3)]
         assert topic.counts().items() >= {"in_flight": 0, "backlog": 2}.items()
 
 
@@ -318,10 +324,10 @@ def test_a_group_sent_back_while_a_message_is_under_way_gets_it_again(
 
     with raw_receiver(during(back)) as receiver:
         subscribe(group, url=receiver.url)
-        made = topic.batch([{"body": n} for n in range(3)])
+        results = topic.batch([{"body": n} for n in range(3)])
         assert background.push(topic) == {"DONE": 5, "stale": 1}
         assert receiver.connections == 5
-    assert {group.status_of(result["id"])["status"] for result in made} == {"SUCCESS"}
+    assert {group.status_of(result["id"])["status"] for result in results} == {"SUCCESS"}
 
 
 def test_a_topic_whose_wake_is_direct_needs_no_stream(

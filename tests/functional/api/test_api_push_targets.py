@@ -68,8 +68,8 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     )
     topic.produce("x")
     assert background.push(topic) == {}
-    [asked] = receiver.seen
-    assert (asked.method, asked.headers["webhook-request-origin"]) == ("OPTIONS", ORIGIN)
+    [request] = receiver.seen
+    assert (request.method, request.headers["webhook-request-origin"]) == ("OPTIONS", ORIGIN)
     receiver.headers["WebHook-Allowed-Origin"] = ORIGIN
     again = api.put(f"{group.path}/consumers/c", {"url": "https://hooks.example.com/in"}).expect(200)
     assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)

@@ -18,12 +18,12 @@ def codes(results: list[Any]) -> list[str]:
 
 def refused_after(post: Callable[[], Reply]) -> int:
     """How many are accepted until one is told to wait: time goes on, and a second brings another token."""
-    for accepted in range(20):
+    for count in range(20):
         reply = post()
         if reply.status != 201:
             assert reply.refused(429, CODE)["retryable"]
             assert {name.lower(): value for name, value in reply.headers.items()}["retry-after"] == "1"
-            return accepted
+            return count
     raise AssertionError("never refused")
 
 
@@ -54,15 +54,15 @@ def test_every_way_in_is_limited_and_opens_again(api: Client, clock: ShiftingClo
             return topic.publish(b"raw", content_type="text/plain")
         return api.post(f"{topic.path}/messages", {"body": 1, **fields})
 
-    accepted = refused_after(post)
+    count = refused_after(post)
     clock.advance(1)
     assert post().status == 201
-    assert topic.accepted == (0 if fields else accepted + 1)
+    assert topic.accepted == (0 if fields else count + 1)
 
 
 def test_another_topic_is_not_concerned(api: Client) -> None:
-    limited = api.topic(rate_limit=1)
-    refused_after(lambda: api.post(f"{limited.path}/messages", {"body": 1}))
+    limited_topic = api.topic(rate_limit=1)
+    refused_after(lambda: api.post(f"{limited_topic.path}/messages", {"body": 1}))
     api.topic(rate_limit=1).produce(1)
     assert codes(api.topic().batch([{"body": n} for n in range(50)])) == ["ok"] * 50
 

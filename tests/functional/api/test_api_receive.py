@@ -50,18 +50,18 @@ def test_nothing_to_receive_is_an_empty_answer(api: Client) -> None:
 
 def test_waiting_ends_when_the_time_is_up(api: Client, clock: ShiftingClock) -> None:
     group = api.topic().group()
-    begun = clock.now_ms()
+    start = clock.now_ms()
     assert group.receive(wait_seconds=20) == []
-    assert 20_000 <= clock.now_ms() - begun < 25_000
+    assert 20_000 <= clock.now_ms() - start < 25_000
 
 
 def test_waiting_ends_early_when_a_message_comes(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     group = topic.group()
     clock.on_wait = lambda: topic.produce("just now")
-    begun = clock.now_ms()
+    start = clock.now_ms()
     assert group.bodies(wait_seconds=20) == ["just now"]
-    assert clock.now_ms() - begun < 5_000
+    assert clock.now_ms() - start < 5_000
 
 
 def test_waiting_ends_early_when_a_lease_runs_out(api: Client, clock: ShiftingClock) -> None:
@@ -69,10 +69,10 @@ def test_waiting_ends_early_when_a_lease_runs_out(api: Client, clock: ShiftingCl
     group = topic.group()
     topic.produce("x")
     group.receive(lease_seconds=3)
-    begun = clock.now_ms()
+    start = clock.now_ms()
     [again] = group.receive(wait_seconds=20)
     assert again["attempt"] == 2
-    assert 2_500 <= clock.now_ms() - begun < 8_000
+    assert 2_500 <= clock.now_ms() - start < 8_000
 
 
 def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
@@ -101,12 +101,12 @@ def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
 def test_a_lease_that_has_ended_shows_before_anybody_claims_anew(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    sent = topic.produce("x")
+    message = topic.produce("x")
     group.receive(lease_seconds=5)
-    assert group.status_of(sent["id"])["status"] == "RUNNING"
+    assert group.status_of(message["id"])["status"] == "RUNNING"
     clock.advance(5)
-    told = group.status_of(sent["id"])
-    assert (told["status"], told["attempts"]) == ("RETRYING", 1)
+    status = group.status_of(message["id"])
+    assert (status["status"], status["attempts"]) == ("RETRYING", 1)
     assert topic.counts().items() >= {"in_flight": 0, "retrying": 1, "backlog": 1}.items()
 
 
@@ -169,8 +169,8 @@ def test_settling_answers_in_the_order_of_the_receipts(api: Client) -> None:
         topic.produce(n, shard=n % 3)
     messages = group.receive()
     group.ack(messages[4])
-    asked = [messages[8], "forged", messages[4], messages[0], "", *messages[1:3]]
-    assert group.ack(*asked) == [
+    receipts = [messages[8], "forged", messages[4], messages[0], "", *messages[1:3]]
+    assert group.ack(*receipts) == [
         "ok",
         "RECEIPT_INVALID",
         "already",
@@ -220,9 +220,9 @@ def test_a_message_given_back_without_a_delay_waits_as_its_ladder_says(
     group.register("ann")
     topic.produce("topic's")
     topic.produce("own", ordering_key="k", retry={"ladder": [50], "max_attempts": 2})
-    received = group.receive(consumer="ann")
-    assert {m["body"] for m in received} == {"topic's", "own"}
-    assert group.nack(*received, delay_seconds=None, reason="no paper") == ["ok", "ok"]
+    messages = group.receive(consumer="ann")
+    assert {m["body"] for m in messages} == {"topic's", "own"}
+    assert group.nack(*messages, delay_seconds=None, reason="no paper") == ["ok", "ok"]
 
     def comes_after(seconds: int) -> list[Any]:
         clock.advance(seconds - 5)
@@ -246,13 +246,13 @@ def test_a_message_given_back_without_a_delay_waits_as_its_ladder_says(
 def test_attempts_run_out_and_the_message_is_dead(api: Client) -> None:
     topic = api.topic(retry={"max_attempts": 3})
     group = topic.group()
-    made = topic.produce("x")
+    result = topic.produce("x")
     for attempt in (1, 2, 3):
         [message] = group.receive()
         assert message["attempt"] == attempt
         assert group.nack(message, reason=f"failure {attempt}") == ["ok"]
     assert group.receive() == []
-    status = group.status_of(made["id"])
+    status = group.status_of(result["id"])
     assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
     assert status["last_error"] == "failure 3"
     counts = topic.counts()
@@ -264,15 +264,15 @@ def test_attempts_are_the_messages_the_groups_or_the_topics(api: Client, clock: 
     groups = [topic.group("topics"), topic.group("own", retry={"max_attempts": 2})]
     topic.produce("plain")
     topic.produce("once", retry={"max_attempts": 1})
-    seen = {}
+    attempts_of = {}
     for group in groups:
         attempts: dict[str, int] = {"plain": 0, "once": 0}
         while messages := group.receive(lease_seconds=1):
             for message in messages:
                 attempts[message["body"]] += 1
             clock.advance(2)
-        seen[group.name] = attempts
-    assert seen == {"topics": {"plain": 3, "once": 1}, "own": {"plain": 2, "once": 1}}
+        attempts_of[group.name] = attempts
+    assert attempts_of == {"topics": {"plain": 3, "once": 1}, "own": {"plain": 2, "once": 1}}
 
 
 def test_a_message_can_be_buried_at_once(api: Client) -> None:
@@ -325,12 +325,12 @@ def test_what_is_tried_again_after_a_wait_is_in_flight_until_it_is_settled(
 ) -> None:
     topic = api.topic()
     group = topic.group()
-    sent = topic.produce("x")
+    message = topic.produce("x")
     group.nack(*group.receive(), delay_seconds=5)
     assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 1}.items()
     background.pass_time(6)
     messages = group.receive()
     assert topic.counts().items() >= {"backlog": 0, "in_flight": 1, "retrying": 1}.items()
-    assert group.status_of(sent["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
+    assert group.status_of(message["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
     group.ack(*messages)
     assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()

@@ -35,27 +35,27 @@ def send(api: Client, replay_id: str, messages: Sequence[Any]) -> list[Any]:
     return results
 
 
-def tell(api: Client, replay_id: str, **told: Any) -> Reply:
-    return api.call("PATCH", f"/v1/replays/{replay_id}", told)
+def tell(api: Client, replay_id: str, **fields: Any) -> Reply:
+    return api.call("PATCH", f"/v1/replays/{replay_id}", fields)
 
 
 def test_a_replay_is_stored_as_it_was_asked_for(api: Client) -> None:
     topic = api.topic()
     topic.group()
-    asked = {"tag": "t", "key": "k", "where": "a.b > 5", "group": "g", "rate": 7, "dry_run": True}
-    made = ask(topic, **asked).expect(202)
-    assert made.items() >= {**asked, **DAY, "topic": topic.name, "into": topic.name}.items()
-    assert made.items() >= {"state": "PENDING", "matched": None, "sent": 0, "error": None}.items()
-    assert made["predicate"] == [">", ["a", "b"], 5]
-    shown = api.get(f"/v1/replays/{made['replay_id']}").expect(200)
-    assert shown == {name: value for name, value in made.items() if name not in ("started", "run_with")}
+    fields = {"tag": "t", "key": "k", "where": "a.b > 5", "group": "g", "rate": 7, "dry_run": True}
+    replay_view = ask(topic, **fields).expect(202)
+    assert replay_view.items() >= {**fields, **DAY, "topic": topic.name, "into": topic.name}.items()
+    assert replay_view.items() >= {"state": "PENDING", "matched": None, "sent": 0, "error": None}.items()
+    assert replay_view["predicate"] == [">", ["a", "b"], 5]
+    view = api.get(f"/v1/replays/{replay_view['replay_id']}").expect(200)
+    assert view == {name: value for name, value in replay_view.items() if name not in ("started", "run_with")}
 
 
 def test_a_replay_whose_job_nobody_runs_here_says_how_to_run_it(api: Client) -> None:
-    made = ask(api.topic()).expect(202)
-    assert made["started"] is False
-    assert made["run_with"] == f"make replay ARGS='--replay {made['replay_id']}'"
-    assert made["rate"] == DEFAULT_REPLAY_RATE
+    replay_view = ask(api.topic()).expect(202)
+    assert replay_view["started"] is False
+    assert replay_view["run_with"] == f"make replay ARGS='--replay {replay_view['replay_id']}'"
+    assert replay_view["rate"] == DEFAULT_REPLAY_RATE
 
 
 def test_an_archived_topic_that_is_gone_can_be_replayed_into_another(api: Client) -> None:
@@ -107,14 +107,14 @@ def test_a_topics_replays_are_listed_the_newest_first(api: Client, clock: Shifti
     here, there = api.topic(), api.topic()
     path = f"{here.path}/replays"
     assert api.get(path).expect(200) == {"items": []}
-    made = []
+    ids = []
     for into in (here, there, here):
-        made.append(replay(here, into=into.name))
+        ids.append(replay(here, into=into.name))
         clock.advance(1)
     replay(there)
-    assert [[each["replay_id"] for each in page] for page in api.pages(path, 2)] == [made[:0:-1], made[:1]]
+    assert [[each["replay_id"] for each in page] for page in api.pages(path, 2)] == [ids[:0:-1], ids[:1]]
     [newest, *_] = api.get(path).expect(200)["items"]
-    assert newest == api.get(f"/v1/replays/{made[2]}").expect(200)
+    assert newest == api.get(f"/v1/replays/{ids[2]}").expect(200)
 
 
 def test_a_list_of_replays_leaves_out_those_into_topics_of_others(api: Client) -> None:
@@ -122,16 +122,16 @@ def test_a_list_of_replays_leaves_out_those_into_topics_of_others(api: Client) -
     mine = replay(here)
     replay(here, into=there.name)
     token = api.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "topics": [here.name]}).expect(201)
-    limited = api.with_token(token["token"])
-    shown = limited.get(f"{here.path}/replays").expect(200)["items"]
-    assert [each["replay_id"] for each in shown] == [mine]
-    limited.get(f"{there.path}/replays").refused(403, "TOPIC_FORBIDDEN")
+    holder = api.with_token(token["token"])
+    items = holder.get(f"{here.path}/replays").expect(200)["items"]
+    assert [each["replay_id"] for each in items] == [mine]
+    holder.get(f"{there.path}/replays").refused(403, "TOPIC_FORBIDDEN")
 
 
 def test_the_replays_of_a_topic_that_is_gone_can_be_listed(api: Client) -> None:
     path = "/v1/topics/gone-long-ago/replays"
-    asked = api.post(path, {**DAY, "into": api.topic().name}).expect(202)["replay_id"]
-    assert [each["replay_id"] for each in api.get(path).expect(200)["items"]] == [asked]
+    replay_id = api.post(path, {**DAY, "into": api.topic().name}).expect(202)["replay_id"]
+    assert [each["replay_id"] for each in api.get(path).expect(200)["items"]] == [replay_id]
 
 
 @pytest.mark.parametrize("id", ["nobody", "-", "no-body", "x" * 1500])
@@ -143,33 +143,33 @@ def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
     replay_id = replay(topic)
-    said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
+    fields: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
     exact = b'{"n":12345678901234567890.10}'
-    [sent, *_] = send(
+    [result, *_] = send(
         api,
         replay_id,
         [
             archived(1, exact),
-            archived(2, **said),
+            archived(2, **fields),
             archived(3, b"\xff\x00", content_type="image/png"),
             archived(4, b'{ "spaced": 1 }'),
         ],
     )
-    assert sent["id"] != "old-1"
-    assert sent["duplicate"] is False
-    received = {m["headers"]["headrace-replay-of"]: m for m in group.receive()}
-    assert received.keys() == {f"old-{n}" for n in (1, 2, 3, 4)}
-    assert all(m["headers"]["headrace-replay"] == replay_id for m in received.values())
-    first, second = received["old-1"], received["old-2"]
+    assert result["id"] != "old-1"
+    assert result["duplicate"] is False
+    message_of = {m["headers"]["headrace-replay-of"]: m for m in group.receive()}
+    assert message_of.keys() == {f"old-{n}" for n in (1, 2, 3, 4)}
+    assert all(m["headers"]["headrace-replay"] == replay_id for m in message_of.values())
+    first, second = message_of["old-1"], message_of["old-2"]
     assert first["body"] == {"n": 12345678901234567890.10}
     assert {name: second[name] for name in ("body", "keys", "tag", "ordering_key")} == {
-        **{name: said[name] for name in ("keys", "tag", "ordering_key")},
+        **{name: fields[name] for name in ("keys", "tag", "ordering_key")},
         "body": {"n": 2},
     }
     assert second["headers"]["h"] == "v"
-    assert base64.b64decode(received["old-3"]["body_base64"]) == b"\xff\x00"
-    assert received["old-4"]["body"] == {"spaced": 1}
-    trace = api.get(f"{topic.path}/messages/{sent['id']}/trace").expect(200)["events"]
+    assert base64.b64decode(message_of["old-3"]["body_base64"]) == b"\xff\x00"
+    assert message_of["old-4"]["body"] == {"spaced": 1}
+    trace = api.get(f"{topic.path}/messages/{result['id']}/trace").expect(200)["events"]
     assert trace[0]["event"] == "accepted"
     assert trace[0]["detail"] == f"replay {replay_id} of old-1"
 
@@ -178,10 +178,10 @@ def test_i3_what_was_sent_under_a_replay_is_not_sent_again_not_even_after_the_to
     api: Client, clock: ShiftingClock
 ) -> None:
     topic = api.topic(dedup_window_seconds=1)
-    asked, other = replay(topic), replay(topic)
-    first = send(api, asked, [archived(n) for n in range(5)])
+    replay_id, other = replay(topic), replay(topic)
+    first = send(api, replay_id, [archived(n) for n in range(5)])
     clock.advance(REPLAY_LIFE.total_seconds() - 3600)
-    again = send(api, asked, [archived(n) for n in (3, 1, 6)])
+    again = send(api, replay_id, [archived(n) for n in (3, 1, 6)])
     assert [result["duplicate"] for result in again] == [True, True, False]
     assert [result["id"] for result in again[:2]] == [first[3]["id"], first[1]["id"]]
     assert topic.accepted == 6
@@ -232,8 +232,8 @@ def test_a_replay_tells_how_far_it_is_and_is_over_when_it_is_done(api: Client) -
     replay_id = replay(topic)
     tell(api, replay_id, state="RUNNING", matched=3).expect(200)
     tell(api, replay_id, state="FAILED", matched=3, sent=1, error="no answer").expect(200)
-    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert shown.items() >= {"state": "FAILED", "matched": 3, "sent": 1, "error": "no answer"}.items()
+    view = api.get(f"/v1/replays/{replay_id}").expect(200)
+    assert view.items() >= {"state": "FAILED", "matched": 3, "sent": 1, "error": "no answer"}.items()
     send(api, replay_id, [archived(1)])
     tell(api, replay_id, state="RUNNING").expect(200)
     for _ in range(2):

@@ -21,8 +21,8 @@ RESERVED = [
 def test_a_reserved_header_is_refused_on_every_way_in(api: Client, name: str) -> None:
     topic = api.topic()
     message = {"body": 1, "headers": {"x-own": "1", name: "v"}}
-    sent = api.post(f"{topic.path}/messages", message).refused(422, "HEADER_RESERVED")
-    assert name in sent["detail"]
+    problem = api.post(f"{topic.path}/messages", message).refused(422, "HEADER_RESERVED")
+    assert name in problem["detail"]
     [result] = api.post(f"{topic.path}/messages/batch", {"messages": [message]}).expect(200)["results"]
     assert result["error"]["code"] == "HEADER_RESERVED"
     transaction = {"message": message}

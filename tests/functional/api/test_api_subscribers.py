@@ -33,18 +33,18 @@ def test_attempts_are_told_newest_first_with_what_came_of_them(
     topic.produce("taken", shard=0)
     background.push(topic)
     receiver.status = 500
-    failed = topic.produce("fails", shard=1)
+    message = topic.produce("fails", shard=1)
     background.push(topic)
     background.later(topic, 61)
-    shown = attempts(group)
-    assert [(each["outcome"], each["attempt"], each["detail"]) for each in shown["items"]] == [
+    page = attempts(group)
+    assert [(each["outcome"], each["attempt"], each["detail"]) for each in page["items"]] == [
         ("DEAD", 2, "HTTP 500"),
         ("RETRY", 1, "HTTP 500"),
         ("SUCCESS", 1, None),
     ]
-    assert [(each["shard"], each["offset"]) for each in shown["items"]][:2] == [(1, failed["offset"])] * 2
-    assert 0 <= shown["p50_ms"] <= shown["p95_ms"]
-    assert shown["complete"]
+    assert [(each["shard"], each["offset"]) for each in page["items"]][:2] == [(1, message["offset"])] * 2
+    assert 0 <= page["p50_ms"] <= page["p95_ms"]
+    assert page["complete"]
     assert len(attempts(group, "?limit=2")["items"]) == 2
     assert not attempts(group, "?limit=2")["complete"]
 
@@ -90,19 +90,19 @@ def test_a_test_is_signed_and_shows_both_sides(api: Client, receiver: Receiver) 
     group = api.topic().group()
     secret = subscribe(group, url=receiver.url)["secret"]
     receiver.headers, receiver.body = {"X-Shop": "7"}, b"thanks" + b"x" * 2000
-    shown = api.post(f"{group.path}/consumers/c/test").expect(200)
+    view = api.post(f"{group.path}/consumers/c/test").expect(200)
     [request] = receiver.seen
     assert signed(secret, request.headers, request.body)
     assert request.headers["ce-type"] == "headrace.test"
     assert request.headers["ce-id"] == request.headers["webhook-id"]
     assert request.headers["ce-id"].startswith("test-")
     assert "headrace-attempt" not in request.headers
-    assert shown["ok"]
-    assert shown["request"]["url"] == receiver.url
-    assert shown["request"]["body"].encode() == request.body
-    told = {name.lower(): value for name, value in shown["request"]["headers"].items()}
-    assert request.headers.items() >= told.items()
-    answer = shown["answer"]
+    assert view["ok"]
+    assert view["request"]["url"] == receiver.url
+    assert view["request"]["body"].encode() == request.body
+    headers = {name.lower(): value for name, value in view["request"]["headers"].items()}
+    assert request.headers.items() >= headers.items()
+    answer = view["answer"]
     assert (answer["status"], answer["headers"]["x-shop"]) == (200, "7")
     assert answer["body"] == "thanks" + "x" * 1018
     assert answer["body_bytes"] == 2006
@@ -117,8 +117,8 @@ def test_a_test_changes_nothing(api: Client, receiver: Receiver, status: int, ok
     before = api.get(f"{group.path}/consumers/c").expect(200)
     receiver.status = status
     for _ in range(12):  # more failures than open a circuit
-        shown = api.post(f"{group.path}/consumers/c/test").expect(200)
-    assert (shown["ok"], shown["detail"]) == (ok, detail)
+        view = api.post(f"{group.path}/consumers/c/test").expect(200)
+    assert (view["ok"], view["detail"]) == (ok, detail)
     assert api.get(f"{group.path}/consumers/c").expect(200) == before
     assert attempts(group)["items"] == []
 
@@ -126,8 +126,8 @@ def test_a_test_changes_nothing(api: Client, receiver: Receiver, status: int, ok
 def test_where_nobody_answers_a_test_says_why(api: Client) -> None:
     group = api.topic().group()
     subscribe(group, url="http://127.0.0.1:1/")
-    shown = api.post(f"{group.path}/consumers/c/test").expect(200)
-    assert (shown["ok"], shown["answer"], shown["detail"]) == (False, None, "no connection")
+    view = api.post(f"{group.path}/consumers/c/test").expect(200)
+    assert (view["ok"], view["answer"], view["detail"]) == (False, None, "no connection")
 
 
 def test_who_is_no_admin_sees_no_path_and_no_words_of_the_answer(api: Client, receiver: Receiver) -> None:
@@ -136,9 +136,9 @@ def test_who_is_no_admin_sees_no_path_and_no_words_of_the_answer(api: Client, re
     receiver.body = b"the answer's own secret"
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"]}).expect(201)["token"]
     reply = api.with_token(token).post(f"{group.path}/consumers/c/test")
-    shown = reply.expect(200)
-    assert shown["ok"]
-    assert shown["answer"] == {"status": 200, "headers": None, "body": None, "body_bytes": 23}
+    view = reply.expect(200)
+    assert view["ok"]
+    assert view["answer"] == {"status": 200, "headers": None, "body": None, "body_bytes": 23}
     assert "from=headrace" not in reply.raw.decode()
     assert "own secret" not in reply.raw.decode()
 
@@ -146,12 +146,12 @@ def test_who_is_no_admin_sees_no_path_and_no_words_of_the_answer(api: Client, re
 def test_a_function_is_tested_by_a_batch_without_messages(api: Client) -> None:
     group = api.topic().group()
     subscribe(group, function="charge")
-    shown = api.post(f"{group.path}/consumers/c/test").expect(200)
-    assert (shown["ok"], shown["request"]["method"], shown["request"]["url"]) == (True, "INVOKE", "charge")
-    sent = json.loads(shown["request"]["body"])
-    assert (sent["test"], sent["messages"], sent["consumer"]) == (True, [], "c")
-    assert json.loads(shown["answer"].pop("body")) == {"batchItemFailures": []}
-    assert shown["answer"] == {"status": None, "headers": {}, "body_bytes": 25}
+    view = api.post(f"{group.path}/consumers/c/test").expect(200)
+    assert (view["ok"], view["request"]["method"], view["request"]["url"]) == (True, "INVOKE", "charge")
+    payload = json.loads(view["request"]["body"])
+    assert (payload["test"], payload["messages"], payload["consumer"]) == (True, [], "c")
+    assert json.loads(view["answer"].pop("body")) == {"batchItemFailures": []}
+    assert view["answer"] == {"status": None, "headers": {}, "body_bytes": 25}
 
 
 def test_only_who_is_called_is_tested(api: Client) -> None:

@@ -66,10 +66,10 @@ def test_health_costs_no_more_the_oftener_it_is_asked() -> None:
     ],
 )
 def test_a_ladder_is_previewed_with_its_sum(api: Client, name: str, steps: list[int]) -> None:
-    shown = api.get(f"/v1/ladders/{name}").expect(200)
+    view = api.get(f"/v1/ladders/{name}").expect(200)
     attempts = 4 if name == "fixed-30" else 16
     waits = [*steps, *[steps[-1]] * attempts][: attempts - 1]
-    assert shown == {
+    assert view == {
         "ladder": name,
         "steps_seconds": steps,
         "sum_seconds": sum(steps),
@@ -79,22 +79,22 @@ def test_a_ladder_is_previewed_with_its_sum(api: Client, name: str, steps: list[
     }
 
 
-@pytest.mark.parametrize(("attempts", "waited"), [(1, 0), (2, 10), (16, 9_940), (17, 17_140), (19, 31_540)])
+@pytest.mark.parametrize(("attempts", "total"), [(1, 0), (2, 10), (16, 9_940), (17, 17_140), (19, 31_540)])
 def test_a_preview_says_what_so_many_attempts_make_of_a_ladder(
-    api: Client, attempts: int, waited: int
+    api: Client, attempts: int, total: int
 ) -> None:
-    shown = api.get(f"/v1/ladders/rocketmq?max_attempts={attempts}").expect(200)
-    assert (shown["max_attempts"], len(shown["waits_seconds"])) == (attempts, attempts - 1)
-    assert shown["waits_sum_seconds"] == waited
-    assert shown["sum_seconds"] == 17_140
+    view = api.get(f"/v1/ladders/rocketmq?max_attempts={attempts}").expect(200)
+    assert (view["max_attempts"], len(view["waits_seconds"])) == (attempts, attempts - 1)
+    assert view["waits_sum_seconds"] == total
+    assert view["sum_seconds"] == 17_140
     for wrong in ("0", "-1", "x", "1.5", "1001"):
         api.get(f"/v1/ladders/rocketmq?max_attempts={wrong}").refused(400, "VALIDATION")
 
 
 def test_an_exponential_ladder_takes_its_formula_from_the_query(api: Client) -> None:
-    shown = api.get("/v1/ladders/exponential?base_seconds=2&factor=3&cap_seconds=100").expect(200)
-    assert shown["steps_seconds"] == [2, 6, 18, 54, 100]
-    assert shown["sum_seconds"] == 180
+    view = api.get("/v1/ladders/exponential?base_seconds=2&factor=3&cap_seconds=100").expect(200)
+    assert view["steps_seconds"] == [2, 6, 18, 54, 100]
+    assert view["sum_seconds"] == 180
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_formula_that_is_none_is_refused(api: Client, query: str) -> None:
     ["base_seconds=2592000&cap_seconds=1", "factor=1", "factor=10", "factor=1.0000001&cap_seconds=2592000"],
 )
 def test_an_extreme_formula_has_an_answer(api: Client, query: str) -> None:
-    shown = api.get(f"/v1/ladders/exponential?{query}").expect(200)
-    assert 1 <= len(shown["steps_seconds"]) <= 64
-    assert shown["steps_seconds"] == sorted(shown["steps_seconds"])
+    view = api.get(f"/v1/ladders/exponential?{query}").expect(200)
+    assert 1 <= len(view["steps_seconds"]) <= 64
+    assert view["steps_seconds"] == sorted(view["steps_seconds"])
 
 
 @pytest.mark.parametrize("name", ["nobody", "ROCKETMQ", "..", "%00", "x" * 200])
@@ -131,8 +131,8 @@ def test_stats_show_every_topic_and_group_that_the_token_may_use(api: Client) ->
     topic = api.topic()
     topic.group("a")
     topic.produce("x")
-    given = {"name": "t", "scopes": ["produce"], "topics": [topic.name]}
-    holder = api.with_token(api.post("/v1/tokens", given).expect(201)["token"])
+    fields = {"name": "t", "scopes": ["produce"], "topics": [topic.name]}
+    holder = api.with_token(api.post("/v1/tokens", fields).expect(201)["token"])
     [item] = [item for page in holder.pages("/v1/stats", 50) for item in page]
     assert (item["topic"], item["accepted"]) == (topic.name, 1)
     assert item["groups"]["a"].items() >= {"backlog": 1, "in_flight": 0, "retrying": 0, "dead": 0}.items()

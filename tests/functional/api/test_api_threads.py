@@ -35,13 +35,13 @@ def at_once(count: int, act: Callable[[int], T], over: threading.Event | None = 
         return list(pool.map(run, range(count)))
 
 
-def consume(group: Group, expected: int, seen: list[Any], over: threading.Event) -> None:
+def consume(group: Group, expected: int, bodies: list[Any], over: threading.Event) -> None:
     """Receive and acknowledge until all consumers together have seen what is expected."""
     while not over.is_set():
         messages = group.receive(20, lease_seconds=HOUR_SECONDS)
         assert group.ack(*messages) == ["ok"] * len(messages) if messages else True
-        seen.extend(m["body"] for m in messages)
-        if len(seen) >= expected:
+        bodies.extend(m["body"] for m in messages)
+        if len(bodies) >= expected:
             over.set()
 
 
@@ -49,7 +49,7 @@ def consume(group: Group, expected: int, seen: list[Any], over: threading.Event)
 def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Client, mode: str) -> None:
     topic = api.topic(shards=4)
     group = topic.group(mode=mode)
-    seen: list[Any] = []
+    bodies: list[Any] = []
     over = threading.Event()
     expected = 32 * 8
 
@@ -62,9 +62,9 @@ def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Clien
 
         return produce
 
-    acts = [*[lambda: consume(group, expected, seen, over)] * 8, *(producer(n) for n in range(32))]
+    acts = [*[lambda: consume(group, expected, bodies, over)] * 8, *(producer(n) for n in range(32))]
     at_once(len(acts), lambda n: acts[n](), over)
-    assert Counter(map(tuple, seen)) == Counter((n, i) for n in range(32) for i in range(8))
+    assert Counter(map(tuple, bodies)) == Counter((n, i) for n in range(32) for i in range(8))
     assert group.receive(1000) == []
     assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()
     assert topic.accepted == expected
@@ -96,8 +96,8 @@ def test_one_key_stays_in_order_with_8_consumers(api: Client) -> None:
 
 def test_one_dedup_id_from_16_callers_is_one_message(api: Client) -> None:
     topic = api.topic()
-    given = {"body": {"a": 1}, "dedup_id": "d"}
-    replies = at_once(16, lambda _: api.post(f"{topic.path}/messages", given))
+    fields = {"body": {"a": 1}, "dedup_id": "d"}
+    replies = at_once(16, lambda _: api.post(f"{topic.path}/messages", fields))
     assert sorted(r.status for r in replies) == [200] * 15 + [201]
     assert len({r.json["id"] for r in replies}) == 1
     assert topic.accepted == 1
@@ -119,7 +119,7 @@ def test_overlapping_batches_with_dedup_ids_store_each_message_once(api: Client)
     for n, results in enumerate(batches):
         for result in results:
             ids.setdefault(n * 20 + result["index"], set()).add(result["id"])
-    assert all(len(found) == 1 for found in ids.values())
+    assert all(len(ids_found) == 1 for ids_found in ids.values())
     assert topic.accepted == len(ids) == 220
 
 
@@ -127,8 +127,8 @@ def test_two_consumers_never_hold_the_same_message(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
     topic.batch([{"body": n} for n in range(200)])
-    held = at_once(8, lambda _: group.bodies(25, lease_seconds=HOUR_SECONDS))
-    bodies = [body for part in held for body in part]
+    batches = at_once(8, lambda _: group.bodies(25, lease_seconds=HOUR_SECONDS))
+    bodies = [body for part in batches for body in part]
     assert sorted(bodies) == sorted(set(bodies))
 
 
@@ -158,11 +158,11 @@ def test_settings_changed_by_8_at_once_are_all_kept_or_all_refused(api: Client) 
     topic = api.topic()
     fields = ["lease_seconds", "retention_days", "alarm_backlog", "rate_limit", "dedup_window_seconds"]
     replies = at_once(5, lambda n: api.put(topic.path, {fields[n]: 100 + n}))
-    shown = api.get(topic.path).expect(200)
+    view = api.get(topic.path).expect(200)
     for n, reply in enumerate(replies):
         assert reply.status in (200, 503)
         if reply.status == 200:
-            assert shown[fields[n]] == 100 + n
+            assert view[fields[n]] == 100 + n
 
 
 def test_a_topic_deleted_under_load_answers_honestly(api: Client) -> None:
@@ -183,6 +183,6 @@ def test_a_topic_deleted_under_load_answers_honestly(api: Client) -> None:
 @pytest.mark.parametrize("contact", [{}, {"url": "http://127.0.0.1:1/"}], ids=["pulls", "is called"])
 def test_20_twins_that_register_one_consumer_make_one_and_see_one_secret(api: Client, contact: Any) -> None:
     group = api.topic().group()
-    told = at_once(20, lambda n: api.put(f"{group.path}/consumers/c", contact))
-    assert Counter(reply.status for reply in told) == {201: 1, 200: 19}
-    assert [reply.status for reply in told if "secret" in reply.json] == ([201] if contact else [])
+    replies = at_once(20, lambda n: api.put(f"{group.path}/consumers/c", contact))
+    assert Counter(reply.status for reply in replies) == {201: 1, 200: 19}
+    assert [reply.status for reply in replies if "secret" in reply.json] == ([201] if contact else [])

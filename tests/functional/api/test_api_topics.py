@@ -30,10 +30,10 @@ DEFAULTS = {
 
 
 def test_a_new_topic_has_the_documented_defaults(api: Client) -> None:
-    made = api.put("/v1/topics/with-defaults").expect(201)
-    assert {name: made[name] for name in DEFAULTS} == DEFAULTS
-    assert made["topic"] == "with-defaults"
-    assert made.keys() == {*DEFAULTS, "topic", "created_at"}
+    topic = api.put("/v1/topics/with-defaults").expect(201)
+    assert {name: topic[name] for name in DEFAULTS} == DEFAULTS
+    assert topic["topic"] == "with-defaults"
+    assert topic.keys() == {*DEFAULTS, "topic", "created_at"}
 
 
 def test_a_topic_needs_no_body_at_all(api: Client) -> None:
@@ -69,14 +69,14 @@ def test_a_serial_topic_has_one_shard_unless_told_otherwise(api: Client) -> None
 def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
     path = f"/v1/topics/set-{setting}"
     api.put(path, {setting: value}).expect(201)
-    shown = api.get(path).expect(200)
-    assert {name: shown[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
+    view = api.get(path).expect(200)
+    assert {name: view[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
 
 
 def test_growing_shows_where_keys_stay(api: Client) -> None:
     topic = api.topic(shards=2)
-    grown = api.put(topic.path, {"shards": 6}).expect(200)
-    assert (grown["shards"], grown["key_shards"]) == (6, 2)
+    view = api.put(topic.path, {"shards": 6}).expect(200)
+    assert (view["shards"], view["key_shards"]) == (6, 2)
     assert api.get(topic.path).expect(200)["key_shards"] == 2
     assert api.put(topic.path, {"key_shards": 1}).expect(409)["code"] == "SHARDS_CANNOT_SHRINK"
     assert api.put(topic.path, {"key_shards": 7}).expect(422)["code"] == "NO_SUCH_SHARD"
@@ -85,9 +85,9 @@ def test_growing_shows_where_keys_stay(api: Client) -> None:
 
 def test_a_change_keeps_the_settings_that_are_not_given(api: Client) -> None:
     topic = api.topic(lease_seconds=7, retry={"max_attempts": 3})
-    changed = api.put(topic.path, {"retry": {"jitter": 0}}).expect(200)
-    assert changed["lease_seconds"] == 7
-    assert changed["retry"] == {"max_attempts": 3, "ladder": "rocketmq", "jitter": 0}
+    view = api.put(topic.path, {"retry": {"jitter": 0}}).expect(200)
+    assert view["lease_seconds"] == 7
+    assert view["retry"] == {"max_attempts": 3, "ladder": "rocketmq", "jitter": 0}
 
 
 def test_a_ladder_may_be_a_list_of_seconds_or_a_formula(api: Client) -> None:
@@ -105,17 +105,17 @@ def test_whoever_names_fixed_30_has_three_retries_unless_a_number_is_given(api: 
         201
     )
     assert group["retry"]["max_attempts"] == 7
-    kept = api.put(f"{topic.path}/groups/g", {"retry": {"jitter": 0}}).expect(200)
-    assert kept["retry"] == {**group["retry"], "jitter": 0}
-    changed = api.put(topic.path, {"retry": {"max_attempts": 9}}).expect(200)
-    assert changed["retry"].items() >= {"ladder": "fixed-30", "max_attempts": 9}.items()
-    assert api.put(topic.path, {"retry": {"ladder": "fixed-30"}}).expect(200) == changed
+    view = api.put(f"{topic.path}/groups/g", {"retry": {"jitter": 0}}).expect(200)
+    assert view["retry"] == {**group["retry"], "jitter": 0}
+    topic_view = api.put(topic.path, {"retry": {"max_attempts": 9}}).expect(200)
+    assert topic_view["retry"].items() >= {"ladder": "fixed-30", "max_attempts": 9}.items()
+    assert api.put(topic.path, {"retry": {"ladder": "fixed-30"}}).expect(200) == topic_view
 
 
 def test_a_setting_can_be_taken_back_with_null(api: Client) -> None:
     topic = api.topic(alarm_backlog=5, rate_limit=5)
-    changed = api.put(topic.path, {"alarm_backlog": None, "rate_limit": None}).expect(200)
-    assert (changed["alarm_backlog"], changed["rate_limit"]) == (None, None)
+    view = api.put(topic.path, {"alarm_backlog": None, "rate_limit": None}).expect(200)
+    assert (view["alarm_backlog"], view["rate_limit"]) == (None, None)
 
 
 @pytest.mark.parametrize(("path", "write"), [("", "put_topic"), ("/groups/g", "put_group")])
@@ -185,7 +185,7 @@ def test_a_topic_made_again_starts_empty(api: Client) -> None:
     topic = api.topic()
     old_group = topic.group()
     message = topic.produce("old", dedup_id="d")
-    [held] = old_group.receive()
+    [claimed_message] = old_group.receive()
     api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
     api.put(topic.path).expect(201)
     assert topic.accepted == 0
@@ -193,20 +193,20 @@ def test_a_topic_made_again_starts_empty(api: Client) -> None:
     api.get(f"{topic.path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
     group = topic.group()
     assert group.receive() == []
-    assert group.ack(held) == ["RECEIPT_INVALID"]
+    assert group.ack(claimed_message) == ["RECEIPT_INVALID"]
     assert topic.produce("new", dedup_id="d")["duplicate"] is False
     assert group.bodies() == ["new"]
 
 
 def test_a_list_of_topics_shows_each_once_page_by_page(api: Client) -> None:
-    made = [f"listed-{n}" for n in range(5)]
-    for name in made:
+    names = [f"listed-{n}" for n in range(5)]
+    for name in names:
         api.put(f"/v1/topics/{name}").expect(201)
-    given = {"name": "t", "scopes": ["consume"], "topics": ["listed-*"]}
-    holder = api.with_token(api.post("/v1/tokens", given).expect(201)["token"])
-    listed = [topic for page in holder.pages("/v1/topics", 2) for topic in page]
-    assert [topic["topic"] for topic in listed] == made
-    assert listed[0] == api.get("/v1/topics/listed-0").expect(200)
+    fields = {"name": "t", "scopes": ["consume"], "topics": ["listed-*"]}
+    holder = api.with_token(api.post("/v1/tokens", fields).expect(201)["token"])
+    topics = [topic for page in holder.pages("/v1/topics", 2) for topic in page]
+    assert [topic["topic"] for topic in topics] == names
+    assert topics[0] == api.get("/v1/topics/listed-0").expect(200)
 
 
 def test_stats_count_what_was_accepted_and_where_each_group_stands(api: Client) -> None:
@@ -230,8 +230,8 @@ def test_names_that_begin_alike_are_different_topics(api: Client) -> None:
         api.put(f"/v1/topics/{name}/groups/{name}", {"from": "earliest"}).expect(201)
         api.post(f"/v1/topics/{name}/messages", {"body": name}).expect(201)
     for name in names:
-        got = api.post(f"/v1/topics/{name}/groups/{name}/receive", {"max": 99}).expect(200)["messages"]
-        assert [m["body"] for m in got] == [name]
+        messages = api.post(f"/v1/topics/{name}/groups/{name}/receive", {"max": 99}).expect(200)["messages"]
+        assert [m["body"] for m in messages] == [name]
     api.delete("/v1/topics/alike?confirm=alike").expect(204)
     for name in names[1:]:
         assert api.get(f"/v1/topics/{name}").expect(200)["stats"]["accepted"] == 1

@@ -35,24 +35,24 @@ def redrive(group: Group) -> None:
 def test_a_message_nobody_has_tried_was_accepted(api: Client) -> None:
     topic = api.topic()
     topic.group()
-    sent = topic.produce("x", shard=2)
-    [event] = path(topic, sent["id"])
-    assert (event["event"], event["at"], event["shard"]) == ("accepted", sent["accepted_at"], 2)
+    message = topic.produce("x", shard=2)
+    [event] = path(topic, message["id"])
+    assert (event["event"], event["at"], event["shard"]) == ("accepted", message["accepted_at"], 2)
     assert event["group"] is None
 
 
 def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
     topic = api.topic()
-    delayed = topic.produce("x", delay_seconds=60)
-    assert told(path(topic, delayed["id"]), "event", "at", "shard") == [
-        ("accepted", delayed["accepted_at"], None),
-        ("delayed", delayed["accepted_at"], None),
+    delayed_message = topic.produce("x", delay_seconds=60)
+    assert told(path(topic, delayed_message["id"]), "event", "at", "shard") == [
+        ("accepted", delayed_message["accepted_at"], None),
+        ("delayed", delayed_message["accepted_at"], None),
     ]
-    held = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
-    assert told(path(topic, held["message_id"]), "event", "at") == [("prepared", held["prepared_at"])]
-    over = api.post(f"/v1/transactions/{held['transaction_id']}/rollback").expect(200)
-    assert told(path(topic, held["message_id"]), "event", "at") == [
-        ("prepared", held["prepared_at"]),
+    half = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
+    assert told(path(topic, half["message_id"]), "event", "at") == [("prepared", half["prepared_at"])]
+    over = api.post(f"/v1/transactions/{half['transaction_id']}/rollback").expect(200)
+    assert told(path(topic, half["message_id"]), "event", "at") == [
+        ("prepared", half["prepared_at"]),
         ("cancelled", over["decided_at"]),
     ]
 
@@ -60,22 +60,22 @@ def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
 def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Background) -> None:
     topic = api.topic()
     group = topic.group()
-    made = {}
+    holders = {}
     for name in ("ann", "ben"):
         token = api.post("/v1/tokens", {"name": name, "scopes": ["produce", "consume", "admin"]}).expect(201)
-        made[name] = api.with_token(token["token"]), {"id": token["id"], "name": name}
-    (ann, is_ann), (ben, is_ben) = made["ann"], made["ben"]
-    sent = ann.post(f"{topic.path}/messages", {"body": 1, "delay_seconds": 60}).expect(201)
-    place = f"{topic.path}/messages/{sent['id']}"
+        holders[name] = api.with_token(token["token"]), {"id": token["id"], "name": name}
+    (ann, is_ann), (ben, is_ben) = holders["ann"], holders["ben"]
+    message_sent = ann.post(f"{topic.path}/messages", {"body": 1, "delay_seconds": 60}).expect(201)
+    place = f"{topic.path}/messages/{message_sent['id']}"
     ben.call("PATCH", place, {"body": 2}).expect(200)
-    until = ann.call("PATCH", place, {"deliver_at": sent["accepted_at"]}).expect(200)["deliver_at"]
+    until = ann.call("PATCH", place, {"deliver_at": message_sent["accepted_at"]}).expect(200)["deliver_at"]
     background.move()
     group.register("worker")
     [message] = group.receive(consumer="worker")
-    assert (message["body"], message["accepted_at"]) == (2, sent["accepted_at"])
-    shown = ben.get(place).expect(200)
-    assert (shown["accepted_at"], shown["deliver_at"], shown["size"]) == (sent["accepted_at"], until, 1)
-    events = path(topic, sent["id"])
+    assert (message["body"], message["accepted_at"]) == (2, message_sent["accepted_at"])
+    view = ben.get(place).expect(200)
+    assert (view["accepted_at"], view["deliver_at"], view["size"]) == (message_sent["accepted_at"], until, 1)
+    events = path(topic, message_sent["id"])
     assert [(e["event"], e.get("by")) for e in events] == [
         ("accepted", is_ann),
         ("delayed", is_ann),
@@ -84,12 +84,12 @@ def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Ba
         ("due", None),
         ("leased", None),
     ]
-    assert [e["deliver_at"] for e in events if "deliver_at" in e] == [sent["deliver_at"], until]
+    assert [e["deliver_at"] for e in events if "deliver_at" in e] == [message_sent["deliver_at"], until]
     lease = events[-1]
     assert (lease["owner"], lease["consumer"], lease["attempt"]) == ("worker", "worker", 1)
     assert lease["deadline_at"] > lease["at"]
     group.nack(message, dead_letter=True)
-    letter = f"{group.path}/dead-letters/{sent['id']}"
+    letter = f"{group.path}/dead-letters/{message_sent['id']}"
     ann.call("PATCH", letter, {"body": 3}).expect(200)
     ben.post(f"{group.path}/dead-letters/redrive").expect(200)
     background.clock.advance(5)
@@ -97,7 +97,7 @@ def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Ba
     group.nack(message, dead_letter=True)
     ann.delete(letter).expect(204)
     ann.delete(f"/v1/tokens/{is_ben['id']}").expect(204)
-    events = path(topic, sent["id"])[5:]
+    events = path(topic, message_sent["id"])[5:]
     assert [(e["event"], e.get("by")) for e in events] == [
         ("delivered", None),
         ("buried", None),
@@ -112,12 +112,12 @@ def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Ba
 def test_what_is_cancelled_says_by_whom(api: Client) -> None:
     topic = api.topic()
     topic.group()
-    sent = [topic.produce(1), topic.produce(1, delay_seconds=60)]
-    for each in sent:
+    messages = [topic.produce(1), topic.produce(1, delay_seconds=60)]
+    for each in messages:
         api.delete(f"{topic.path}/messages/{each['id']}").expect(204)
-        cancelled = path(topic, each["id"])[-1]
-        assert (cancelled["event"], cancelled["group"]) == ("cancelled", None)
-        assert cancelled["by"]["name"]
+        event = path(topic, each["id"])[-1]
+        assert (event["event"], event["group"]) == ("cancelled", None)
+        assert event["by"]["name"]
 
 
 def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: ShiftingClock) -> None:
@@ -125,14 +125,14 @@ def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: Shif
     group = topic.group()
     for name in ("ann", "bob"):
         group.register(name)
-    sent = topic.produce("x", shard=1)
+    result = topic.produce("x", shard=1)
     [message] = group.receive(consumer="bob")
     clock.advance(2)
     group.nack(message, reason="no paper")
     [message] = group.receive(consumer="bob")
     clock.advance(1)
     group.ack(message)
-    events = path(topic, sent["id"])
+    events = path(topic, result["id"])
     assert told(events, "event", "attempt", "outcome", "detail") == [
         ("accepted", None, None, None),
         ("delivered", 1, "RETRY", "no paper"),
@@ -146,9 +146,9 @@ def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: Shif
 def test_a_caller_without_a_name_shows_as_nobody(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    sent = topic.produce("x")
+    message = topic.produce("x")
     group.ack(*group.receive())
-    assert told(path(topic, sent["id"])[1:], "event", "consumer", "rank") == [("delivered", None, None)]
+    assert told(path(topic, message["id"])[1:], "event", "consumer", "rank") == [("delivered", None, None)]
 
 
 def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
@@ -157,7 +157,7 @@ def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
     topic = api.topic(retry={"max_attempts": 2, "ladder": [5]})
     group = topic.group()
     api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
-    sent = topic.produce("x")
+    message = topic.produce("x")
     receiver.status = 500
     background.push(topic)
     receiver.status = 502
@@ -165,7 +165,7 @@ def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
     redrive(group)
     receiver.status = 200
     assert background.run() == {"DONE": 1}
-    events = path(topic, sent["id"])
+    events = path(topic, message["id"])
     assert told(events, "event", "consumer", "attempt", "rank", "total", "outcome", "detail") == [
         ("accepted", None, None, None, None, None, None),
         ("delivered", "hook", 1, 0, 1, "RETRY", "HTTP 500"),
@@ -174,17 +174,17 @@ def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
         ("redriven", None, None, None, None, None, None),
         ("delivered", "hook", 3, 0, 1, "SUCCESS", None),
     ]
-    assert {event["shard"] for event in events} == {sent["shard"]}
+    assert {event["shard"] for event in events} == {message["shard"]}
     assert all(0 <= event["duration_ms"] < 60_000 for event in events if event["event"] == "delivered")
 
 
 def test_every_group_has_its_part_in_the_path(api: Client) -> None:
     topic = api.topic()
     groups = [topic.group(name) for name in ("one", "two", "three")]
-    sent = topic.produce("x")
+    message = topic.produce("x")
     groups[0].ack(*groups[0].receive())
     groups[1].nack(*groups[1].receive(), dead_letter=True, reason="not ours")
-    assert told(path(topic, sent["id"]), "event", "group", "outcome") == [
+    assert told(path(topic, message["id"]), "event", "group", "outcome") == [
         ("accepted", None, None),
         ("delivered", "one", "SUCCESS"),
         ("delivered", "two", "DEAD"),
@@ -195,11 +195,11 @@ def test_every_group_has_its_part_in_the_path(api: Client) -> None:
 def test_a_lease_that_ran_out_is_an_attempt_that_lapsed(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     group = topic.group()
-    sent = topic.produce("x")
+    message = topic.produce("x")
     group.receive(lease_seconds=5)
     clock.advance(6)
     group.ack(*group.receive())
-    assert told(path(topic, sent["id"])[1:], "event", "attempt", "outcome") == [
+    assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [
         ("delivered", 1, "LAPSED"),
         ("delivered", 2, "SUCCESS"),
     ]
@@ -208,10 +208,10 @@ def test_a_lease_that_ran_out_is_an_attempt_that_lapsed(api: Client, clock: Shif
 def test_what_was_buried_without_an_attempt_shows_its_burial(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     group = topic.group()
-    sent = topic.produce("x", expires_in_seconds=5)
+    message = topic.produce("x", expires_in_seconds=5)
     clock.advance(6)
     assert group.receive() == []
-    assert told(path(topic, sent["id"])[1:], "event", "group", "attempt", "outcome", "detail") == [
+    assert told(path(topic, message["id"])[1:], "event", "group", "attempt", "outcome", "detail") == [
         ("buried", "g", None, "DEAD", "EXPIRED")
     ]
 
@@ -221,10 +221,10 @@ def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
     group = topic.group()
     for name in ("a", "b"):
         group.register(name)
-    sent = topic.produce("x")
+    message = topic.produce("x")
     for name in ("b", "a"):
         group.ack(*group.receive(consumer=name))
-    assert told(path(topic, sent["id"])[1:], "event", "consumer", "outcome") == [
+    assert told(path(topic, message["id"])[1:], "event", "consumer", "outcome") == [
         ("delivered", "b", "SUCCESS"),
         ("delivered", "a", "SUCCESS"),
     ]
@@ -235,13 +235,13 @@ def test_in_a_broadcast_each_burial_and_redrive_names_its_consumer(api: Client, 
     group = topic.group()
     for name in ("a", "b", "c"):
         group.register(name)
-    sent = topic.produce("x", expires_in_seconds=60)
+    message = topic.produce("x", expires_in_seconds=60)
     group.nack(*group.receive(consumer="b"), dead_letter=True, reason="not mine")
     group.ack(*group.receive(consumer="c"))
     redrive(group)
     clock.advance(61)
     assert group.receive(consumer="a") == []
-    assert told(path(topic, sent["id"])[1:], "event", "consumer", "outcome", "detail") == [
+    assert told(path(topic, message["id"])[1:], "event", "consumer", "outcome", "detail") == [
         ("delivered", "b", "DEAD", "not mine"),
         ("buried", "b", "DEAD", "not mine"),
         ("delivered", "c", "SUCCESS", None),
@@ -253,12 +253,12 @@ def test_in_a_broadcast_each_burial_and_redrive_names_its_consumer(api: Client, 
 def test_a_message_of_a_batch_shows_its_own_attempts_only(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    made = topic.batch([{"body": n} for n in range(3)])
+    results = topic.batch([{"body": n} for n in range(3)])
     messages = group.receive()
     group.nack(messages[1], reason="again")
     group.ack(messages[0], messages[2])
     group.ack(*group.receive())
-    paths = [told(path(topic, result["id"])[1:], "attempt", "outcome") for result in made]
+    paths = [told(path(topic, result["id"])[1:], "attempt", "outcome") for result in results]
     assert paths == [[(1, "SUCCESS")], [(1, "RETRY"), (2, "SUCCESS")], [(1, "SUCCESS")]]
 
 
@@ -284,17 +284,17 @@ def test_the_assignment_is_explained(api: Client, strategy: str, shards: Any, wh
     group = topic.group(assignment=strategy)
     for name in ("a", "b"):
         group.register(name)
-    explained = api.get(f"{group.path}/assignment").expect(200)
-    assert explained["strategy"] == strategy
-    assert why in explained["why"]
-    assert told(explained["consumers"], "consumer", "kind", "rank", "total") == [
+    assignment = api.get(f"{group.path}/assignment").expect(200)
+    assert assignment["strategy"] == strategy
+    assert why in assignment["why"]
+    assert told(assignment["consumers"], "consumer", "kind", "rank", "total") == [
         ("a", "pull", 0, 2),
         ("b", "pull", 1, 2),
     ]
-    dealt = [consumer["shards"] for consumer in explained["consumers"]]
-    assert shards in (None, dealt)
-    owners = {entry["shard"]: entry["owner"] for entry in explained["shards"]}
-    assert owners == {s: name for name, mine in zip("ab", dealt, strict=True) for s in mine}
+    shards_of = [consumer["shards"] for consumer in assignment["consumers"]]
+    assert shards in (None, shards_of)
+    owners = {entry["shard"]: entry["owner"] for entry in assignment["shards"]}
+    assert owners == {s: name for name, mine in zip("ab", shards_of, strict=True) for s in mine}
     assert sorted(owners) == list(range(5))
 
 
@@ -305,24 +305,24 @@ def test_who_is_not_online_is_told_with_the_reason(
     group = topic.group()
     group.register("sleeper")
     clock.advance(31)
-    explained = api.get(f"{group.path}/assignment").expect(200)
-    assert "no registered consumer is online" in explained["why"]
+    assignment = api.get(f"{group.path}/assignment").expect(200)
+    assert "no registered consumer is online" in assignment["why"]
     api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
     receiver.status = 410
     topic.produce("x")
     background.push(topic)
-    explained = api.get(f"{group.path}/assignment").expect(200)
-    assert explained["consumers"] == []
-    reasons = {absent["consumer"]: absent["why"] for absent in explained["offline"]}
+    assignment = api.get(f"{group.path}/assignment").expect(200)
+    assert assignment["consumers"] == []
+    reasons = {absent["consumer"]: absent["why"] for absent in assignment["offline"]}
     assert reasons["hook"] == "DISABLED: It answered 410 Gone."
     assert reasons["sleeper"].startswith("no heartbeat since ")
-    assert {entry["owner"] for entry in explained["shards"]} == {None}
+    assert {entry["owner"] for entry in assignment["shards"]} == {None}
 
 
 def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:
     topic = api.topic()
     groups = [topic.group("a"), topic.group("b")]
-    sent = topic.produce({"n": 1}, tag="t")
+    message = topic.produce({"n": 1}, tag="t")
 
     def fate(message_id: str) -> Any:
         answer = api.get(f"{topic.path}/messages/{message_id}/fate").expect(200)
@@ -330,20 +330,34 @@ def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:
         assert answer["adds_up"] is True
         return answer
 
-    seen = fate(sent["id"])
-    assert (seen["message"]["id"], seen["message"]["body"], seen["complete"]) == (sent["id"], {"n": 1}, False)
-    assert {name: (each["status"], each["places"]) for name, each in seen["groups"].items()} == {
+    fate_shown = fate(message["id"])
+    assert (fate_shown["message"]["id"], fate_shown["message"]["body"], fate_shown["complete"]) == (
+        message["id"],
+        {"n": 1},
+        False,
+    )
+    assert {name: (each["status"], each["places"]) for name, each in fate_shown["groups"].items()} == {
         "a": ("NEW", ["log"]),
         "b": ("NEW", ["log"]),
     }
     for group in groups:
         group.ack(*group.receive())
-    seen = fate(sent["id"])
-    assert (seen["message"]["status"], seen["complete"], seen["skipped"]) == ("SUCCESS", True, [])
+    fate_shown = fate(message["id"])
+    assert (fate_shown["message"]["status"], fate_shown["complete"], fate_shown["skipped"]) == (
+        "SUCCESS",
+        True,
+        [],
+    )
     topic.group("late", **{"from": "latest"})
-    assert fate(sent["id"])["skipped"] == ["late"]
-    delayed = topic.produce(1, delay_seconds=60)
-    assert (fate(delayed["id"])["message"]["status"], fate(delayed["id"])["complete"]) == ("DELAYED", False)
-    api.delete(f"{topic.path}/messages/{delayed['id']}").expect(204)
-    assert (fate(delayed["id"])["message"]["status"], fate(delayed["id"])["complete"]) == ("CANCELLED", True)
+    assert fate(message["id"])["skipped"] == ["late"]
+    delayed_message = topic.produce(1, delay_seconds=60)
+    assert (fate(delayed_message["id"])["message"]["status"], fate(delayed_message["id"])["complete"]) == (
+        "DELAYED",
+        False,
+    )
+    api.delete(f"{topic.path}/messages/{delayed_message['id']}").expect(204)
+    assert (fate(delayed_message["id"])["message"]["status"], fate(delayed_message["id"])["complete"]) == (
+        "CANCELLED",
+        True,
+    )
     api.get(f"{topic.path}/messages/nobody/fate").refused(404, "MESSAGE_NOT_FOUND")

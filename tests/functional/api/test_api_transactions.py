@@ -105,24 +105,24 @@ def test_a_message_is_prepared_committed_and_received(topic: Topic) -> None:
         transaction.items() >= {"topic": topic.name, "state": "PREPARED", "offset": None, "checks": 0}.items()
     )
     assert state(topic, transaction) == transaction
-    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
-    assert shown.items() >= {"status": "PREPARED", "offset": None, "body": {"amount": 5.1}}.items()
-    assert shown["transaction_id"] == transaction["transaction_id"]
+    view = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
+    assert view.items() >= {"status": "PREPARED", "offset": None, "body": {"amount": 5.1}}.items()
+    assert view["transaction_id"] == transaction["transaction_id"]
     assert group.receive() == []
     assert topic.api.get(f"{topic.path}/messages").expect(200)["items"] == []
-    done = topic.api.post(path(transaction, "/commit")).expect(200)
-    assert (done["state"], done["message_id"]) == ("COMMITTED", transaction["message_id"])
-    assert topic.api.post(path(transaction, "/commit")).expect(200) == done == state(topic, transaction)
+    decision = topic.api.post(path(transaction, "/commit")).expect(200)
+    assert (decision["state"], decision["message_id"]) == ("COMMITTED", transaction["message_id"])
+    assert topic.api.post(path(transaction, "/commit")).expect(200) == decision == state(topic, transaction)
     topic.api.post(path(transaction, "/rollback")).refused(409, "TRANSACTION_DECIDED")
-    (got,) = group.receive()
-    assert (got["id"], got["shard"], got["offset"]) == (
+    (claimed_message,) = group.receive()
+    assert (claimed_message["id"], claimed_message["shard"], claimed_message["offset"]) == (
         transaction["message_id"],
-        done["shard"],
-        done["offset"],
+        decision["shard"],
+        decision["offset"],
     )
-    assert group.ack(got) == ["ok"]
-    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
-    assert shown["status"] == "SUCCESS"
+    assert group.ack(claimed_message) == ["ok"]
+    view = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
+    assert view["status"] == "SUCCESS"
     events = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}/trace").expect(200)["events"]
     assert events
 
@@ -130,12 +130,12 @@ def test_a_message_is_prepared_committed_and_received(topic: Topic) -> None:
 def test_what_is_rolled_back_stays_so(topic: Topic) -> None:
     group = topic.group()
     transaction = prepare(topic)
-    done = topic.api.post(path(transaction, "/rollback")).expect(200)
-    assert (done["state"], done["offset"]) == ("ROLLED_BACK", None)
-    assert topic.api.post(path(transaction, "/rollback")).expect(200) == done
+    decision = topic.api.post(path(transaction, "/rollback")).expect(200)
+    assert (decision["state"], decision["offset"]) == ("ROLLED_BACK", None)
+    assert topic.api.post(path(transaction, "/rollback")).expect(200) == decision
     topic.api.post(path(transaction, "/commit")).refused(409, "TRANSACTION_DECIDED")
-    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
-    assert shown["status"] == "CANCELLED"
+    view = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
+    assert view["status"] == "CANCELLED"
     assert group.receive() == []
     assert topic.accepted == 0
 
@@ -158,44 +158,44 @@ def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
     group = topic.group()
     transaction = prepare(topic, {"body": 1, "delay_seconds": 30})
     world.clock.advance(3_600)
-    done = topic.api.post(path(transaction, "/commit")).expect(200)
-    assert (done["state"], done["offset"]) == ("COMMITTED", None)
-    shown = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
-    assert (shown["status"], shown["deliver_at"]) == ("DELAYED", done["deliver_at"])
+    decision = topic.api.post(path(transaction, "/commit")).expect(200)
+    assert (decision["state"], decision["offset"]) == ("COMMITTED", None)
+    view = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
+    assert (view["status"], view["deliver_at"]) == ("DELAYED", decision["deliver_at"])
     world.pass_time(29)
     assert group.receive() == []
     world.pass_time(1.1)
-    (got,) = group.receive()
-    assert got["id"] == transaction["message_id"]
+    (claimed_message,) = group.receive()
+    assert claimed_message["id"] == transaction["message_id"]
 
 
 def test_i11_a_key_finds_the_message_once_and_shows_what_it_is(topic: Topic) -> None:
     transaction = prepare(topic, {"body": 1, "keys": ["order-7"]})
-    listed = f"{topic.path}/messages?key=order-7"
-    (item,) = topic.api.get(listed).expect(200)["items"]
+    url = f"{topic.path}/messages?key=order-7"
+    (item,) = topic.api.get(url).expect(200)["items"]
     assert (item["id"], item["status"]) == (transaction["message_id"], "PREPARED")
     assert item["transaction_id"] == transaction["transaction_id"]
     for _ in range(2):
         topic.api.post(path(transaction, "/commit")).expect(200)
-    (item,) = topic.api.get(listed).expect(200)["items"]
+    (item,) = topic.api.get(url).expect(200)["items"]
     assert (item["id"], item["status"]) == (transaction["message_id"], "NEW")
     assert item["accepted_at"] == transaction["prepared_at"]
 
 
 def test_what_is_prepared_is_listed_in_pages_until_it_is_decided(topic: Topic) -> None:
     transactions = [prepare(topic, {"body": n, "tag": "t" if n else "u"}) for n in range(5)]
-    listed = f"{topic.path}/messages?status=PREPARED"
-    found = [item for page in topic.api.pages(listed, 2) for item in page]
-    assert [item["id"] for item in found] == [each["message_id"] for each in transactions]
-    assert [item["body"] for item in found] == list(range(5))
-    assert {item["status"] for item in found} == {"PREPARED"}
-    assert len(topic.api.get(f"{listed}&tag=t").expect(200)["items"]) == 4
+    url = f"{topic.path}/messages?status=PREPARED"
+    items = [item for page in topic.api.pages(url, 2) for item in page]
+    assert [item["id"] for item in items] == [each["message_id"] for each in transactions]
+    assert [item["body"] for item in items] == list(range(5))
+    assert {item["status"] for item in items} == {"PREPARED"}
+    assert len(topic.api.get(f"{url}&tag=t").expect(200)["items"]) == 4
     topic.api.post(path(transactions[0], "/commit")).expect(200)
     topic.api.post(path(transactions[1], "/rollback")).expect(200)
-    assert len(topic.api.get(listed).expect(200)["items"]) == 3
+    assert len(topic.api.get(url).expect(200)["items"]) == 3
     stats = topic.api.get(topic.path).expect(200)["stats"]
     assert (stats["accepted"], stats["prepared"], stats["delayed"]) == (1, 3, 0)
-    topic.api.get(f"{listed}&group=g").refused(400, "VALIDATION")
+    topic.api.get(f"{url}&group=g").refused(400, "VALIDATION")
 
 
 def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
@@ -212,15 +212,15 @@ def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
 
 def test_under_a_rate_limit_preparing_counts_and_committing_does_not(topic: Topic) -> None:
     topic.api.put(topic.path, {"rate_limit": 1}).expect(200)
-    asked = {"message": {"body": 1}}
-    replies = [topic.api.post(f"{topic.path}/transactions", asked) for _ in range(6)]
-    made = [reply.json for reply in replies if reply.status == 201]
-    assert made
-    assert len(made) < len(replies)
+    fields = {"message": {"body": 1}}
+    replies = [topic.api.post(f"{topic.path}/transactions", fields) for _ in range(6)]
+    prepared_ones = [reply.json for reply in replies if reply.status == 201]
+    assert prepared_ones
+    assert len(prepared_ones) < len(replies)
     for reply in replies:
         if reply.status != 201:
             reply.refused(429, "RATE_LIMITED")
-    for transaction in made:
+    for transaction in prepared_ones:
         topic.api.post(path(transaction, "/commit")).expect(200)
 
 
@@ -267,8 +267,8 @@ def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> No
     transaction = prepare(topic)
 
     def holding(scopes: list[str], topics: list[str]) -> Client:
-        asked = {"name": "t", "scopes": scopes, "topics": topics}
-        return topic.api.with_token(topic.api.post("/v1/tokens", asked).expect(201)["token"])
+        grant = {"name": "t", "scopes": scopes, "topics": topics}
+        return topic.api.with_token(topic.api.post("/v1/tokens", grant).expect(201)["token"])
 
     stranger, consumer = holding(["produce"], ["other.*"]), holding(["consume"], ["*"])
     for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
@@ -283,14 +283,14 @@ def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> No
 def test_lists_are_paged_by_state(topic: Topic) -> None:
     transactions = [prepare(topic)["transaction_id"] for _ in range(5)]
     topic.api.post(f"/v1/transactions/{transactions[1]}/commit").expect(200)
-    listed = f"{topic.path}/transactions"
-    pages = topic.api.pages(listed, 2)
+    url = f"{topic.path}/transactions"
+    pages = topic.api.pages(url, 2)
     assert [t["transaction_id"] for page in pages for t in page] == [transactions[0], *transactions[2:]]
-    (done,) = topic.api.get(f"{listed}?state=COMMITTED").expect(200)["items"]
-    assert done == state(topic, {"transaction_id": transactions[1]})
-    topic.api.get(f"{listed}?state=DONE").refused(400, "VALIDATION")
-    token = topic.api.get(f"{listed}?limit=1").expect(200)["next_page_token"]
-    topic.api.get(f"{listed}?state=COMMITTED&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
+    (transaction,) = topic.api.get(f"{url}?state=COMMITTED").expect(200)["items"]
+    assert transaction == state(topic, {"transaction_id": transactions[1]})
+    topic.api.get(f"{url}?state=DONE").refused(400, "VALIDATION")
+    token = topic.api.get(f"{url}?limit=1").expect(200)["next_page_token"]
+    topic.api.get(f"{url}?state=COMMITTED&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
 
 
 # The producer is asked
@@ -303,9 +303,9 @@ def check_signature(request: Request, secret: str) -> None:
     assert request.headers["webhook-signature"] == signature
 
 
-@pytest.mark.parametrize(("answer", "becomes"), [("commit", "COMMITTED"), ("rollback", "ROLLED_BACK")])
+@pytest.mark.parametrize(("answer", "state_after"), [("commit", "COMMITTED"), ("rollback", "ROLLED_BACK")])
 def test_a_producer_that_is_asked_decides(
-    topic: Topic, world: World, producer: Receiver, answer: str, becomes: str
+    topic: Topic, world: World, producer: Receiver, answer: str, state_after: str
 ) -> None:
     group = topic.group()
     producer.body = json.dumps({"state": answer, "more": 1}).encode()
@@ -326,7 +326,7 @@ def test_a_producer_that_is_asked_decides(
         "prepared_at": transaction["prepared_at"],
     }
     after = state(topic, transaction)
-    assert (after["state"], after["checks"], after["last_answer"]) == (becomes, 1, answer)
+    assert (after["state"], after["checks"], after["last_answer"]) == (state_after, 1, answer)
     world.pass_time(20)
     assert len(producer.seen) == 1
     assert len(group.receive()) == (answer == "commit")
@@ -368,11 +368,11 @@ def test_whatever_else_a_producer_says_is_unknown_and_counts(
 
 
 def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, world: World) -> None:
-    with raw_receiver(hangs(60)) as hanging:
-        transaction = prepare(topic, check_url=hanging.url, check_after_seconds=1)
-        began = time.monotonic()
+    with raw_receiver(hangs(60)) as receiver:
+        transaction = prepare(topic, check_url=receiver.url, check_after_seconds=1)
+        start = time.monotonic()
         world.pass_time(1.1)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - start < 30
     assert state(topic, transaction).items() >= {"checks": 1, "last_answer": "no answer within 1 s"}.items()
     world.pass_time(1.1)
     assert state(topic, transaction).items() >= {"checks": 2, "last_answer": "no connection"}.items()
@@ -387,9 +387,9 @@ def test_after_fifteen_checks_it_is_undecided_and_can_be_decided_by_people(
         world.pass_time(2.01)
     assert len(producer.seen) == 15
     assert [json.loads(r.body)["checks"] for r in producer.seen] == list(range(1, 16))
-    (shown,) = topic.api.get(f"{topic.path}/transactions?state=UNDECIDED").expect(200)["items"]
-    assert (shown["transaction_id"], shown["checks"]) == (transaction["transaction_id"], 15)
-    assert (shown["last_answer"], shown["next_check_at"]) == ("HTTP 500", None)
+    (view,) = topic.api.get(f"{topic.path}/transactions?state=UNDECIDED").expect(200)["items"]
+    assert (view["transaction_id"], view["checks"]) == (transaction["transaction_id"], 15)
+    assert (view["last_answer"], view["next_check_at"]) == ("HTTP 500", None)
     assert topic.api.get(f"{topic.path}/transactions").expect(200)["items"] == []
     topic.api.post(path(transaction, "/commit")).expect(200)
     assert topic.accepted == 1

@@ -50,9 +50,9 @@ def wsgi(api: Client) -> Callable[[dict[str, Any], StartResponse], Iterable[byte
         headers["Authorization"] = f"Bearer {api.token}"  # whatever was generated
         raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         method, path = environ["REQUEST_METHOD"], environ["REQUEST_URI"]
-        status, answered, body = api.gateway.handle(method, path, headers, raw or None)
-        described.check(method, path, status, answered, body)
-        start_response(f"{status} -", list(answered.items()))
+        status, answer_headers, body = api.gateway.handle(method, path, headers, raw or None)
+        described.check(method, path, status, answer_headers, body)
+        start_response(f"{status} -", list(answer_headers.items()))
         return [body]
 
     return application
@@ -82,10 +82,10 @@ def test_the_document_is_valid_openapi(api: Client) -> None:
 
 
 def test_the_document_has_every_call_and_no_other() -> None:
-    described = {
+    calls = {
         (method.upper(), path) for path, methods in openapi.document()["paths"].items() for method in methods
     }
-    assert described == {(entry.method, entry.path) for entry in CALLS}
+    assert calls == {(entry.method, entry.path) for entry in CALLS}
 
 
 def test_every_call_says_what_it_does() -> None:
@@ -148,9 +148,9 @@ def test_patterns_are_regular_expressions_in_every_language() -> None:
 
 def any_case(operation: Any) -> Any:
     """Requests as described, and requests that are not."""
-    described = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
+    good_cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
     other = operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
-    return described | other
+    return good_cases | other
 
 
 def set_up(api: Client, path: str) -> str:
@@ -159,12 +159,12 @@ def set_up(api: Client, path: str) -> str:
     api.put("/v1/topics/contract")
     api.put(group, {"from": "earliest"})
     api.put(f"{group}/consumers/c")
-    made = api.post("/v1/topics/contract/messages", {"body": 1}).expect(201)
+    stored_message = api.post("/v1/topics/contract/messages", {"body": 1}).expect(201)
     if "dead-letters" in path or path.endswith("/retry"):
-        received = api.post(f"{group}/receive", {"max": 1000, "consumer": "c"}).expect(200)["messages"]
-        if receipts := [message["receipt"] for message in received]:
+        messages = api.post(f"{group}/receive", {"max": 1000, "consumer": "c"}).expect(200)["messages"]
+        if receipts := [message["receipt"] for message in messages]:
             api.post(f"{group}/nack", {"receipts": receipts, "dead_letter": True}).expect(200)
-    return str(made["id"])
+    return str(stored_message["id"])
 
 
 @pytest.mark.parametrize("entry", CALLS, ids=lambda entry: f"{entry.method} {entry.path}")

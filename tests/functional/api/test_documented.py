@@ -35,14 +35,14 @@ INTERNAL = {
 
 def codes_in_the_code() -> dict[str, str]:
     """Every error code that chalicelib raises, and where."""
-    found = {}
+    place_of = {}
     for path in sorted((ROOT / "chalicelib").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and node.args and _name(node.func) in ERRORS:
                 code = node.args[0]
                 if isinstance(code, ast.Constant) and isinstance(code.value, str):
-                    found[code.value] = f"{path.relative_to(ROOT)}:{node.lineno}"
-    return found
+                    place_of[code.value] = f"{path.relative_to(ROOT)}:{node.lineno}"
+    return place_of
 
 
 def _name(node: ast.expr) -> str:
@@ -71,7 +71,7 @@ def numbers_of(name: str) -> set[str]:
 
 def ways_to_write(seconds: int) -> set[str]:
     """A number, perhaps of seconds or bytes, in the ways in which it may be written."""
-    written = {f"{seconds:,}", str(seconds)}
+    texts = {f"{seconds:,}", str(seconds)}
     for size, unit in (
         (1024 * 1024, "MB"),
         (1024, "KB"),
@@ -80,8 +80,8 @@ def ways_to_write(seconds: int) -> set[str]:
         (365 * 86_400, "year"),
     ):
         if seconds % size == 0 and seconds >= size:
-            written.add(f"{seconds // size:,} {unit}")
-    return written
+            texts.add(f"{seconds // size:,} {unit}")
+    return texts
 
 
 def test_the_search_for_codes_finds_some() -> None:
@@ -89,34 +89,34 @@ def test_the_search_for_codes_finds_some() -> None:
 
 
 def test_every_error_code_is_documented() -> None:
-    found = codes_in_the_code()
-    assert {code: found[code] for code in found.keys() - documented_codes()} == {}
+    place_of = codes_in_the_code()
+    assert {code: place_of[code] for code in place_of.keys() - documented_codes()} == {}
 
 
 def test_every_gateway_error_code_is_documented() -> None:
     source = "".join((ROOT / "local" / name).read_text() for name in ("problems.py", "wire.py"))
-    raised = set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source))
-    assert {"ROUTE_NOT_FOUND", "BAD_REQUEST"} <= raised
-    assert raised - documented_codes() == set()
+    codes = set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source))
+    assert {"ROUTE_NOT_FOUND", "BAD_REQUEST"} <= codes
+    assert codes - documented_codes() == set()
 
 
 def test_make_run_prints_the_lines_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text().replace("hr_…            # as printed", "{token}")
-    begins = readme.index("    export HEADRACE_TOKEN")
-    said = HELLO.format(url="http://127.0.0.1:8700", token="{token}")
-    lines = said[said.index("    export") : said.index("\n\nEvery call")]
-    assert readme[begins:].startswith(lines + "\n\n")
+    begin = readme.index("    export HEADRACE_TOKEN")
+    text = HELLO.format(url="http://127.0.0.1:8700", token="{token}")
+    lines = text[text.index("    export") : text.index("\n\nEvery call")]
+    assert readme[begin:].startswith(lines + "\n\n")
     assert lines.count("curl") == 5
-    assert "http://127.0.0.1:8700/docs" in said
+    assert "http://127.0.0.1:8700/docs" in text
 
 
 def test_the_version_that_is_shown_is_the_newest_in_the_changelog() -> None:
     releases = re.findall(
         r"^## (\d+\.\d+\.\d+) \((\d{4}-\d{2}-\d{2})\)$", (ROOT / "CHANGELOG.md").read_text(), re.M
     )
-    shown = openapi.document()["info"]["version"]
-    assert releases[0][0] == shown
-    assert f"<h1>Headrace {shown}</h1>" in page.of(openapi.document()).decode()
+    version = openapi.document()["info"]["version"]
+    assert releases[0][0] == version
+    assert f"<h1>Headrace {version}</h1>" in page.of(openapi.document()).decode()
 
 
 def test_every_code_is_upper_snake_case() -> None:
@@ -156,8 +156,8 @@ MOST: dict[tuple[type[Struct], str], int] = {
 
 
 def test_the_search_for_limits_of_settings_finds_some() -> None:
-    found = {name for _, name in MOST}
-    assert found >= {"shards", "alarm_backlog", "batch_size", "lease_seconds"}, "one may be null"
+    settings = {name for _, name in MOST}
+    assert settings >= {"shards", "alarm_backlog", "batch_size", "lease_seconds"}, "one may be null"
 
 
 @pytest.mark.parametrize(("body", "name"), MOST, ids=lambda each: getattr(each, "__name__", each))
@@ -169,11 +169,11 @@ def test_the_limit_of_a_setting_is_in_a_row_that_names_it(body: type[Struct], na
 
 def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFixture[str]) -> None:
     [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/howto/push.md").read_text(), re.DOTALL)
-    named: dict[str, Any] = {}
-    exec(block, named)
+    namespace: dict[str, Any] = {}
+    exec(block, namespace)
     key, body = bytes(range(32)), b'{"order":188}'
     headers = webhooks.sign([bytes(32), key], "m-1", int(time.time()), body)
-    assert named["handle"](webhooks.format_secret(key), headers, body) == 204
+    assert namespace["handle"](webhooks.format_secret(key), headers, body) == 204
     assert capsys.readouterr().out == "{'order': 188}\n"
-    assert named["handle"](webhooks.format_secret(key), headers, body + b" ") == 401
-    assert named["handle"](webhooks.format_secret(key[::-1]), headers, body) == 401
+    assert namespace["handle"](webhooks.format_secret(key), headers, body + b" ") == 401
+    assert namespace["handle"](webhooks.format_secret(key[::-1]), headers, body) == 401

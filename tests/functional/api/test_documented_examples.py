@@ -141,8 +141,8 @@ def _produce(visitor: Recorder) -> str:
     }
     first = post(f"{ORDERS}/messages", order).expect(201)["id"]
     post(f"{ORDERS}/messages", order).expect(200)
-    refused = {"body": {"order": 190}, "delay_secnds": 30}
-    batch = [{"body": {"order": 189}, "tag": "paid", "ordering_key": "customer-7"}, refused]
+    bad_message = {"body": {"order": 190}, "delay_secnds": 30}
+    batch = [{"body": {"order": 189}, "tag": "paid", "ordering_key": "customer-7"}, bad_message]
     post(f"{ORDERS}/messages/batch", {"messages": batch}).expect(200)
     publish = {"Content-Type": "text/plain", "Headrace-Tag": "refunded"}
     visitor.call("POST", "/v1/publish/orders", raw=b"188;refunded", headers=publish).expect(201)
@@ -177,9 +177,9 @@ def _look_at_groups(visitor: Recorder) -> None:
     ):
         get(path).expect(200)
     counts = {"waiting": [3] * 25, "in_flight": [1] * 25, "retrying": [0] * 25, "dead": [2] * 25}
-    counted = {"since": "2026-11-14", "complete": True, "groups": {"billing": counts}}
+    report = {"since": "2026-11-14", "complete": True, "groups": {"billing": counts}}
     blobs = wiring.deps().adapters.blobs
-    blobs.put("reports/hours/day=2026-11-21/orders.json", json.dumps(counted).encode())
+    blobs.put("reports/hours/day=2026-11-21/orders.json", json.dumps(report).encode())
     get(f"{ORDERS}/as-of?at=2026-11-21T09:30:00Z").expect(200)
     for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics", f"{ORDERS}/rates", f"{ORDERS}/due"):
         get(path).expect(200)
@@ -196,23 +196,25 @@ def _take_down(visitor: Recorder) -> None:
 
 
 def _see_and_change(visitor: Recorder, message: str) -> None:
-    waiting = visitor.post(f"{ORDERS}/messages", {"body": {"order": 191}, "delay_seconds": 600}).expect(201)
+    delayed_message = visitor.post(
+        f"{ORDERS}/messages", {"body": {"order": 191}, "delay_seconds": 600}
+    ).expect(201)
     change = {"deliver_at": "2030-01-01T00:00:00.000Z"}
-    visitor.call("PATCH", f"{ORDERS}/messages/{waiting['id']}", change).expect(200)
+    visitor.call("PATCH", f"{ORDERS}/messages/{delayed_message['id']}", change).expect(200)
     visitor.call("PATCH", f"{ORDERS}/messages?tag=paid", {"postpone_seconds": 3600, "dry_run": True}).expect(
         200
     )
     visitor.call(
-        "PATCH", f"{ORDERS}/messages", {"cancel": True, "ids": [waiting["id"]], "dry_run": True}
+        "PATCH", f"{ORDERS}/messages", {"cancel": True, "ids": [delayed_message["id"]], "dry_run": True}
     ).expect(200)
-    visitor.delete(f"{ORDERS}/messages/{waiting['id']}").expect(204)
+    visitor.delete(f"{ORDERS}/messages/{delayed_message['id']}").expect(204)
     visitor.get(f"{ORDERS}/messages?tag=paid").expect(200)
     visitor.get(f"{ORDERS}/messages/{message}").expect(200)
 
 
 def _consume(visitor: Recorder, message: str) -> None:
-    received = visitor.post(f"{MAILER}/receive", {"max": 10, "wait_seconds": 5, "consumer": "worker-1"})
-    receipts = {each["id"]: each["receipt"] for each in received.expect(200)["messages"]}
+    reply = visitor.post(f"{MAILER}/receive", {"max": 10, "wait_seconds": 5, "consumer": "worker-1"})
+    receipts = {each["id"]: each["receipt"] for each in reply.expect(200)["messages"]}
     mine = receipts.pop(message)
     visitor.post(f"{MAILER}/extend", {"receipts": [mine], "lease_seconds": 60}).expect(200)
     bury = {"receipts": [mine], "dead_letter": True, "reason": "no such customer"}
@@ -237,22 +239,27 @@ def _consume(visitor: Recorder, message: str) -> None:
 
 def _decide(visitor: Recorder) -> None:
     message = {"body": {"order": 192}, "tag": "paid", "dedup_id": "order-192"}
-    asked = {"message": message, "check_after_seconds": 60}
-    prepared = visitor.post(f"{ORDERS}/transactions", asked).expect(201)["transaction_id"]
-    visitor.post(f"{ORDERS}/transactions", asked).expect(200)
+    fields = {"message": message, "check_after_seconds": 60}
+    transaction_id = visitor.post(f"{ORDERS}/transactions", fields).expect(201)["transaction_id"]
+    visitor.post(f"{ORDERS}/transactions", fields).expect(200)
     visitor.get(f"{ORDERS}/transactions").expect(200)
-    visitor.get(f"/v1/transactions/{prepared}").expect(200)
-    visitor.post(f"/v1/transactions/{prepared}/commit").expect(200)
+    visitor.get(f"/v1/transactions/{transaction_id}").expect(200)
+    visitor.post(f"/v1/transactions/{transaction_id}/commit").expect(200)
     other = visitor.post(f"{ORDERS}/transactions", {"message": {"body": 1}}).expect(201)["transaction_id"]
     visitor.post(f"/v1/transactions/{other}/rollback").expect(200)
 
 
 def _replay(visitor: Recorder) -> None:
     span = {"from": "2029-12-01T00:00:00.000Z", "to": "2029-12-02T00:00:00.000Z"}
-    asked = {**span, "tag": "paid", "where": "total > 10 AND customer.country IN ('CH', 'AT')"}
-    replay = visitor.post(f"{ORDERS}/replays", asked).expect(202)["replay_id"]
-    archived = {"id": "0mh2x5c8k1zz-0-1a", "shard": 0, "body_base64": "eyJvcmRlciI6N30=", "tag": "paid"}
-    message = {**archived, "content_type": JSON}
+    fields = {**span, "tag": "paid", "where": "total > 10 AND customer.country IN ('CH', 'AT')"}
+    replay = visitor.post(f"{ORDERS}/replays", fields).expect(202)["replay_id"]
+    archived_message = {
+        "id": "0mh2x5c8k1zz-0-1a",
+        "shard": 0,
+        "body_base64": "eyJvcmRlciI6N30=",
+        "tag": "paid",
+    }
+    message = {**archived_message, "content_type": JSON}
     visitor.post(f"/v1/replays/{replay}/messages", {"messages": [message]}).expect(200)
     progress = {"state": "DONE", "matched": 1, "sent": 1}
     visitor.call("PATCH", f"/v1/replays/{replay}", progress).expect(200)

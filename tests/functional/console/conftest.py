@@ -117,13 +117,13 @@ def scene() -> Iterator[Scene]:
             service.ask("POST", "/topics/clicks/groups/stats/pause")
             service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
             letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
-            waiting = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
+            delayed_messages = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
             paths |= {
                 "clicks": "console/topics/clicks",
                 "dead-letter": f"{paths['dead-letters']}/{letters[0]['id']}",
                 "since": f"{paths['subscriber']}?since=2026-01-01T00:00",
                 "since-mailer": f"{paths['group']}/consumers/worker-1",
-                "waiting": f"console/topics/invoices/messages/{waiting[0]['id']}",
+                "waiting": f"console/topics/invoices/messages/{delayed_messages[0]['id']}",
                 "ledger": "console/topics/payments/groups/ledger",
             }
             browser = Browser(client.gateway)

@@ -12,14 +12,14 @@ from tests.support.http import Client
 
 def put(day: str, topic: str, **fields: Any) -> None:
     part = {"topic": topic, "rows": 1234, "checksum": "", "files": []}
-    shown = {
+    manifest = {
         "until_hour": 24,
         "written_ms": 2_000_000_000_000,
         "shards": [],
         "tables": {"messages": [part], "deliveries": [part]},
         **fields,
     }
-    raw = json.dumps({"day": day, "input": "", "v": 2, **shown}).encode()
+    raw = json.dumps({"day": day, "input": "", "v": 2, **manifest}).encode()
     wiring.deps().adapters.blobs.put(f"archive/manifests/{day}.json", raw)
 
 
@@ -34,9 +34,9 @@ def test_without_an_archive_the_page_says_how_to_make_one(browser: Browser) -> N
 
 def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browser: Browser) -> None:
     name = api.topic().name
-    lost = {"topic": name, "topic_uid": "u", "shard": 0, "begin": 0, "ranges": [], "missing": [[1, 7]]}
+    shard = {"topic": name, "topic_uid": "u", "shard": 0, "begin": 0, "ranges": [], "missing": [[1, 7]]}
     put("2020-05-01", name)
-    put("2020-05-02", name, shards=[lost], damaged=["journal/x"])
+    put("2020-05-02", name, shards=[shard], damaged=["journal/x"])
     put("2020-05-03", name, until_hour=9, written_ms=1_588_495_020_000)  # 08:37
     screen = page(browser, "archive?to=2020-05-10")
     assert 'title="2020-05-01"' in screen.html
@@ -46,8 +46,8 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
     assert "\u22127" in screen.text
     assert "2020-05-02: 1 object could not be read" in screen.text
     stranger = Browser(browser.gateway)
-    made = {"name": "t", "scopes": ["admin"], "topics": ["others.*"]}
-    stranger.sign_in(api.post("/v1/tokens", made).expect(201)["token"])
+    grant = {"name": "t", "scopes": ["admin"], "topics": ["others.*"]}
+    stranger.sign_in(api.post("/v1/tokens", grant).expect(201)["token"])
     assert name not in page(stranger, "archive?to=2020-05-10").html
     assert browser.follow(name).url == f"/console/topics/{name}/replays"
 
@@ -93,15 +93,15 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
 def test_progress_and_errors_are_shown(api: Client, browser: Browser) -> None:
     topic = api.topic()
     span = {"from": "2021-05-01T00:00:00Z", "to": "2021-05-02T00:00:00Z"}
-    made = api.post(f"{topic.path}/replays", {**span, "key": "<b>k</b>"}).expect(202)
-    running = {"state": "RUNNING", "matched": 80, "sent": 20}
-    api.call("PATCH", f"/v1/replays/{made['replay_id']}", running).expect(200)
+    replay = api.post(f"{topic.path}/replays", {**span, "key": "<b>k</b>"}).expect(202)
+    progress = {"state": "RUNNING", "matched": 80, "sent": 20}
+    api.call("PATCH", f"/v1/replays/{replay['replay_id']}", progress).expect(200)
     screen = page(browser, f"topics/{topic.name}/replays")
     assert '<progress value="20" max="80"' in screen.html
     assert "<b>k</b>" in screen.text
     assert "<b>k" not in screen.html
-    failed = {**running, "state": "FAILED", "error": "the archive is too new"}
-    api.call("PATCH", f"/v1/replays/{made['replay_id']}", failed).expect(200)
+    failure = {**progress, "state": "FAILED", "error": "the archive is too new"}
+    api.call("PATCH", f"/v1/replays/{replay['replay_id']}", failure).expect(200)
     assert "the archive is too new" in page(browser, f"topics/{topic.name}/replays").text
 
 
@@ -114,6 +114,6 @@ def test_a_preview_names_what_is_wrong(browser: Browser, api: Client) -> None:
 
 def test_who_may_not_replay_is_told_why(api: Client, stranger: Browser) -> None:
     topic = api.topic()
-    made = {"name": "t", "scopes": ["consume"]}
-    stranger.sign_in(api.post("/v1/tokens", made).expect(201)["token"])
+    grant = {"name": "t", "scopes": ["consume"]}
+    stranger.sign_in(api.post("/v1/tokens", grant).expect(201)["token"])
     assert "needs a token with the scope 'admin'" in page(stranger, f"topics/{topic.name}/replays").text

@@ -15,8 +15,8 @@ def token(api: Client, **fields: Any) -> Any:
 
 
 def test_it_shows_who_changed_what_and_what_was_refused(api: Client, browser: Browser) -> None:
-    made = token(api, name="<i>ops</i>")
-    ops = api.with_token(made["token"])
+    new_token = token(api, name="<i>ops</i>")
+    ops = api.with_token(new_token["token"])
     topic = ops.topic()
     ops.call("DELETE", topic.path).refused(400)
     screen = page(browser, f"audit?topic={topic.name}")
@@ -24,8 +24,8 @@ def test_it_shows_who_changed_what_and_what_was_refused(api: Client, browser: Br
     assert "PUT /v1/topics/{topic}" in screen.text
     assert f"topic {topic.name} OK" in screen.text
     assert f"topic {topic.name} CONFIRM_MISSING" in screen.text
-    assert f"topic {topic.name}" in page(browser, f"audit?token={made['id']}").text
-    assert "fits." in page(browser, f"audit?token={made['id']}&topic=another").text
+    assert f"topic {topic.name}" in page(browser, f"audit?token={new_token['id']}").text
+    assert "fits." in page(browser, f"audit?token={new_token['id']}&topic=another").text
     assert "fits." in page(browser, f"audit?topic={topic.name}&to=2026-01-01T00:00").text
     assert browser.get("/console/audit?from=yesterday").status == 400
 
@@ -63,23 +63,23 @@ def test_a_long_trail_comes_in_pages_and_each_stays_cheap(
 def test_who_may_not_see_it_is_told_why(api: Client, stranger: Browser) -> None:
     stranger.sign_in(token(api, scopes=["consume"])["token"])
     assert "needs a token with the scope 'admin'" in page(stranger, "audit").text
-    limited = Browser(stranger.gateway)
-    limited.sign_in(token(api, topics=["orders.*"])["token"])
-    assert "Only a token for all topics may do this." in page(limited, "audit").text
+    other_browser = Browser(stranger.gateway)
+    other_browser.sign_in(token(api, topics=["orders.*"])["token"])
+    assert "Only a token for all topics may do this." in page(other_browser, "audit").text
 
 
 def test_a_token_is_rotated_with_an_overlap(api: Client, browser: Browser) -> None:
-    made = token(api, name="shop")
-    form = browser.listing("/console/tokens", made["id"]).form("rotate_token", id=made["id"])
-    shown = browser.submit(form, overlap_seconds="3600").text
-    new = next(word for word in shown.split() if word.startswith("hr_"))
-    for text in (new, made["token"]):
+    new_token = token(api, name="shop")
+    form = browser.listing("/console/tokens", new_token["id"]).form("rotate_token", id=new_token["id"])
+    text_shown = browser.submit(form, overlap_seconds="3600").text
+    new = next(word for word in text_shown.split() if word.startswith("hr_"))
+    for text in (new, new_token["token"]):
         api.with_token(text).get("/v1/tokens").expect(200)
-    screen = browser.listing("/console/tokens", made["id"])
+    screen = browser.listing("/console/tokens", new_token["id"])
     assert new not in screen.html
-    shown = browser.submit(screen.form("rotate_token", id=made["id"]), overlap_seconds="0").text
-    newest = next(word for word in shown.split() if word.startswith("hr_"))
+    text_shown = browser.submit(screen.form("rotate_token", id=new_token["id"]), overlap_seconds="0").text
+    newest = next(word for word in text_shown.split() if word.startswith("hr_"))
     api.with_token(newest).get("/v1/tokens").expect(200)
-    assert Browser(browser.gateway).sign_in(made["token"]).status == 401
-    browser.listing("/console/tokens", made["id"])
-    assert f"token {made['id']} OK" not in browser.follow(made["id"]).text, "it did nothing itself"
+    assert Browser(browser.gateway).sign_in(new_token["token"]).status == 401
+    browser.listing("/console/tokens", new_token["id"])
+    assert f"token {new_token['id']} OK" not in browser.follow(new_token["id"]).text, "it did nothing itself"

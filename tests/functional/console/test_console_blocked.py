@@ -12,9 +12,9 @@ def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
     group.register("worker-1")
     for key in ("red", "blue", "red", "red", "blue", "green"):
         topic.produce(key, ordering_key=key)
-    received = group.receive(3, consumer="worker-1", lease_seconds=300)
-    assert [message["body"] for message in received] == ["red", "blue", "green"]
-    group.nack(received[1], delay_seconds=900)
+    messages = group.receive(3, consumer="worker-1", lease_seconds=300)
+    assert [message["body"] for message in messages] == ["red", "blue", "green"]
+    group.nack(messages[1], delay_seconds=900)
     screen = browser.get(f"/console/topics/{topic.name}/groups/{group.name}")
     assert screen.units <= 20
     table = screen.html.split("Blocked keys")[1].partition("</table>")[0]
@@ -24,7 +24,7 @@ def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
         True
     ] * 3
     assert len(rows) == 2, "green holds back nobody"
-    assert received[0]["id"] in rows[0]
+    assert messages[0]["id"] in rows[0]
 
 
 def test_a_queue_blocks_no_key(api: Client, browser: Browser) -> None:

@@ -119,9 +119,9 @@ def test_very_many_letters_are_shown_page_by_page_at_a_bounded_cost(api: Client,
     group.nack(*group.receive(90), dead_letter=True)
     screen = page(browser, group)
     assert "Redrive all 50+" in screen.text
-    seen = screen.html.count(">Redrive<")
+    count = screen.html.count(">Redrive<")
     while "More" in screen.links:
         screen = browser.follow("More")
         assert screen.units <= 20
-        seen += screen.html.count(">Redrive<")
-    assert seen == 90
+        count += screen.html.count(">Redrive<")
+    assert count == 90

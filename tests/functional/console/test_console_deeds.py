@@ -82,21 +82,23 @@ def call_of(form: Form) -> str:
 
 
 def test_every_button_has_its_call_as_curl(scene: Scene) -> None:
-    missing = []
+    buttons_without = []
     for name, screen in scene.screens():
         for form in deed_forms(screen):
             if form.disabled:
                 continue
-            chosen = form.open_fields - {"csrf", "deed"}
-            wanted = call_of(form) if chosen else re.escape(forms.of(form.fields).deed.curl(f"http://{HOST}"))
-            if not re.search(wanted, screen.text):
-                missing.append((name, form.fields["deed"], form.buttons))
-    assert missing == []
+            open_fields = form.open_fields - {"csrf", "deed"}
+            pattern = (
+                call_of(form) if open_fields else re.escape(forms.of(form.fields).deed.curl(f"http://{HOST}"))
+            )
+            if not re.search(pattern, screen.text):
+                buttons_without.append((name, form.fields["deed"], form.buttons))
+    assert buttons_without == []
 
 
 def test_every_deed_is_on_a_page(scene: Scene) -> None:
-    offered = {form.fields["deed"] for _, screen in scene.screens() for form in deed_forms(screen)}
-    assert offered == DEEDS
+    deeds = {form.fields["deed"] for _, screen in scene.screens() for form in deed_forms(screen)}
+    assert deeds == DEEDS
 
 
 def test_what_concerns_many_is_counted_before(scene: Scene) -> None:
@@ -114,9 +116,9 @@ def test_every_deed_leaves_a_line_that_says_who_it_was(scene: Scene) -> None:
 
 
 def test_every_deed_is_undone_or_cannot_be() -> None:
-    undone = {*forms.UNDONE_BY, *undo._WAYS}
-    assert undone | NOT_UNDONE.keys() == DEEDS
-    assert undone.isdisjoint(NOT_UNDONE)
+    deeds = {*forms.UNDONE_BY, *undo._WAYS}
+    assert deeds | NOT_UNDONE.keys() == DEEDS
+    assert deeds.isdisjoint(NOT_UNDONE)
 
 
 def test_no_form_does_something_past_the_deeds(scene: Scene) -> None:
@@ -132,45 +134,45 @@ def test_no_form_does_something_past_the_deeds(scene: Scene) -> None:
 def test_a_refused_form_keeps_what_was_typed_and_is_corrected_where_it_is(scene: Scene) -> None:
     browser = scene.browser
     form = browser.get("/console/topics/clicks/send").form("produce")
-    refused = browser.submit(form, body='{"total": 17', keys="late-1", delay_seconds="soon", tag="<b>")
-    assert refused.status == 400
-    assert "What you typed is still here" in refused.text
-    again = refused.form("produce", topic="clicks", keys="late-1", body='{"total": 17', tag="<b>")
-    assert "<b>" not in refused.html
-    refused = browser.submit(again, body='{"total": 17}')
-    assert "delay_seconds must be a number" in refused.text
-    assert "aria-invalid" in refused.html
-    sent = browser.submit(refused.form("produce"), delay_seconds="60")
-    assert (sent.status, "Sent." in sent.text, "late-1" in sent.text) == (200, True, True)
+    refusal = browser.submit(form, body='{"total": 17', keys="late-1", delay_seconds="soon", tag="<b>")
+    assert refusal.status == 400
+    assert "What you typed is still here" in refusal.text
+    again = refusal.form("produce", topic="clicks", keys="late-1", body='{"total": 17', tag="<b>")
+    assert "<b>" not in refusal.html
+    refusal = browser.submit(again, body='{"total": 17}')
+    assert "delay_seconds must be a number" in refusal.text
+    assert "aria-invalid" in refusal.html
+    screen = browser.submit(refusal.form("produce"), delay_seconds="60")
+    assert (screen.status, "Sent." in screen.text, "late-1" in screen.text) == (200, True, True)
 
 
 def test_what_was_ticked_and_a_wrong_name_stay_too(scene: Scene) -> None:
     browser = scene.browser
     form = browser.get("/console/tokens").form("create_token")
-    refused = browser.submit(form, name="night", scope_produce="1", rate_limit="-1")
-    assert refused.form("create_token", name="night", scope_produce="1", rate_limit="-1")
+    refusal = browser.submit(form, name="night", scope_produce="1", rate_limit="-1")
+    assert refusal.form("create_token", name="night", scope_produce="1", rate_limit="-1")
     form = next(form for form in browser.get("/console").forms if form.fields.get("deed") == "put_topic")
-    refused = browser.submit(form, topic="no name")
-    assert "no name" in refused.form("put_topic").fields["topic"]
-    assert "topic" in refused.form("put_topic").open_fields
+    refusal = browser.submit(form, topic="no name")
+    assert "no name" in refusal.form("put_topic").fields["topic"]
+    assert "topic" in refusal.form("put_topic").open_fields
 
 
 def test_a_form_of_no_session_of_ours_is_not_offered_again(scene: Scene) -> None:
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
     for fields, origin in (({"csrf": "foreign"}, "http://evil.test"), ({"deed": "explode"}, None)):
         headers = {"origin": origin} if origin else {}
-        refused = scene.browser.post("/console/do", {**form.fields, "body": "{", **fields}, **headers)
-        assert refused.status in (400, 403)
-        assert not deed_forms(refused)
+        refusal = scene.browser.post("/console/do", {**form.fields, "body": "{", **fields}, **headers)
+        assert refusal.status in (400, 403)
+        assert not deed_forms(refusal)
 
 
 def test_a_form_of_an_earlier_session_is_sent_again_in_this_one(scene: Scene) -> None:
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
     other = Browser(scene.client.gateway)
     other.sign_in(str(scene.client.token))
-    refused = other.post("/console/do", {**form.fields, "body": '{"n": 1}', "keys": "earlier-1"})
-    assert (refused.status, "FORM_EXPIRED" in refused.text) == (403, True)
-    assert "Sent." in other.submit(refused.form("produce", keys="earlier-1")).text
+    refusal = other.post("/console/do", {**form.fields, "body": '{"n": 1}', "keys": "earlier-1"})
+    assert (refusal.status, "FORM_EXPIRED" in refusal.text) == (403, True)
+    assert "Sent." in other.submit(refusal.form("produce", keys="earlier-1")).text
 
 
 def test_what_was_typed_survives_the_end_of_a_session(scene: Scene) -> None:
@@ -178,16 +180,16 @@ def test_what_was_typed_survives_the_end_of_a_session(scene: Scene) -> None:
     browser.sign_in(str(scene.client.token))
     form = browser.get("/console/topics/clicks/send").form("produce")
     browser.cookies.clear()
-    asked = browser.submit(form, body='{"n": "<ü>"}', keys="late-2", tag="")
-    assert (asked.status, "Your session had ended" in asked.text) == (401, True)
-    assert "not valid" not in asked.text
-    refused = browser.submit(asked.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
-    assert (refused.status, "not valid" in refused.text) == (401, True)
-    again = browser.submit(refused.forms[0], token=str(scene.client.token))
+    sign_in = browser.submit(form, body='{"n": "<ü>"}', keys="late-2", tag="")
+    assert (sign_in.status, "Your session had ended" in sign_in.text) == (401, True)
+    assert "not valid" not in sign_in.text
+    refusal = browser.submit(sign_in.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
+    assert (refusal.status, "not valid" in refusal.text) == (401, True)
+    again = browser.submit(refusal.forms[0], token=str(scene.client.token))
     assert (again.status, "Signed in again" in again.text, polls(again)) == (200, True, False)
     assert "Sent." in browser.submit(again.form("produce", body='{"n": "<ü>"}', keys="late-2")).text
-    kept = scene.client.get("/v1/topics/clicks/messages?key=late-2").expect(200)["items"]
-    assert [message["body"] for message in kept] == [{"n": "<ü>"}]
+    messages = scene.client.get("/v1/topics/clicks/messages?key=late-2").expect(200)["items"]
+    assert [message["body"] for message in messages] == [{"n": "<ü>"}]
 
 
 @pytest.mark.parametrize(("page", "field"), [("dead-letter", "body"), ("many-letters", "patch")])
@@ -198,23 +200,23 @@ def test_a_preview_whose_session_has_ended_leads_back_to_its_page(
     browser.sign_in(str(scene.client.token))
     form = preview_form(scene, browser, page, field)
     browser.cookies.clear()
-    asked = browser.submit(form, **{field: "{}"})
-    assert (asked.status, "What you typed" in asked.text) == (401, False)
-    refused = browser.submit(asked.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
-    again = browser.submit(refused.forms[0], token=str(scene.client.token))
+    sign_in = browser.submit(form, **{field: "{}"})
+    assert (sign_in.status, "What you typed" in sign_in.text) == (401, False)
+    refusal = browser.submit(sign_in.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
+    again = browser.submit(refusal.forms[0], token=str(scene.client.token))
     assert (again.status, again.url) == (200, f"/{scene.paths[page]}")
 
 
 def test_every_form_says_where_to_go_on_after_a_new_session(scene: Scene) -> None:
-    lost = []
+    forms_lost = []
     for name, screen in scene.screens():
         for form in screen.forms:
             place = urljoin(screen.url, form.action)
             if form.method == "GET" or "back" in form.fields or place.endswith("/sign-out"):
                 continue
             if scene.browser.get(place).status != 200:
-                lost.append((name, place))
-    assert lost == []
+                forms_lost.append((name, place))
+    assert forms_lost == []
 
 
 def test_a_button_without_fields_promises_nothing_when_its_session_has_ended(scene: Scene) -> None:
@@ -222,10 +224,10 @@ def test_a_button_without_fields_promises_nothing_when_its_session_has_ended(sce
     browser.sign_in(str(scene.client.token))
     form = browser.get("/console/topics/clicks/groups/stats").form("resume_group")
     browser.cookies.clear()
-    asked = browser.submit(form)
-    assert "Your session had ended, so nothing was done." in asked.text
-    assert ("What you typed" in asked.text, "typed" in asked.forms[0].fields) == (False, False)
-    again = browser.submit(asked.forms[0], token=str(scene.client.token))
+    sign_in = browser.submit(form)
+    assert "Your session had ended, so nothing was done." in sign_in.text
+    assert ("What you typed" in sign_in.text, "typed" in sign_in.forms[0].fields) == (False, False)
+    again = browser.submit(sign_in.forms[0], token=str(scene.client.token))
     assert (again.status, again.url) == (200, "/console/topics/clicks/groups/stats")
 
 
@@ -234,21 +236,25 @@ def test_a_form_that_is_too_long_to_be_taken_along_does_not_stop_signing_in(scen
     browser.sign_in(str(scene.client.token))
     form = browser.get("/console/topics/clicks/send").form("produce")
     browser.cookies.clear()
-    kept = browser.post("/console/do", {**form.fields, "body": "x" * 900_000})
-    assert "What you typed is shown again" in kept.text
-    asked = browser.post("/console/do", {**form.fields, "body": '"' * 400_000})
-    assert (asked.status, "What you typed" in asked.text, len(asked.html) < 10_000) == (401, False, True)
-    assert browser.submit(asked.forms[0], token=str(scene.client.token)).status == 200
+    short_form = browser.post("/console/do", {**form.fields, "body": "x" * 900_000})
+    assert "What you typed is shown again" in short_form.text
+    sign_in = browser.post("/console/do", {**form.fields, "body": '"' * 400_000})
+    assert (sign_in.status, "What you typed" in sign_in.text, len(sign_in.html) < 10_000) == (
+        401,
+        False,
+        True,
+    )
+    assert browser.submit(sign_in.forms[0], token=str(scene.client.token)).status == 200
 
 
 def test_an_answer_to_a_form_is_not_replaced_by_itself_nor_by_another_language(scene: Scene) -> None:
     browser = scene.browser
-    expired = [
+    screens = [
         browser.submit(preview_form(scene, browser, page, field), csrf="0" * 32)
         for page, field in (("dead-letter", "body"), ("many-letters", "patch"))
     ]
-    refused = browser.submit(browser.get("/console/topics/clicks/send").form("produce"), body="{")
-    for screen in (*expired, refused):
+    refusal = browser.submit(browser.get("/console/topics/clicks/send").form("produce"), body="{")
+    for screen in (*screens, refusal):
         assert screen.status in (400, 403)
         assert not polls(screen)
         assert not [form for form in screen.forms if form.action.endswith("language")]
@@ -266,13 +272,13 @@ def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Sce
 
 
 def test_a_token_that_calls_too_often_loses_nothing_that_was_typed(scene: Scene) -> None:
-    made = {"name": "slow", "scopes": ["produce", "consume"], "rate_limit": 5}
+    grant = {"name": "slow", "scopes": ["produce", "consume"], "rate_limit": 5}
     browser = Browser(scene.client.gateway)
-    browser.sign_in(scene.client.post("/v1/tokens", made).expect(201)["token"])
+    browser.sign_in(scene.client.post("/v1/tokens", grant).expect(201)["token"])
     form = browser.get("/console/topics/clicks/send").form("produce")
     screens = (browser.submit(form, body='{"n": 1}', keys=f"fast-{n}") for n in range(100))
-    refused = next(screen for screen in screens if screen.status == 429)
-    assert refused.form("produce", body='{"n": 1}')
+    refusal = next(screen for screen in screens if screen.status == 429)
+    assert refusal.form("produce", body='{"n": 1}')
 
 
 @dataclass
@@ -305,14 +311,14 @@ def test_a_message_sent_again_after_a_lost_answer_is_stored_once(
 ) -> None:
     lose_answer(monkeypatch, "log", "put")
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
-    lost = scene.browser.submit(form, body='{"order": 1}', keys="once-only")
-    assert (lost.status, "It may have been done" in lost.text) == (503, False)
-    refused = scene.browser.submit(lost.form("produce"), body='{"order": ')
-    assert refused.status == 400
-    sent = scene.browser.submit(refused.form("produce"), body='{"order": 1}')
-    assert "Sent." in sent.text
-    kept = scene.client.get("/v1/topics/clicks/messages?key=once-only").expect(200)["items"]
-    assert [message["body"] for message in kept] == [{"order": 1}]
+    outage = scene.browser.submit(form, body='{"order": 1}', keys="once-only")
+    assert (outage.status, "It may have been done" in outage.text) == (503, False)
+    refusal = scene.browser.submit(outage.form("produce"), body='{"order": ')
+    assert refusal.status == 400
+    screen = scene.browser.submit(refusal.form("produce"), body='{"order": 1}')
+    assert "Sent." in screen.text
+    messages = scene.client.get("/v1/topics/clicks/messages?key=once-only").expect(200)["items"]
+    assert [message["body"] for message in messages] == [{"order": 1}]
 
 
 @pytest.mark.parametrize(
@@ -332,16 +338,16 @@ def test_what_may_be_done_twice_says_so(
     fields: dict[str, str],
 ) -> None:
     lose_answer(monkeypatch, port, method)
-    lost = scene.browser.submit(scene.browser.get(f"/console/{path}").form(deed), **fields)
-    assert (lost.status, "It may have been done all the same" in lost.text) == (503, True)
-    assert lost.form(deed, **fields)
+    outage = scene.browser.submit(scene.browser.get(f"/console/{path}").form(deed), **fields)
+    assert (outage.status, "It may have been done all the same" in outage.text) == (503, True)
+    assert outage.form(deed, **fields)
 
 
 def test_a_token_that_would_be_too_much_is_corrected(scene: Scene) -> None:
     body = {"name": "part", "scopes": ["admin", "produce"], "topics": ["clicks"]}
     browser = Browser(scene.client.gateway)
     browser.sign_in(scene.client.post("/v1/tokens", body).expect(201)["token"])
-    refused = browser.submit(browser.get("/console/tokens").form("create_token"), name="less", topics="*")
-    assert refused.status == 403
-    done = browser.submit(refused.form("create_token", name="less"), topics="clicks")
-    assert "shown this once" in done.text
+    refusal = browser.submit(browser.get("/console/tokens").form("create_token"), name="less", topics="*")
+    assert refusal.status == 403
+    screen = browser.submit(refusal.form("create_token", name="less"), topics="clicks")
+    assert "shown this once" in screen.text

@@ -81,9 +81,9 @@ def test_settings_change_in_place(browser: Browser, group: Group, api: Client) -
         form, filter="a || b", ladder="1, 2", max_attempts="3", max_in_flight="7", payload="batch"
     )
     assert "Saved." in screen.text
-    changed = api.get(group.path).expect(200)
-    assert (changed["filter"], changed["max_in_flight"], changed["payload"]) == ("a || b", 7, "batch")
-    assert (changed["retry"]["ladder"], changed["retry"]["max_attempts"]) == ([1, 2], 3)
+    view = api.get(group.path).expect(200)
+    assert (view["filter"], view["max_in_flight"], view["payload"]) == ("a || b", 7, "batch")
+    assert (view["retry"]["ladder"], view["retry"]["max_attempts"]) == ([1, 2], 3)
 
 
 def test_a_group_is_deleted_by_its_typed_name_only(browser: Browser, group: Group, api: Client) -> None:
@@ -120,10 +120,10 @@ def test_a_row_that_cannot_be_read_is_said_on_a_page(
     assert settings.status == 200, "what is damaged can still be deleted"
     assert "Type its name" in settings.text
     sibling = group.topic.group("sibling").name
-    shown = (
+    paths = (
         "",
         f"/topics/{topic.name}",
         f"/topics/{topic.name}/rates",
         f"/topics/{topic.name}/groups/{sibling}",
     )
-    assert [browser.get(f"/console{path}").status for path in shown] == [200] * 4, "others are shown"
+    assert [browser.get(f"/console{path}").status for path in paths] == [200] * 4, "others are shown"

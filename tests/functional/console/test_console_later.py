@@ -38,14 +38,14 @@ def test_what_is_due_is_told_by_the_hour_delays_and_retries_apart(api: Client) -
 def test_the_map_leads_to_the_list_of_an_hour(api: Client, browser: Browser) -> None:
     topic = api.topic()
     soon = topic.produce("soon", delay_seconds=2 * 3600)["id"]
-    late = topic.produce("late", delay_seconds=30 * 3600)["id"]
+    late_id = topic.produce("late", delay_seconds=30 * 3600)["id"]
     screen = browser.get(f"/console/topics/{topic.name}/later")
     assert screen.units <= 20
     assert screen.html.count('class="h4"') == 2
     at = screen.html.split("later?hour=")[1].partition('"')[0]
     screen = browser.get(f"/console/topics/{topic.name}/later?hour={at}")
     assert soon in screen.html
-    assert late not in screen.html
+    assert late_id not in screen.html
     assert screen.units <= 20
 
 
@@ -107,31 +107,31 @@ def test_a_local_service_offers_its_clock(api: Client, browser: Browser, local_c
 
 
 def times(api: Client, topic: Topic, *ids: str) -> list[str]:
-    shown = [api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
-    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in shown]
+    views = [api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in views]
 
 
 def test_those_of_an_hour_are_counted_then_postponed_and_moved_back(api: Client, browser: Browser) -> None:
     topic = api.topic()
     soon = [topic.produce(n, delay_seconds=2 * 3600)["id"] for n in range(3)]
-    late = topic.produce("late", delay_seconds=30 * 3600)["id"]
-    before = times(api, topic, *soon, late)
+    late_id = topic.produce("late", delay_seconds=30 * 3600)["id"]
+    before = times(api, topic, *soon, late_id)
     html = browser.get(f"/console/topics/{topic.name}/later").html
     hour = html.split("later?hour=")[1].partition('"')[0]
     screen = browser.get(f"/console/topics/{topic.name}/later/many?hour={hour}")
     assert "3 messages" in screen.text
     assert screen.units <= 20
     assert "-X PATCH" in screen.html
-    assert times(api, topic, *soon, late) == before, "it only counts"
+    assert times(api, topic, *soon, late_id) == before, "it only counts"
     screen = browser.submit(screen.form("change_delayed"), postpone_seconds="3600", deliver_at="")
     assert "3 messages changed." in screen.text
-    assert [now > then for now, then in zip(times(api, topic, *soon, late), before, strict=True)] == [
+    assert [now > then for now, then in zip(times(api, topic, *soon, late_id), before, strict=True)] == [
         *[True] * 3,
         False,
     ]
     (undo,) = [form for form in screen.forms if "Undo" in form.buttons]
     browser.submit(undo)
-    assert times(api, topic, *soon, late) == before
+    assert times(api, topic, *soon, late_id) == before
 
 
 def test_those_that_are_ticked_are_taken_back(api: Client, browser: Browser) -> None:

@@ -112,15 +112,15 @@ def one(browser: Browser, topic: Topic, message_id: str, query: str = "") -> Scr
 def test_the_body_is_pretty_raw_or_hex_to_the_digit(api: Client, browser: Browser) -> None:
     topic = api.topic()
     raw = b'{"price": 1.10, "n": 12345678901234567890123}'
-    made = api.call(
+    message = api.call(
         "POST",
         f"{topic.path}/messages",
         raw=b'{"body": ' + raw + b"}",
         headers={"Content-Type": "application/json"},
     ).expect(201)
-    assert "&#34;price&#34;: 1.10" in one(browser, topic, made["id"]).html
-    assert "12345678901234567890123" in one(browser, topic, made["id"], "as=raw").html
-    assert "7b 22 70 72 69 63 65" in one(browser, topic, made["id"], "as=hex").html
+    assert "&#34;price&#34;: 1.10" in one(browser, topic, message["id"]).html
+    assert "12345678901234567890123" in one(browser, topic, message["id"], "as=raw").html
+    assert "7b 22 70 72 69 63 65" in one(browser, topic, message["id"], "as=hex").html
 
 
 def test_a_message_that_nobody_claimed_is_edited_and_cancelled(api: Client, browser: Browser) -> None:
@@ -156,8 +156,8 @@ def test_bytes_that_are_no_text_are_not_put_into_a_form(api: Client, browser: Br
     topic = api.topic()
     for body_base64, field in (("Iv8i", ""), ("Imhp", '"hi')):  # "\xff", and half of a JSON text
         draft = {"body_base64": body_base64, "content_type": "text/plain"}
-        made = api.post(f"{topic.path}/messages", draft).expect(201)
-        assert one(browser, topic, made["id"]).form("amend_message").fields["body"] == field
+        message = api.post(f"{topic.path}/messages", draft).expect(201)
+        assert one(browser, topic, message["id"]).form("amend_message").fields["body"] == field
 
 
 def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser: Browser) -> None:
@@ -170,8 +170,10 @@ def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser
 def test_a_claimed_message_says_why_it_cannot_be_changed(
     browser: Browser, orders: Group, api: Client
 ) -> None:
-    (running,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=RUNNING").expect(200)["items"]
-    screen = one(browser, orders.topic, running["id"])
+    (claimed_message,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=RUNNING").expect(200)[
+        "items"
+    ]
+    screen = one(browser, orders.topic, claimed_message["id"])
     assert "A group has claimed it" in screen.text
     assert not [
         form for form in screen.forms if form.fields.get("deed") in ("amend_message", "cancel_message")
@@ -179,10 +181,10 @@ def test_a_claimed_message_says_why_it_cannot_be_changed(
 
 
 def test_a_dead_or_waiting_delivery_is_tried_now(browser: Browser, orders: Group, api: Client) -> None:
-    (dead,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=DEAD").expect(200)["items"]
-    screen = browser.submit(one(browser, orders.topic, dead["id"]).form("retry_now", group="mailer"))
+    (dead_message,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=DEAD").expect(200)["items"]
+    screen = browser.submit(one(browser, orders.topic, dead_message["id"]).form("retry_now", group="mailer"))
     assert "The next attempt is made now." in screen.text
-    assert dead["id"] in [message["id"] for message in orders.receive(20, wait_seconds=1)]
+    assert dead_message["id"] in [message["id"] for message in orders.receive(20, wait_seconds=1)]
 
 
 def test_a_delayed_message_is_postponed_and_hurried(api: Client, browser: Browser) -> None:
@@ -257,12 +259,12 @@ def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
     family = api.topic().name
     for n in range(40):
         api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
-    made = api.post(f"/v1/topics/{family}.39/messages", {"body": 1, "keys": ["the-last"]}).expect(201)
+    message = api.post(f"/v1/topics/{family}.39/messages", {"body": 1, "keys": ["the-last"]}).expect(201)
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"], "topics": [f"{family}*"]}).expect(201)
     stranger.sign_in(token["token"])
     screen = stranger.get("/console/find?q=the-last")
     pages = 1
-    while made["id"] not in screen.links:
+    while message["id"] not in screen.links:
         assert screen.units <= 20
         assert "topics were searched here" in screen.text
         assert "Nothing has this" not in screen.text

@@ -102,18 +102,18 @@ def numbers(html: str) -> list[Number]:
 
 
 def test_every_number_of_messages_leads_to_them(scene: Scene) -> None:
-    seen: set[str] = set()
+    names_seen: set[str] = set()
     for name, screen in scene.screens():
         for number in numbers(screen.html):
             if number.name in NOT_OF_MESSAGES:
                 continue
-            seen.add(number.name)
+            names_seen.add(number.name)
             assert number.link, (name, number)
             behind = scene.browser.get(urljoin(screen.url, number.link))
             assert behind.status == 200, (name, number)
             assert "No message fits." not in behind.text, (name, number, number.link)
             assert "No dead letter" not in behind.text, (name, number)
-    assert seen >= {
+    assert names_seen >= {
         "Accepted",
         "Backlog",
         "In flight",

@@ -16,14 +16,14 @@ def token(api: Client, **fields: Any) -> Any:
 def test_delayed_messages_are_hurried_and_cancelled(api: Client, browser: Browser) -> None:
     topic = api.topic()
     soon = topic.produce("soon", delay_seconds=60)["id"]
-    late = topic.produce("late", delay_seconds=600)["id"]
+    late_id = topic.produce("late", delay_seconds=600)["id"]
     screen = page(browser, f"topics/{topic.name}/later")
-    assert screen.html.index(soon) < screen.html.index(late), "soonest first"
+    assert screen.html.index(soon) < screen.html.index(late_id), "soonest first"
     browser.submit(screen.form("cancel_message", id=soon))
     assert api.get(f"{topic.path}/messages/{soon}").expect(200)["status"] == "CANCELLED"
     screen = page(browser, f"topics/{topic.name}/later")
     assert soon not in screen.html
-    assert "Changed." in browser.submit(screen.form("amend_message", id=late)).text
+    assert "Changed." in browser.submit(screen.form("amend_message", id=late_id)).text
 
 
 def test_the_tail_shows_the_newest_of_each_shard(api: Client, browser: Browser) -> None:
@@ -36,12 +36,16 @@ def test_the_tail_shows_the_newest_of_each_shard(api: Client, browser: Browser) 
 
 def test_a_transaction_is_committed_or_rolled_back(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    made = [api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201) for n in range(2)]
+    transactions = [
+        api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201) for n in range(2)
+    ]
     screen = page(browser, f"topics/{topic.name}/transactions")
-    browser.submit(screen.form("commit", id=made[0]["transaction_id"]))
+    browser.submit(screen.form("commit", id=transactions[0]["transaction_id"]))
     screen = page(browser, f"topics/{topic.name}/transactions")
-    browser.submit(screen.form("roll_back", id=made[1]["transaction_id"]))
-    states = [api.get(f"/v1/transactions/{each['transaction_id']}").expect(200)["state"] for each in made]
+    browser.submit(screen.form("roll_back", id=transactions[1]["transaction_id"]))
+    states = [
+        api.get(f"/v1/transactions/{each['transaction_id']}").expect(200)["state"] for each in transactions
+    ]
     assert states == ["COMMITTED", "ROLLED_BACK"]
 
 
@@ -52,14 +56,16 @@ def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -
     assert "hr_" in screen.text
     text = next(word for word in screen.text.split() if word.startswith("hr_"))
     token_id = text.split("_")[1]
-    tokens = {each["id"]: each for listed in api.pages("/v1/tokens", 200) for each in listed}
-    made = tokens[token_id]
-    assert (made["groups"], made["rate_limit"]) == (["mail.*", "bill.*"], 20)
+    tokens = {each["id"]: each for page_of_tokens in api.pages("/v1/tokens", 200) for each in page_of_tokens}
+    entry = tokens[token_id]
+    assert (entry["groups"], entry["rate_limit"]) == (["mail.*", "bill.*"], 20)
     screen = browser.listing("/console/tokens", token_id)
     assert text not in screen.html
     assert "<b>shop" not in screen.html
     assert "Revoked." in browser.submit(screen.form("delete_token", id=token_id)).text
-    assert token_id not in {each["id"] for listed in api.pages("/v1/tokens", 200) for each in listed}
+    assert token_id not in {
+        each["id"] for page_of_tokens in api.pages("/v1/tokens", 200) for each in page_of_tokens
+    }
 
 
 def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was(
@@ -67,9 +73,9 @@ def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was
 ) -> None:
     for n in range(33):
         token(api, name=f"crowd-{n}", scopes=["produce"])
-    wanted = token(api, name="Night-Watch", scopes=["produce"])["id"]
+    wanted_id = token(api, name="Night-Watch", scopes=["produce"])["id"]
     screen = page(browser, "tokens?name=night-w")
-    while wanted not in screen.text:
+    while wanted_id not in screen.text:
         screen = browser.follow("More")
     assert "crowd-" not in screen.text
     page(browser, "tokens")
@@ -89,10 +95,10 @@ def test_who_may_not_manage_tokens_is_told_why(api: Client, stranger: Browser) -
 
 
 def test_a_rotated_token_ends_the_sessions_of_its_old_text(api: Client, stranger: Browser) -> None:
-    made = token(api)
-    stranger.sign_in(made["token"])
+    new_token = token(api)
+    stranger.sign_in(new_token["token"])
     assert "Overview" in page(stranger, "system").text
-    api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 0}).expect(200)
+    api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 0}).expect(200)
     assert "password" in stranger.get("/console/system").html
 
 
@@ -121,17 +127,17 @@ def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
 ) -> None:
     topic = api.topic(shards=1)
     topic.group("mine")
-    made = topic.produce(1)
+    result = topic.produce(1)
     stranger.sign_in(token(api, groups=["mine"])["token"])
-    message = f"topics/{topic.name}/messages/{made['id']}"
+    message = f"topics/{topic.name}/messages/{result['id']}"
     settings = f"topics/{topic.name}/settings"
     pages = {settings: ("put_topic", "delete_topic"), message: ("amend_message", "cancel_message")}
     for path, deeds in pages.items():
         for deed in deeds:
             form = stranger.get(f"/console/{path}").form(deed)
             assert form.disabled, deed
-            confirmed = {"confirm": topic.name} if "confirm" in form.open_fields else {}
-            assert stranger.submit(replace(form, disabled=False), **confirmed).status == 403, deed
+            confirmation = {"confirm": topic.name} if "confirm" in form.open_fields else {}
+            assert stranger.submit(replace(form, disabled=False), **confirmation).status == 403, deed
     assert not stranger.get(f"/console/topics/{topic.name}/groups/mine/settings").form("put_group").disabled
     replays = f"/console/topics/{topic.name}/replays?from=2026-01-01T00:00&to=2026-01-02T00:00"
     assert "needs a token for all groups" in stranger.get(replays).text
@@ -141,10 +147,17 @@ def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
 def test_a_token_for_some_topics_sees_no_page_of_another(api: Client, stranger: Browser) -> None:
     mine, theirs = api.topic(shards=1), api.topic(shards=1)
     theirs.group("g")
-    made = theirs.produce(1)
+    message = theirs.produce(1)
     stranger.sign_in(token(api, topics=[mine.name])["token"])
     assert stranger.get(f"/console/topics/{mine.name}").status == 200
-    for path in ("", "/messages", f"/messages/{made['id']}", "/send", "/groups/g", "/groups/g/dead-letters"):
+    for path in (
+        "",
+        "/messages",
+        f"/messages/{message['id']}",
+        "/send",
+        "/groups/g",
+        "/groups/g/dead-letters",
+    ):
         screen = stranger.get(f"/console/topics/{theirs.name}{path}")
         assert (screen.status, "limited to other topics" in screen.text) == (403, True), path
 

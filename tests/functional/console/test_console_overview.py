@@ -67,8 +67,8 @@ def test_a_topic_is_made_from_a_form(api: Client, browser: Browser) -> None:
     screen = browser.submit(browser.screen.form("put_topic"), topic="made-by-hand", shards="2", mode="serial")
     assert screen.status == 200
     assert "Saved." in screen.text
-    made = api.get("/v1/topics/made-by-hand").expect(200)
-    assert (made["shards"], made["mode"]) == (2, "serial")
+    topic = api.get("/v1/topics/made-by-hand").expect(200)
+    assert (topic["shards"], topic["mode"]) == (2, "serial")
 
 
 def test_the_form_of_a_new_topic_changes_nothing_in_one_that_is_there(api: Client, browser: Browser) -> None:

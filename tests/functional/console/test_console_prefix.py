@@ -16,7 +16,7 @@ PREFIX = "/prod"
 
 
 @pytest.fixture
-def staged(api: Client) -> Browser:
+def stage_browser(api: Client) -> Browser:
     """A browser at the stage, signed in."""
     browser = Browser(Gateway(app.app, prefix=PREFIX))
     browser.get(f"{PREFIX}/console")
@@ -29,8 +29,8 @@ def staged(api: Client) -> Browser:
 def topic(api: Client, background: Background, receiver: Receiver) -> str:
     """A topic with something on each of its pages."""
     topic = api.topic(shards=1, retry={"max_attempts": 1})
-    pushed = topic.group("shop")
-    api.put(f"{pushed.path}/consumers/hook", {"url": receiver.url}).expect(201)
+    group = topic.group("shop")
+    api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
     receiver.status = 489
     topic.produce({"order": 1})
     background.push(topic)
@@ -38,12 +38,12 @@ def topic(api: Client, background: Background, receiver: Receiver) -> str:
     return topic.name
 
 
-def test_every_page_is_reached_by_links_alone(staged: Browser, topic: str) -> None:
-    assert unreached(staged, PREFIX, topic) == set()
+def test_every_page_is_reached_by_links_alone(stage_browser: Browser, topic: str) -> None:
+    assert unreached(stage_browser, PREFIX, topic) == set()
 
 
-def test_what_is_done_comes_back_to_its_page(staged: Browser, topic: str) -> None:
-    screen = staged.get(f"{PREFIX}/console/topics/{topic}")
-    screen = staged.submit(screen.form("pause_group"))
+def test_what_is_done_comes_back_to_its_page(stage_browser: Browser, topic: str) -> None:
+    screen = stage_browser.get(f"{PREFIX}/console/topics/{topic}")
+    screen = stage_browser.submit(screen.form("pause_group"))
     assert screen.url.startswith(f"{PREFIX}/console/topics/{topic}?did=pause_group")
     assert "http://headrace.test/prod/v1/topics" in screen.html, "as curl"

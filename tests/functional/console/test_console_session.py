@@ -28,12 +28,14 @@ def test_without_a_session_there_is_one_form_with_one_password(stranger: Browser
 
 
 def test_the_cookie_does_not_hold_the_token_and_no_script_reads_it(api: Client, stranger: Browser) -> None:
-    made = token_of(api)
-    status, headers, _ = stranger._send("POST", "/console/sign-in", f"token={made['token']}".encode(), {})
+    new_token = token_of(api)
+    status, headers, _ = stranger._send(
+        "POST", "/console/sign-in", f"token={new_token['token']}".encode(), {}
+    )
     cookie = headers["Set-Cookie"]
     assert status == 303
-    assert made["token"] not in cookie
-    assert made["token"].split("_")[2] not in cookie
+    assert new_token["token"] not in cookie
+    assert new_token["token"].split("_")[2] not in cookie
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
     assert int(cookie.partition("Max-Age=")[2].partition(";")[0]) <= 8 * 3600
 
@@ -69,9 +71,9 @@ def test_a_session_ends_after_eight_hours(browser: Browser, clock: ShiftingClock
 
 
 def test_a_revoked_token_ends_the_session_at_once(api: Client, stranger: Browser) -> None:
-    made = token_of(api)
-    assert "password" not in stranger.sign_in(made["token"]).html
-    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    new_token = token_of(api)
+    assert "password" not in stranger.sign_in(new_token["token"]).html
+    api.delete(f"/v1/tokens/{new_token['id']}").expect(204)
     assert "password" in stranger.get("/console").html
     assert stranger.get("/console", hx_request="true").status == 401, "a page that polls asks to sign in"
 
@@ -109,13 +111,13 @@ def test_a_link_signs_in_for_a_minute(api: Client, stranger: Browser, clock: Shi
 
 
 def test_a_link_gives_what_its_token_may_and_ends_with_it(api: Client, stranger: Browser) -> None:
-    made = token_of(api, "consume")
-    link, late = (link_of(api.with_token(made["token"])) for _ in range(2))
+    new_token = token_of(api, "consume")
+    link, late_link = (link_of(api.with_token(new_token["token"])) for _ in range(2))
     stranger.get(link)
     assert "needs a token with the scope 'admin'" in stranger.get("/console/tokens").text
-    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    api.delete(f"/v1/tokens/{new_token['id']}").expect(204)
     assert "password" in stranger.get("/console").html
-    assert Browser(stranger.gateway).get(late).status == 401
+    assert Browser(stranger.gateway).get(late_link).status == 401
 
 
 @pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}])
@@ -179,6 +181,6 @@ def test_whoever_asks_over_another_host_is_not_trusted_with_forms(browser: Brows
     assert screen.status == 403
 
 
-def test_a_deployed_stage_never_trusts_a_plain_cookie(running: Background) -> None:
-    deployed = replace(running.deps.adapters, stage="prod")
-    assert session.is_secure(type(running.deps)(deployed), {})
+def test_a_deployed_stage_never_trusts_a_plain_cookie(services: Background) -> None:
+    adapters = replace(services.deps.adapters, stage="prod")
+    assert session.is_secure(type(services.deps)(adapters), {})

@@ -43,20 +43,20 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
     group.topic.produce("taken", shard=1)
     background.push(group.topic)
     receiver.status = 500
-    failed = group.topic.produce("failed", shard=2)
+    message = group.topic.produce("failed", shard=2)
     background.push(group.topic)
     browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
     screen = browser.follow("shop")
     assert screen.text.count("DEAD") >= 1
     assert "HTTP 500" in screen.text
     assert screen.html.count('class="t-ok"') == screen.html.count('class="t-fail"') == 1
-    screen = browser.follow(f"2:{failed['offset']}")
-    assert screen.url.endswith(failed["id"])
+    screen = browser.follow(f"2:{message['offset']}")
+    assert screen.url.endswith(message["id"])
     assert browser.get(f"/console/topics/{group.topic.name}/places/2/999").status == 404
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "sentence"),
     [
         ({}, "It is called, and its circuit is closed."),
         ({"state": "PENDING", "why": "no consent"}, "Its owner has not agreed yet"),
@@ -67,17 +67,19 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
     ],
 )
 def test_it_says_how_the_subscriber_is_and_why(
-    browser: Browser, group: Group, change: dict[str, Any], says: str
+    browser: Browser, group: Group, change: dict[str, Any], sentence: str
 ) -> None:
     from dataclasses import replace
 
     deps = wiring.deps()
     topic = deps.catalog.topic(group.topic.name)
-    wanted = deps.catalog.group(topic, group.name)
-    (row,) = deps.adapters.control.consumers(topic, wanted)
-    assert deps.adapters.control.put_consumer(topic, wanted, replace(row, **change), row) or not change
-    deps.catalog.forget(topic, wanted)
-    assert says in page(browser, group).text
+    consumer_group = deps.catalog.group(topic, group.name)
+    (row,) = deps.adapters.control.consumers(topic, consumer_group)
+    assert (
+        deps.adapters.control.put_consumer(topic, consumer_group, replace(row, **change), row) or not change
+    )
+    deps.catalog.forget(topic, consumer_group)
+    assert sentence in page(browser, group).text
 
 
 def test_a_test_shows_request_and_answer_side_by_side(

@@ -19,10 +19,10 @@ def test_the_strip_tells_floor_next_leases_and_what_waits(api: Client, browser: 
     screen = browser.get(f"/console/topics/{topic.name}")
     assert screen.units <= 20
     bars = re.findall(r'class="s-(\w+)" x="([\d.]+)" y="2" width="([\d.]+)"', screen.html)
-    drawn = {kind: 0.0 for kind, _, _ in bars}
+    width_of = {kind: 0.0 for kind, _, _ in bars}
     for kind, _, width in bars:
-        drawn[kind] += float(width)
-    assert drawn == {"done": 200, "lease": 300, "wait": 100, "new": 400}, (
+        width_of[kind] += float(width)
+    assert width_of == {"done": 200, "lease": 300, "wait": 100, "new": 400}, (
         "ten offsets: a hundred thousandths each"
     )
     assert "floor 2, next 6, backlog 8" in screen.html
@@ -68,8 +68,8 @@ def test_a_group_is_made_paused_and_resumed(api: Client, browser: Browser) -> No
     assert "Paused: no more messages are handed out" in screen.text
     assert api.get(f"{topic.path}/groups/mailer").expect(200)["paused"] is True
     browser.submit(screen.form("resume_group"))
-    made = api.get(f"{topic.path}/groups/mailer").expect(200)
-    assert (made["paused"], made["filter"]) == (False, "paid || refunded")
+    group = api.get(f"{topic.path}/groups/mailer").expect(200)
+    assert (group["paused"], group["filter"]) == (False, "paid || refunded")
 
 
 def test_what_a_token_may_not_do_is_grey_and_says_why(api: Client, stranger: Browser) -> None:
@@ -91,9 +91,9 @@ def test_settings_change_in_place(api: Client, browser: Browser) -> None:
     form = screen.form("put_topic")
     screen = browser.submit(form, ladder="5, 10, 60", max_attempts="4", alarm_backlog="", retention_days="3")
     assert "Saved." in screen.text
-    changed = api.get(topic.path).expect(200)
-    assert changed["retry"]["ladder"] == [5, 10, 60]
-    assert (changed["retry"]["max_attempts"], changed["alarm_backlog"], changed["retention_days"]) == (
+    view = api.get(topic.path).expect(200)
+    assert view["retry"]["ladder"] == [5, 10, 60]
+    assert (view["retry"]["max_attempts"], view["alarm_backlog"], view["retention_days"]) == (
         4,
         None,
         3,

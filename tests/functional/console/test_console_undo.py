@@ -61,15 +61,15 @@ def test_what_a_form_does_not_show_of_a_groups_retries_stays(api: Client, browse
     before = api.get(group.path).expect(200)
     path = f"/console/topics/{topic.name}/groups/{group.name}/settings"
     screen = browser.submit(browser.get(path).form("put_group"), max_attempts="9")
-    changed = api.get(group.path).expect(200)
-    assert changed["retry"] == {**before["retry"], "max_attempts": 9}
+    view = api.get(group.path).expect(200)
+    assert view["retry"] == {**before["retry"], "max_attempts": 9}
     undone(browser, screen)
     assert settings(api.get(group.path).expect(200)) == settings(before)
 
 
-def settings(shown: Any) -> dict[str, Any]:
+def settings(view: Any) -> dict[str, Any]:
     names = ("mode", "retry", "lease_seconds", "retention_days", "rate_limit", "filter", "max_in_flight")
-    return {name: shown[name] for name in names if name in shown}
+    return {name: view[name] for name in names if name in view}
 
 
 def test_an_edited_body_and_a_moved_time_are_put_back(api: Client, browser: Browser) -> None:
@@ -80,8 +80,8 @@ def test_an_edited_body_and_a_moved_time_are_put_back(api: Client, browser: Brow
     undone(browser, browser.submit(form, body='{"n": 2}'))
     form = next(form for form in browser.get(path).forms if "Postpone" in form.buttons)
     undone(browser, browser.submit(form, deliver_at="2031-01-01T00:00:00Z"))
-    shown = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert (shown["body"], shown["deliver_at"]) == ({"n": 1.5}, message["deliver_at"])
+    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
+    assert (view["body"], view["deliver_at"]) == ({"n": 1.5}, message["deliver_at"])
 
 
 def test_what_cannot_be_undone_offers_nothing(api: Client, browser: Browser) -> None:

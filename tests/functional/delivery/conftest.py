@@ -52,7 +52,7 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture(scope="module")
-def trusting(authority: trustme.CA) -> ssl.SSLContext:
+def client_tls(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context

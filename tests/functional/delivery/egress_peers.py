@@ -25,9 +25,9 @@ UNUSABLE = "the address cannot be used"
 class Dialled:
     """Connects to a receiver of this machine in the place of any address, and keeps what was asked."""
 
-    def __init__(self, port: int = 0, dead: frozenset[str] = frozenset()) -> None:
+    def __init__(self, port: int = 0, dead_hosts: frozenset[str] = frozenset()) -> None:
         self.port = port
-        self.dead = dead
+        self.dead = dead_hosts
         self.asked: list[tuple[str, int]] = []
 
     def __call__(self, address: str, port: int, seconds: float) -> socket.socket:

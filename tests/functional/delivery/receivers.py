@@ -130,16 +130,16 @@ class RawReceiver:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                accepted, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
                 self.connections += 1
-                thread = threading.Thread(target=self._serve, args=(accepted,))
+                thread = threading.Thread(target=self._serve, args=(connection,))
                 self._threads.append(thread)
                 thread.start()
 
-    def _serve(self, accepted: socket.socket) -> None:
-        with accepted, contextlib.suppress(OSError):
-            accepted.settimeout(PATIENCE_SECONDS)
-            sock = self._tls.wrap_socket(accepted, server_side=True) if self._tls else accepted
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(PATIENCE_SECONDS)
+            sock = self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
             with sock:
                 if read_request(sock):
                     self.arrived.release()

@@ -58,13 +58,13 @@ def test_who_agreed_is_asked_about_transactions_and_once_an_hour_whether_it_stil
     receiver: Receiver, public_egress: PublicEgress
 ) -> None:
     receiver.headers, receiver.body = {"WebHook-Allowed-Origin": "*"}, b'{"state": "commit"}'
-    passed = [0.0]
-    asking = sender(public_egress(receiver), lambda: time.monotonic() + passed[0])
+    seconds = [0.0]
+    sender_of_urls = sender(public_egress(receiver), lambda: time.monotonic() + seconds[0])
     for hours in (0, 0.9, 0.2, 0.9):
-        passed[0] += hours * 3600
-        assert asking.ask(TRANSACTION, _SECRETS, 5).decision is TransactionState.COMMITTED
+        seconds[0] += hours * 3600
+        assert sender_of_urls.ask(TRANSACTION, _SECRETS, 5).decision is TransactionState.COMMITTED
     assert methods(receiver) == ["OPTIONS", "POST", "POST", "OPTIONS", "POST", "POST"]
-    asking.ask(replace(TRANSACTION, check_url=_URL + "/another"), _SECRETS, 5)
+    sender_of_urls.ask(replace(TRANSACTION, check_url=_URL + "/another"), _SECRETS, 5)
     assert methods(receiver)[-2:] == ["OPTIONS", "POST"], "an agreement is for a URL, not for its host"
 
 
@@ -89,9 +89,9 @@ def test_who_never_agreed_is_never_asked_about_transactions(
     receiver: Receiver, public_egress: PublicEgress, status: int, headers: dict[str, str], why: str
 ) -> None:
     receiver.status, receiver.headers, receiver.body = status, headers, b'{"state": "commit"}'
-    asking = sender(public_egress(receiver))
+    sender_of_urls = sender(public_egress(receiver))
     for _ in range(3):
-        answer = asking.ask(TRANSACTION, _SECRETS, 5)
+        answer = sender_of_urls.ask(TRANSACTION, _SECRETS, 5)
         assert (answer.decision, answer.detail) == (None, why)
     assert methods(receiver) == ["OPTIONS"] * 3
 
@@ -105,7 +105,7 @@ def drip(receiver: object, connection: object) -> None:
 
 def test_a_host_that_drips_is_given_up_in_time(egress: Egress) -> None:
     with raw_receiver(drip) as slow:
-        began = time.monotonic()
+        start = time.monotonic()
         other = Egress(
             rules=replace(egress.rules, allow_loopback=False),
             monotonic=time.monotonic,
@@ -114,7 +114,7 @@ def test_a_host_that_drips_is_given_up_in_time(egress: Egress) -> None:
             dial=lambda address, port, seconds: dial("127.0.0.1", slow.port, seconds),
         )
         outcome = greet(other, _URL, _ORIGIN, bool, 0.3)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - start < 10
     assert (outcome.verdict, outcome.detail) == (Verdict.FAILED, "OPTIONS: no answer within 0.3 s")
 
 
@@ -125,7 +125,10 @@ def test_a_host_is_asked_so_often_and_then_no_more(receiver: Receiver, public_eg
         permits[host] -= 1
         return permits[host] >= 0
 
-    asking = sender(public_egress(receiver), may_ask=may_ask)
-    answers = [asking.ask(TRANSACTION, _SECRETS, 5).detail, *(asking.greet(_URL).detail for _ in range(2))]
+    sender_of_urls = sender(public_egress(receiver), may_ask=may_ask)
+    answers = [
+        sender_of_urls.ask(TRANSACTION, _SECRETS, 5).detail,
+        *(sender_of_urls.greet(_URL).detail for _ in range(2)),
+    ]
     assert answers[2] == "the host was asked too often; it is asked again later"
     assert methods(receiver) == ["OPTIONS"] * 2

@@ -49,10 +49,10 @@ def test_a_function_is_invoked_and_its_answer_comes_back(
 ) -> None:
     receiver.body = b'{"batchItemFailures":[]}'
     assert functions.call(ARN, b'{"n":1}', 5) == receiver.body
-    (seen,) = receiver.seen
-    assert seen.body == b'{"n":1}'
-    assert seen.headers["x-amz-invocation-type"] == "RequestResponse"
-    assert "orders-billing" in seen.path
+    (request,) = receiver.seen
+    assert request.body == b'{"n":1}'
+    assert request.headers["x-amz-invocation-type"] == "RequestResponse"
+    assert "orders-billing" in request.path
 
 
 def test_a_function_that_raises_has_failed_and_what_it_says_is_not_shown(
@@ -85,8 +85,8 @@ def test_each_refusal_of_lambda_has_its_meaning(
 
 
 def test_a_function_that_takes_too_long_has_failed() -> None:
-    with raw_receiver(hangs(5)) as hanging:
-        client = client_of(hanging.url)
+    with raw_receiver(hangs(5)) as receiver:
+        client = client_of(receiver.url)
         functions = LambdaFunctions(
             client=lambda seconds: client, region=REGION, account=ACCOUNT, prefix="headrace-"
         )
@@ -96,22 +96,22 @@ def test_a_function_that_takes_too_long_has_failed() -> None:
 
 def test_a_call_is_waited_for_as_long_as_it_may_take_and_no_longer() -> None:
     clients = Clients(REGION)
-    made = [clients.get("lambda", seconds) for seconds in (7, 7, 600)]
-    assert [client.meta.config.read_timeout for client in made] == [7, 7, 600]
-    assert made[0] is made[1]
-    asked: list[int] = []
+    lambda_clients = [clients.get("lambda", seconds) for seconds in (7, 7, 600)]
+    assert [client.meta.config.read_timeout for client in lambda_clients] == [7, 7, 600]
+    assert lambda_clients[0] is lambda_clients[1]
+    timeouts: list[int] = []
 
     def client(seconds: int) -> Any:
-        asked.append(seconds)
+        timeouts.append(seconds)
         return client_of("http://127.0.0.1:9")
 
     LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-").call(ARN, b"{}", 6.5)
-    assert asked == [7]
+    assert timeouts == [7]
 
 
 def test_a_connection_that_breaks_leaves_open_whether_the_function_runs() -> None:
-    with raw_receiver(lambda receiver, _: None) as breaking:
-        client = client_of(breaking.url)
+    with raw_receiver(lambda receiver, _: None) as receiver_that_breaks:
+        client = client_of(receiver_that_breaks.url)
         functions = LambdaFunctions(
             client=lambda seconds: client, region=REGION, account=ACCOUNT, prefix="headrace-"
         )
@@ -175,10 +175,10 @@ def test_any_other_function_is_refused_and_not_called(
 def test_one_of_our_own_is_started_and_not_waited_for(client: Any, receiver: Receiver) -> None:
     receiver.status = 202
     LambdaInvoker(lambda _: client, {"deliver": "headrace-prod-deliver"}).invoke("deliver", {"shard": 3})
-    (seen,) = receiver.seen
-    assert seen.headers["x-amz-invocation-type"] == "Event"
-    assert json.loads(seen.body) == {"shard": 3}
-    assert seen.path == "/2015-03-31/functions/headrace-prod-deliver/invocations"
+    (request,) = receiver.seen
+    assert request.headers["x-amz-invocation-type"] == "Event"
+    assert json.loads(request.body) == {"shard": 3}
+    assert request.path == "/2015-03-31/functions/headrace-prod-deliver/invocations"
 
 
 def test_one_of_our_own_is_asked_and_answers(client: Any, receiver: Receiver) -> None:
@@ -191,8 +191,8 @@ def test_one_of_our_own_is_asked_and_answers(client: Any, receiver: Receiver) ->
 
     invoker = LambdaInvoker(waiting, {"deliver": "own-deliver"})
     assert invoker.ask("deliver", {"ping": {}}, 20) == {"exchange": None}
-    (seen,) = receiver.seen
-    assert seen.headers["x-amz-invocation-type"] == "RequestResponse"
+    (request,) = receiver.seen
+    assert request.headers["x-amz-invocation-type"] == "RequestResponse"
     assert waits == [20]
 
 

@@ -49,10 +49,10 @@ def consumer(
 
 
 def sender_of(egress: Egress, functions: LocalFunctions | None = None, status: int = 489) -> SenderPort:
-    given = functions or LocalFunctions(None)
+    own_functions = functions or LocalFunctions(None)
     return Sender(
         egress=egress,
-        functions=given,
+        functions=own_functions,
         clock=ShiftingClock(),
         real_clock=ShiftingClock(),
         monotonic=time.monotonic,
@@ -77,8 +77,8 @@ def check_signature(request: Request, secret: bytes = SECRET) -> None:
         request.body.decode()
     except UnicodeDecodeError:
         id, timestamp = request.headers["webhook-id"], request.headers["webhook-timestamp"]
-        signed = f"{id}.{timestamp}.".encode() + request.body
-        expected = base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
+        content = f"{id}.{timestamp}.".encode() + request.body
+        expected = base64.b64encode(hmac.new(secret, content, hashlib.sha256).digest()).decode()
         assert f"v1,{expected}" in request.headers["webhook-signature"].split(" ")
     else:
         Webhook(secret).verify(request.body, dict(request.headers), json_parse=False)
@@ -168,7 +168,7 @@ def test_the_status_that_means_never_again_is_a_setting(egress: Egress, receiver
 
 
 @pytest.mark.parametrize(
-    ("status", "given", "ms"),
+    ("status", "retry_after", "ms"),
     [
         (503, "120", 120_000),
         (429, "1", 1000),
@@ -178,9 +178,9 @@ def test_the_status_that_means_never_again_is_a_setting(egress: Egress, receiver
     ],
 )
 def test_a_wait_is_honoured_where_it_was_asked_for(
-    sender: SenderPort, receiver: Receiver, status: int, given: str, ms: int | None
+    sender: SenderPort, receiver: Receiver, status: int, retry_after: str, ms: int | None
 ) -> None:
-    receiver.status, receiver.headers = status, {"Retry-After": given}
+    receiver.status, receiver.headers = status, {"Retry-After": retry_after}
     assert send(sender, receiver.url).retry_after_ms == ms
 
 
@@ -209,26 +209,26 @@ def test_nothing_of_an_answer_gets_into_an_outcome(sender: SenderPort, receiver:
 # Registration
 
 
-@pytest.mark.parametrize("allowed", ["queue.example.com", "QUEUE.Example.com", "*", " * "])
+@pytest.mark.parametrize("origins", ["queue.example.com", "QUEUE.Example.com", "*", " * "])
 @pytest.mark.parametrize("status", [200, 404, 405, 500])
 def test_a_url_agrees_by_its_header_whatever_its_status(
-    receiver: Receiver, allowed: str, status: int, public_egress: Callable[[Receiver], Egress]
+    receiver: Receiver, origins: str, status: int, public_egress: Callable[[Receiver], Egress]
 ) -> None:
-    receiver.status, receiver.headers = status, {"WebHook-Allowed-Origin": allowed}
+    receiver.status, receiver.headers = status, {"WebHook-Allowed-Origin": origins}
     outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
     assert outcome.verdict is Verdict.DONE
-    (seen,) = receiver.seen
-    assert (seen.method, seen.headers["webhook-request-origin"]) == ("OPTIONS", "queue.example.com")
+    (request,) = receiver.seen
+    assert (request.method, request.headers["webhook-request-origin"]) == ("OPTIONS", "queue.example.com")
 
 
 @pytest.mark.parametrize(
-    "allowed",
+    "origins",
     [None, "", "example.com", "evil.queue.example.com", "queue.example.com.evil", "*.example.com", "null"],
 )
 def test_any_other_answer_is_no_consent(
-    receiver: Receiver, allowed: str | None, public_egress: Callable[[Receiver], Egress]
+    receiver: Receiver, origins: str | None, public_egress: Callable[[Receiver], Egress]
 ) -> None:
-    receiver.headers = {} if allowed is None else {"WebHook-Allowed-Origin": allowed}
+    receiver.headers = {} if origins is None else {"WebHook-Allowed-Origin": origins}
     outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
     assert (outcome.verdict, outcome.status) == (Verdict.FAILED, 200)
 

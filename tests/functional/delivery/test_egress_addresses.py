@@ -25,22 +25,22 @@ from tests.functional.delivery.receivers import Receiver, raw_receiver
 
 
 def test_the_checked_address_is_the_one_that_is_called(
-    authority: trustme.CA, trusting: ssl.SSLContext
+    authority: trustme.CA, client_tls: ssl.SSLContext
 ) -> None:
     with raw_receiver(polite, certified(authority, "hooks.example.com")) as receiver:
         dialled = Dialled(receiver.port)
-        with outward(lambda host: (PUBLIC,), dialled, trusting) as egress:
+        with outward(lambda host: (PUBLIC,), dialled, client_tls) as egress:
             assert isinstance(get(egress, HOOKS), Reply)
     assert dialled.asked == [(PUBLIC, 443)]
 
 
 def test_a_name_that_changes_its_mind_is_judged_again_though_a_connection_is_open(
-    authority: trustme.CA, trusting: ssl.SSLContext
+    authority: trustme.CA, client_tls: ssl.SSLContext
 ) -> None:
     answers = iter([(PUBLIC,), (PUBLIC,), ("127.0.0.1",), ("10.0.0.1",), (PUBLIC,)])
     with raw_receiver(polite, certified(authority, "hooks.example.com")) as receiver:
         dialled = Dialled(receiver.port)
-        with outward(lambda host: next(answers), dialled, trusting) as egress:
+        with outward(lambda host: next(answers), dialled, client_tls) as egress:
             assert isinstance(get(egress, HOOKS), Reply)
             assert isinstance(get(egress, HOOKS), Reply)
             assert detail(egress, HOOKS) == UNUSABLE
@@ -50,7 +50,7 @@ def test_a_name_that_changes_its_mind_is_judged_again_though_a_connection_is_ope
 
 
 @pytest.mark.parametrize(
-    "found",
+    "addresses",
     [
         (),
         ("127.0.0.1",),
@@ -64,9 +64,11 @@ def test_a_name_that_changes_its_mind_is_judged_again_though_a_connection_is_ope
         ("nonsense",),
     ],
 )
-def test_one_bad_address_blocks_the_host_in_the_words_for_a_name_without_any(found: tuple[str, ...]) -> None:
+def test_one_bad_address_blocks_the_host_in_the_words_for_a_name_without_any(
+    addresses: tuple[str, ...],
+) -> None:
     dialled = Dialled()
-    with outward(lambda host: found, dialled) as egress:
+    with outward(lambda host: addresses, dialled) as egress:
         assert detail(egress, HOOKS) == UNUSABLE
         assert egress.refusal(HOOKS) == "has no address that may be called"
     assert dialled.asked == []
@@ -101,18 +103,18 @@ def test_a_good_url_may_be_registered_and_a_bad_one_gets_a_reason() -> None:
 
 
 def test_the_next_good_address_is_tried_when_the_first_takes_no_connection(
-    authority: trustme.CA, trusting: ssl.SSLContext
+    authority: trustme.CA, client_tls: ssl.SSLContext
 ) -> None:
     with raw_receiver(polite, certified(authority, "hooks.example.com")) as receiver:
         dialled = Dialled(receiver.port, frozenset({"2606:4700::1111"}))
-        with outward(lambda host: ("2606:4700::1111", PUBLIC), dialled, trusting) as egress:
+        with outward(lambda host: ("2606:4700::1111", PUBLIC), dialled, client_tls) as egress:
             assert isinstance(get(egress, HOOKS), Reply)
     assert [address for address, _ in dialled.asked] == ["2606:4700::1111", PUBLIC]
 
 
-def test_the_certificate_must_be_for_the_host(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+def test_the_certificate_must_be_for_the_host(authority: trustme.CA, client_tls: ssl.SSLContext) -> None:
     with raw_receiver(polite, certified(authority, "other.example.com", PUBLIC)) as receiver:
-        with outward(lambda host: (PUBLIC,), Dialled(receiver.port), trusting) as egress:
+        with outward(lambda host: (PUBLIC,), Dialled(receiver.port), client_tls) as egress:
             assert detail(egress, HOOKS) == "the certificate is not valid for the host"
         assert not receiver.arrived.acquire(blocking=False)
 
@@ -126,18 +128,18 @@ def test_a_certificate_nobody_vouches_for_is_refused(authority: trustme.CA) -> N
 
 
 def test_an_address_may_have_a_certificate_of_its_own(
-    authority: trustme.CA, trusting: ssl.SSLContext
+    authority: trustme.CA, client_tls: ssl.SSLContext
 ) -> None:
     with (
         raw_receiver(polite, certified(authority, PUBLIC)) as receiver,
-        outward(lambda host: (), Dialled(receiver.port), trusting) as egress,
+        outward(lambda host: (), Dialled(receiver.port), client_tls) as egress,
     ):
         assert isinstance(get(egress, f"https://{PUBLIC}/"), Reply)
 
 
-def test_a_server_without_tls_is_no_https_server(trusting: ssl.SSLContext) -> None:
+def test_a_server_without_tls_is_no_https_server(client_tls: ssl.SSLContext) -> None:
     with (
         raw_receiver(polite) as receiver,
-        outward(lambda host: (PUBLIC,), Dialled(receiver.port), trusting) as egress,
+        outward(lambda host: (PUBLIC,), Dialled(receiver.port), client_tls) as egress,
     ):
         assert isinstance(get(egress, HOOKS, 0.5), Unreached)

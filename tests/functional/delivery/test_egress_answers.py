@@ -70,13 +70,13 @@ def test_a_hanging_or_trickling_answer_ends_with_the_time(
     act: Callable[[RawReceiver, socket.socket], None],
     secure: bool,
     authority: trustme.CA,
-    trusting: ssl.SSLContext,
+    client_tls: ssl.SSLContext,
 ) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     with (
         raw_receiver(act, certified(authority, "localhost") if secure else None) as receiver,
         contextlib.closing(
-            Egress(rules=Rules(allow_loopback=True), monotonic=time.monotonic, tls=trusting)
+            Egress(rules=Rules(allow_loopback=True), monotonic=time.monotonic, tls=client_tls)
         ) as egress,
     ):
         scheme = "https" if secure else "http"
@@ -84,7 +84,7 @@ def test_a_hanging_or_trickling_answer_ends_with_the_time(
     assert isinstance(answer, Unreached)
     assert answer.detail == "no answer within 0.3 s"
     assert answer.duration_ms >= 290
-    assert time.monotonic() - began < PATIENCE_SECONDS
+    assert time.monotonic() - start < PATIENCE_SECONDS
 
 
 def test_a_receiver_that_reads_nothing_of_a_large_body_ends_with_the_time(egress: Egress) -> None:
@@ -99,10 +99,10 @@ def test_a_receiver_that_takes_a_large_body_by_drops_ends_with_the_time(egress: 
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def sip() -> None:
-            accepted, _ = listener.accept()
-            with accepted, contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
                 while not stop.wait(0.01):
-                    accepted.recv(1 << 19)
+                    connection.recv(1 << 19)
 
         thread = threading.Thread(target=sip)
         thread.start()
@@ -115,10 +115,10 @@ def test_a_receiver_that_takes_a_large_body_by_drops_ends_with_the_time(egress: 
     assert answer.duration_ms < PATIENCE_SECONDS * 1000
 
 
-def test_tls_that_never_shakes_hands_ends_with_the_time(trusting: ssl.SSLContext) -> None:
+def test_tls_that_never_shakes_hands_ends_with_the_time(client_tls: ssl.SSLContext) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as deaf,
-        outward(lambda host: (PUBLIC,), Dialled(deaf.getsockname()[1]), trusting) as egress,
+        outward(lambda host: (PUBLIC,), Dialled(deaf.getsockname()[1]), client_tls) as egress,
     ):
         assert detail(egress, HOOKS, 0.3) == "no answer within 0.3 s"
 
@@ -164,8 +164,8 @@ def test_endless_headers_are_not_read_to_their_end(egress: Egress) -> None:
     ("size", "fits"), [(MAX_REPLY_HEADER_BYTES, True), (MAX_REPLY_HEADER_BYTES + 1, False)]
 )
 def test_headers_may_take_their_limit_and_no_byte_more(egress: Egress, size: int, fits: bool) -> None:
-    fixed = HEAD + b"Content-Length: 0\r\nX-Fill: \r\n\r\n"
-    head = fixed.replace(b"Fill: ", b"Fill: " + b"y" * (size - len(fixed)))
+    fixed_part = HEAD + b"Content-Length: 0\r\nX-Fill: \r\n\r\n"
+    head = fixed_part.replace(b"Fill: ", b"Fill: " + b"y" * (size - len(fixed_part)))
     assert len(head) == size
     with raw_receiver(answering(head)) as receiver:
         assert isinstance(get(egress, receiver.url), Reply) == fits
@@ -210,7 +210,7 @@ def test_compressed_bytes_stay_as_they_are(egress: Egress) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "expected"),
+    ("answer", "expected"),
     [
         (b"", "the connection broke off"),
         (b"HTTP/1.1 200", "the connection broke off"),
@@ -229,27 +229,27 @@ def test_compressed_bytes_stay_as_they_are(egress: Egress) -> None:
         (HEAD + b"A: b\r\n" * 200 + b"\r\n", "no proper HTTP answer"),
     ],
 )
-def test_an_answer_that_is_cut_or_wrong_is_none(egress: Egress, sent: bytes, expected: str) -> None:
-    with raw_receiver(answering(sent)) as receiver:
+def test_an_answer_that_is_cut_or_wrong_is_none(egress: Egress, answer: bytes, expected: str) -> None:
+    with raw_receiver(answering(answer)) as receiver:
         assert detail(egress, receiver.url) == expected
 
 
 def test_nobody_there_is_told_as_such(egress: Egress) -> None:
-    with socket.socket() as unheard:  # its port is nobody else's, and nobody listens
-        unheard.bind(("127.0.0.1", 0))
-        assert detail(egress, f"http://127.0.0.1:{unheard.getsockname()[1]}/") == "no connection"
+    with socket.socket() as free_socket:  # its port is nobody else's, and nobody listens
+        free_socket.bind(("127.0.0.1", 0))
+        assert detail(egress, f"http://127.0.0.1:{free_socket.getsockname()[1]}/") == "no connection"
 
 
 def test_an_early_answer_to_a_large_body_is_heard(egress: Egress) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def refuse() -> None:
-            accepted, _ = listener.accept()
-            with accepted:
-                accepted.recv(1024)
-                accepted.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-                accepted.shutdown(socket.SHUT_WR)
-                while accepted.recv(1 << 20):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 20):
                     pass
 
         thread = threading.Thread(target=refuse)
@@ -264,13 +264,13 @@ def test_an_early_answer_to_a_large_body_is_heard(egress: Egress) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_an_answer_put_there_before_its_question_is_not_taken(egress: Egress, together: bool) -> None:
-    planted = b"HTTP/1.1 299 Planted\r\nContent-Length: 0\r\n\r\n"
-    sent = threading.Semaphore(0)
+    planted_answer = b"HTTP/1.1 299 Planted\r\nContent-Length: 0\r\n\r\n"
+    signal = threading.Semaphore(0)
 
     def act(receiver: RawReceiver, sock: socket.socket) -> None:
-        for part in [OK + planted] if together else [OK, planted]:
+        for part in [OK + planted_answer] if together else [OK, planted_answer]:
             sock.sendall(part)
-        sent.release()
+        signal.release()
         receiver.stop.wait(PATIENCE_SECONDS)
 
     with raw_receiver(act) as receiver:
@@ -278,7 +278,7 @@ def test_an_answer_put_there_before_its_question_is_not_taken(egress: Egress, to
             answer = get(egress, receiver.url)
             assert isinstance(answer, Reply)
             assert answer.status == 200
-            assert sent.acquire(timeout=PATIENCE_SECONDS)
+            assert signal.acquire(timeout=PATIENCE_SECONDS)
         assert receiver.connections == 3
 
 
@@ -305,9 +305,9 @@ def test_a_fresh_connection_that_breaks_off_is_not_tried_again(egress: Egress) -
         ),
     )
 )  # fmt: skip
-def test_whatever_comes_back_nothing_is_raised(sent: bytes) -> None:
+def test_whatever_comes_back_nothing_is_raised(answer: bytes) -> None:
     with (
-        raw_receiver(answering(sent)) as receiver,
+        raw_receiver(answering(answer)) as receiver,
         contextlib.closing(Egress(rules=Rules(allow_loopback=True), monotonic=time.monotonic)) as egress,
     ):
         for _ in range(2):

@@ -17,22 +17,22 @@ def test_a_request_arrives_as_it_was_given(egress: Egress, receiver: Receiver) -
     answer = egress.call("POST", receiver.url, {"X-Word": "é\r\nX-Evil: 1"}, b"\x00\xffbody", 5)
     assert isinstance(answer, Reply)
     assert (answer.status, answer.headers["x-answer"], answer.body) == (418, "yes", b"teapot")
-    (seen,) = receiver.seen
-    assert (seen.method, seen.path, seen.body) == ("POST", "/in?from=headrace", b"\x00\xffbody")
-    assert seen.headers["x-word"].encode("latin-1").decode() == "é X-Evil: 1"
-    assert "x-evil" not in seen.headers
-    assert (seen.headers["user-agent"], seen.headers[HOP_HEADER.lower()]) == ("headrace", "1")
+    (request,) = receiver.seen
+    assert (request.method, request.path, request.body) == ("POST", "/in?from=headrace", b"\x00\xffbody")
+    assert request.headers["x-word"].encode("latin-1").decode() == "é X-Evil: 1"
+    assert "x-evil" not in request.headers
+    assert (request.headers["user-agent"], request.headers[HOP_HEADER.lower()]) == ("headrace", "1")
 
 
 def test_headers_of_the_connection_are_ours_alone(egress: Egress, receiver: Receiver) -> None:
-    lies = {
+    headers = {
         "Content-Length": "0", "host": "evil.example", "Transfer-Encoding": "chunked", "Connection": "close",
         "EXPECT": "100-continue", "user-agent": "evil", "accept-encoding": "gzip", "Bad Name": "x", "Upgrade": "h2c",
     }  # fmt: skip
-    egress.call("POST", receiver.url, lies, b"hello", 5)
-    (seen,) = receiver.seen
-    assert seen.body == b"hello"
-    assert seen.headers == {
+    egress.call("POST", receiver.url, headers, b"hello", 5)
+    (request,) = receiver.seen
+    assert request.body == b"hello"
+    assert request.headers == {
         "host": f"127.0.0.1:{receiver.port}", "user-agent": "headrace", "accept-encoding": "identity",
         "headrace-hop": "1", "content-length": "5",
     }  # fmt: skip
@@ -70,7 +70,7 @@ def test_localhost_is_tried_at_each_of_its_addresses(egress: Egress) -> None:
 
 
 def _answer_once(listener: socket.socket) -> None:
-    accepted, _ = listener.accept()
-    with accepted:
-        read_request(accepted)
-        accepted.sendall(OK)
+    connection, _ = listener.accept()
+    with connection:
+        read_request(connection)
+        connection.sendall(OK)

@@ -82,21 +82,21 @@ def _late(address: str, port: int, seconds: float) -> socket.socket:
 
 def test_a_request_that_meets_the_end_of_its_connection_costs_no_failure() -> None:
     _closing.clear()
-    late = Egress(rules=Rules(allow_loopback=True), monotonic=_at_once, dial=_late)
-    with raw_receiver(_close_when_told) as receiver, contextlib.closing(late) as egress:
+    late_egress = Egress(rules=Rules(allow_loopback=True), monotonic=_at_once, dial=_late)
+    with raw_receiver(_close_when_told) as receiver, contextlib.closing(late_egress) as egress:
         assert isinstance(get(egress, receiver.url), Reply)
         assert isinstance(get(egress, receiver.url), Reply)
         assert receiver.connections == 2
 
 
 def test_a_request_that_meets_the_end_of_its_secure_connection_costs_no_failure(
-    authority: trustme.CA, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    authority: trustme.CA, client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _closing.clear()
-    monkeypatch.setattr(trusting, "sslsocket_class", _LateTls)
+    monkeypatch.setattr(client_tls, "sslsocket_class", _LateTls)
     with (
         raw_receiver(_close_when_told, certified(authority, "hooks.example.com")) as receiver,
-        outward(lambda host: (PUBLIC,), Dialled(receiver.port), trusting, _at_once) as egress,
+        outward(lambda host: (PUBLIC,), Dialled(receiver.port), client_tls, _at_once) as egress,
     ):
         assert isinstance(get(egress, HOOKS), Reply)
         assert isinstance(get(egress, HOOKS), Reply)
@@ -105,13 +105,13 @@ def test_a_request_that_meets_the_end_of_its_secure_connection_costs_no_failure(
 
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_a_request_that_was_read_is_not_sent_again_within_its_attempt(seconds: int) -> None:
-    passed = [0.0]
-    patient = Egress(rules=Rules(allow_loopback=True), monotonic=lambda: passed[0])
+    seconds_passed = [0.0]
+    patient = Egress(rules=Rules(allow_loopback=True), monotonic=lambda: seconds_passed[0])
 
     def act(_: RawReceiver, sock: socket.socket) -> None:
         sock.sendall(OK)
         if read_request(sock):
-            passed[0] += seconds  # of work, in which the receiver dies
+            seconds_passed[0] += seconds  # of work, in which the receiver dies
 
     with raw_receiver(act) as receiver, contextlib.closing(patient) as egress:
         assert isinstance(get(egress, receiver.url), Reply)

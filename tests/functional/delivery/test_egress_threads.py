@@ -56,15 +56,15 @@ def test_many_threads_share_it_and_each_gets_its_own_answer(egress: Egress) -> N
 
 
 def test_a_hanging_receiver_holds_up_its_own_callers_alone(egress: Egress, receiver: Receiver) -> None:
-    with raw_receiver(silent) as hanging:
-        threads = [threading.Thread(target=get, args=(egress, hanging.url)) for _ in range(64)]
+    with raw_receiver(silent) as slow_receiver:
+        threads = [threading.Thread(target=get, args=(egress, slow_receiver.url)) for _ in range(64)]
         for thread in threads:
             thread.start()
         for _ in threads:
-            assert hanging.arrived.acquire(timeout=PATIENCE_SECONDS)
+            assert slow_receiver.arrived.acquire(timeout=PATIENCE_SECONDS)
         assert all(isinstance(get(egress, receiver.url), Reply) for _ in range(50))
         assert all(thread.is_alive() for thread in threads)
-        hanging.stop.set()
+        slow_receiver.stop.set()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
 
@@ -81,10 +81,10 @@ def test_a_name_server_that_hangs_holds_one_thread_and_no_other_name() -> None:
         for _ in range(3):
             assert detail(egress, "https://hanging.example.com/", 0.05) == "no answer within 0.05 s"
         assert detail(egress, HOOKS, 5) == UNUSABLE
-        hanging = [t for t in threading.enumerate() if t.name == "resolve hanging.example.com"]
-        assert len(hanging) == 1
+        threads = [t for t in threading.enumerate() if t.name == "resolve hanging.example.com"]
+        assert len(threads) == 1
         release.set()
-        hanging[0].join(PATIENCE_SECONDS)
+        threads[0].join(PATIENCE_SECONDS)
         assert detail(egress, "https://hanging.example.com/", 5) == UNUSABLE
 
 

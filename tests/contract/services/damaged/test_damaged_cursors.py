@@ -72,7 +72,7 @@ def test_a_cursor_that_cannot_be_read_stops_no_push_from_the_other_shards(
 ) -> None:
     desk = PushDesk.at(stage, shards=3)
     group = desk.group(max_in_flight=max_in_flight)
-    desk.subscriber(group, "one", does=fails(1))
+    desk.subscriber(group, "one", behaviour=fails(1))
     desk.produce(*(make.draft(shard=n) for n in range(3)))
     desk.push()
     desk.pass_time(60)
