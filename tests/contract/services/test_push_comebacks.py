@@ -1,0 +1,242 @@
+"""What a run does again, and when another one follows it: lost races, refused writes, changes of others, due times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.timer import TimerKind
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.claimant import Claimant
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, workers_of
+from chalicelib.services.push.report import DispatchReport
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.push import EXACT, PushDesk, fails
+from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+def deliver(
+    desk: PushDesk,
+    group: Group,
+    worker: int = 0,
+    *,
+    consumer_uid: str = "",
+    news: News = NO_NEWS,
+    before: Callable[[str], bool] = lambda _: False,
+) -> DispatchReport:
+    """One run; `before` is told what is asked of the cursors, and whether to refuse it."""
+    cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: before(name))
+    deps = Deps(replace(desk.deps.adapters, cursors=cursors))
+    task = DispatchTask(desk.topic.name, group.name, worker, consumer_uid)
+    return deps.dispatcher.deliver(task, lambda: 600.0, news)
+
+
+def wakes(desk: PushDesk) -> list[int]:
+    """When runs come again, in ms from the start."""
+    timers = [t for n in range(FRAGMENTS) for t in desk.deps.adapters.timers.behind(n, "", 9)]
+    return sorted(timer.due_ms - START_MS for timer in timers if timer.kind is TimerKind.WAKE)
+
+
+def test_i10_a_run_that_loses_a_race_claims_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(*make.drafts(5))
+    rivals = [2]
+
+    def claims_first(name: str) -> bool:
+        if name == "write" and rivals:
+            assert len(desk.receive(group, rivals.pop())) == 2
+        return False
+
+    deliver(desk, group, before=claims_first)
+    assert [call.offsets for call in desk.subscribers.calls] == [(2,), (3,), (4,)]
+
+
+def test_i5_what_cannot_be_settled_at_once_is_settled_as_soon_as_it_can_be(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    away_ms: list[int] = []
+
+    def takes(_: Parcel) -> CallResult:
+        away_ms.append(stage.clock.now_ms() + 9_000)
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=takes)
+    desk.produce(make.draft())
+
+    def is_away(name: str) -> bool:
+        return name == "write" and bool(away_ms) and stage.clock.now_ms() < away_ms[0]
+
+    deliver(desk, group, before=is_away)
+    assert desk.cursor(group).leases == {}
+    assert len(desk.subscribers.calls) == 1
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_what_another_process_moved_back_is_delivered_again_at_once(stage: Stage, worker: int) -> None:
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(max_in_flight=64)
+    assert workers_of(desk.topic, group) == 2
+    desk.subscriber(group, "one")
+    desk.produce(make.draft(shard=worker))
+    task = DispatchTask(desk.topic.name, group.name, worker)
+    desk.deps.dispatcher.deliver(task, lambda: 600.0)
+    other = Deps(stage.another())
+    other.positions.seek(desk.topic, cursor_key(desk.topic, group, worker), 0)
+    desk.deps.dispatcher.deliver(task, lambda: 600.0, News(changed=True))
+    assert len(desk.subscribers.calls) == 2
+
+
+def test_what_another_process_moved_back_for_one_of_a_broadcast_is_delivered_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode="broadcast")
+    consumer = desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    task = DispatchTask(desk.topic.name, group.name, 0, consumer.uid)
+    desk.deps.dispatcher.deliver(task, lambda: 600.0)
+    other = Deps(stage.another())
+    other.positions.seek(desk.topic, cursor_key(desk.topic, group, 0, consumer.uid), 0)
+    desk.deps.dispatcher.deliver(task, lambda: 600.0, News(changed=True))
+    assert len(desk.subscribers.calls) == 2
+
+
+def test_i10_each_worker_comes_back_for_its_own_shard(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
+    group = desk.group(max_in_flight=64)
+    assert workers_of(desk.topic, group) == 4
+    desk.subscriber(group, "one", behaviour=fails(1))
+    desk.produce(*(make.draft(shard=shard) for shard in range(4)))
+    for worker in range(4):
+        deliver(desk, group, worker)
+        stage.clock.advance(1_000)
+    assert wakes(desk) == [10_000, 11_000, 12_000, 13_000]
+    desk.inbox.asked.clear()
+    desk.pass_time(9)
+    assert len(desk.subscribers.calls) == 8
+
+
+def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_held(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode="broadcast")
+    consumer = desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    dead = Claimant(
+        topic=desk.topic, group=group, lease_seconds=20, owner=consumer.uid, consumer_uid=consumer.uid
+    )
+    assert len(Deps(stage.another()).claimer.claim(dead, 0, 1) or []) == 1
+    desk.inbox.asked.clear()
+    deliver(desk, group, consumer_uid=consumer.uid)
+    assert wakes(desk) == [20_000]
+    desk.pass_time(21)
+    assert list(desk.subscribers.numbers().values()) == [[2]]
+
+
+def test_i10_a_run_comes_back_for_the_first_of_what_is_due(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*(make.draft(ordering_key=key) for key in "abc"))
+    for message, seconds in zip(desk.receive(group, 3), (9, 5, 7), strict=True):
+        desk.nack(group, [message], Nack(delay_ms=seconds * 1_000))
+    desk.subscriber(group, "one")
+    deliver(desk, group)
+    assert wakes(desk) == [5_000]
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_i10_a_run_comes_back_for_what_became_due_since_it_looked(stage: Stage, looks: int) -> None:
+    """And not for what was due when it looked: time alone makes no room for that."""
+    desk = PushDesk.at(stage, mode="serial")
+    group = desk.group(max_in_flight=1)
+    desk.produce(*(make.draft(ordering_key=key) for key in "ab"))
+    _, later = desk.receive(group, 2)
+    desk.nack(group, [later], Nack(delay_ms=5_000))
+    desk.subscriber(group, "one")
+    passing_ms = [6_000] if looks == 2 else []
+    stage.clock.advance(0 if passing_ms else 5_000)
+
+    def passes(name: str) -> bool:
+        if name == "get" and passing_ms:
+            stage.clock.advance(passing_ms.pop())
+        return False
+
+    deliver(desk, group, before=passes)
+    assert not passing_ms
+    assert desk.subscribers.calls == []
+    assert wakes(desk) == [5_000 if looks == 2 else 30_000]
+
+
+def test_i10_a_run_comes_back_when_a_circuit_may_close(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    consumer = desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "refused"))
+    desk.produce(*make.drafts(30))
+    deliver(desk, group)
+    (opened,) = desk.deps.adapters.control.consumers(desk.topic, group)
+    assert opened.uid == consumer.uid
+    assert opened.open_until_ms
+    stage.clock.advance(1_000)
+    deliver(desk, group)
+    assert opened.open_until_ms - START_MS in wakes(desk)
+
+
+def test_a_run_that_is_woken_for_nothing_ends(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    task = DispatchTask(desk.topic.name, group.name)
+    rings = [True, True]
+
+    def ring(_: Parcel) -> CallResult:
+        while rings:
+            rings.pop()
+            desk.deps.dispatcher.deliver(task, lambda: 600.0)
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=ring)
+    desk.produce(make.draft())
+    assert desk.deps.dispatcher.deliver(task, lambda: 600.0).finished
+    assert len(desk.subscribers.calls) == 1
+
+
+def test_the_shards_of_one_run_take_turns(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(max_in_flight=1)
+    desk.subscriber(group, "one")
+    shards = {
+        place.id: place.shard for shard in (0, 1) for place in desk.produce(*make.drafts(4, shard=shard))
+    }
+    deliver(desk, group)
+    in_turn = [shards[id] for call in desk.subscribers.calls for id, _ in call.attempts]
+    assert in_turn in ([0, 1] * 4, [1, 0] * 4)
+
+
+def test_all_that_came_too_late_is_told(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=1)
+    slow = [True, True]
+
+    def sleeps(_: Parcel) -> CallResult:
+        if slow:
+            stage.clock.advance(100_000)
+            desk.receive(group, slow.pop(), lease=1)
+            stage.clock.advance(1_000)
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=sleeps)
+    desk.produce(*make.drafts(2))
+    assert deliver(desk, group).late == 2
