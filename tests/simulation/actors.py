@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Draft
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
@@ -103,7 +104,9 @@ def producer(world: World, name: str) -> None:
 
 def _draft(world: World, label: str) -> Draft:
     rng = world.random
-    message = draft(label, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
+    is_large = world.plan.large > 0 and rng.random() < world.plan.large
+    padding = BLOB_THRESHOLD_BYTES if is_large else 0
+    message = draft(label, padding=padding, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
     if rng.random() < 0.4:
         message = replace(message, dedup_id=f"id of {label}")
     if rng.random() < 0.1:

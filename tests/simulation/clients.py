@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,16 +96,37 @@ class SimClient(Client):
             self.topic, consumer_group, self.deps.catalog.consumer(self.topic, consumer_group, consumer)
         )
 
+    def change_topic(self, settings: Mapping[str, Any]) -> None:
+        """Change settings of the topic."""
+        self.deps.admin.put_topic(TOPIC, settings)
+
+    def change_group(self, group: str, settings: Mapping[str, Any]) -> None:
+        """Change settings of a group."""
+        bound = self.world.bounds[group]
+        bound.may_be(settings.get("max_in_flight", bound.now))
+        self.deps.admin.put_group(self.topic, group, settings)
+        bound.is_now(settings.get("max_in_flight", bound.now))
+        if settings.keys() & {"max_in_flight", "batch_size"}:
+            self.deps.waker.wake_after_redivision(self.topic)
+
+    def redrive_page(self, group: str, after: str | None) -> tuple[int, str | None]:
+        """Send a page of dead letters again; where the next one begins."""
+        letters, after = self.deps.redriver.page(self.topic, self.group(group), Wanted(), after, 2)
+        return self._redrive(group, letters), after
+
     def letters(self, group: str) -> list[DeadLetter]:
         """Some dead letters of the group."""
         return self.deps.redriver.page(self.topic, self.group(group), Wanted(), None, 10)[0]
 
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""
-        letters = self.letters(group)
+        self._redrive(group, self.letters(group))
+
+    def _redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
         with self._asking(*(self._about_letter(Op.REDRIVE, x) for x in letters)) as request:
             count = self.deps.redriver.redrive(self.topic, self.group(group), letters)
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
+        return count
 
     def try_now(self, group: str, message_id: str) -> None:
         """Make the next attempt of a message now, be it dead or waiting."""
@@ -132,10 +153,15 @@ class SimClient(Client):
 
     def mend(self, group: str) -> None:
         """Give a dead letter another body."""
-        for letter in self.letters(group)[:1]:
-            label = label_of(letter.message.draft.body)
+        for letter in [x for x in self.letters(group) if self._label_of(x)][:1]:
+            label = self._label_of(letter)
             body = f'"{label}|mended"'.encode()
             self.deps.redriver.edit(self.topic, self.group(group), letter, body)
+
+    def _label_of(self, letter: DeadLetter) -> str:
+        """By who produced it: a large body lies elsewhere."""
+        asked = (e for e in self.world.events if e.op is Op.PRODUCE and e.message_id == letter.message.id)
+        return label_of(letter.message.draft.body) or next((e.label for e in asked), "")
 
     def discard(self, group: str) -> None:
         """Delete a dead letter."""

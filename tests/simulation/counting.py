@@ -170,7 +170,7 @@ def _tails(world: World, topic: Topic) -> int:
 
 def _sought(world: World) -> bool:
     """Did anybody seek? Messages have two deliveries, then, of which one is counted."""
-    return any(e.op is Op.SEEK and e.maybe for e in world.events) or "seek" in world.plan.deeds
+    return any(e.op is Op.SEEK and e.maybe for e in world.events) or world.plan.seeks
 
 
 def _is_older_tried(counts: tuple[int, int, int], by_one: tuple[int, int, int]) -> bool:

@@ -32,6 +32,9 @@ def delayer(world: World, name: str) -> None:
         world.promises.delays[f"{name}-{n}"] = delay
         _send(world, message, delay)
         for _ in range(world.random.choice((0, 1, 1, 2)) if delay.message_id else 0):
+            for _ in range(world.plan.rivals):
+                rival = partial(world.random.choice(_MINDS), world, delay)
+                world.scheduler.spawn(rival, world, world.random.uniform(0, 3_000))
             world.random.choice(_MINDS)(world, delay)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from chalicelib.domain.topic import ConsumerKind
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.topic import ConsumerKind, Payload
 from chalicelib.services.manage.registry import Contact
 from tests.simulation.clients import SimClient
-from tests.simulation.plan import GroupPlan
+from tests.simulation.plan import LADDERS, GroupPlan
 from tests.simulation.world import World
 from tests.support.events import Op
 
@@ -32,6 +34,13 @@ def _seek(world: World, group: GroupPlan) -> None:
         world.ask(SimClient.seek, group.name, world.random.choice(("earliest", "latest")))
 
 
+def _seek_since(world: World, group: GroupPlan) -> None:
+    """To a moment: to what was accepted since."""
+    if group.mode != "broadcast":
+        now_ms = int(world.scheduler.now)
+        world.ask(SimClient.seek, group.name, f"@{now_ms - world.random.randint(0, 60_000)}")
+
+
 def _grow(world: World, group: GroupPlan) -> None:
     """Only where nobody joins: a process may believe for seconds that there are fewer shards, and who joins there gets
     the new ones whole."""
@@ -43,6 +52,47 @@ def _pause(world: World, group: GroupPlan) -> None:
     world.ask(SimClient.pause, group.name, True)
     world.pause(world.random.uniform(1, 10))
     world.ask(SimClient.pause, group.name, False)
+
+
+def _change_topic(world: World, group: GroupPlan) -> None:
+    """One of its settings; those that decide what is owed, or where keys stand, have deeds of their own."""
+    rng, retry = world.random, world.plan.topic["retry"]
+    settings: dict[str, Any] = {
+        "lease_seconds": rng.choice((5, 10, 30)),
+        "retry": Retry(retry.max_attempts, rng.choice(LADDERS), jitter=retry.jitter),
+        "wake": rng.choice(("stream", "direct")),
+        "retention_days": rng.choice((1, 7, 30)),
+        "alarm_backlog": rng.choice((None, 1, 100)),
+        "dedup_window_seconds": rng.choice((3_600, 86_400)),
+    }
+    name = rng.choice(sorted(settings))
+    world.ask(SimClient.change_topic, {name: settings[name]})
+
+
+def _change_group(world: World, group: GroupPlan) -> None:
+    """Likewise; its attempts stay as many."""
+    rng = world.random
+    retry = group.settings.get("retry", world.plan.topic["retry"])
+    settings: dict[str, Any] = {
+        "lease_seconds": rng.choice((None, 5, 10, 30)),
+        "retry": Retry(retry.max_attempts, rng.choice(LADDERS), jitter=retry.jitter),
+        "max_in_flight": rng.choice((1, 2, 8, 64)),
+        "batch_size": rng.choice((1, 2, 4)),
+        "payload": rng.choice(tuple(Payload)),
+        "assignment": rng.choice(("mod", "average", "rendezvous")),
+    }
+    name = rng.choice(sorted(settings))
+    world.ask(SimClient.change_group, group.name, {name: settings[name]})
+
+
+def _redrive_pages(world: World, group: GroupPlan) -> None:
+    """All of them, two to a page, while others are at them."""
+    after: str | None = None
+    while page := world.ask(SimClient.redrive_page, group.name, after):
+        _, after = page
+        if after is None:
+            return
+        world.pause(world.random.uniform(0, 1))
 
 
 def _redrive(world: World, group: GroupPlan) -> None:
@@ -82,6 +132,10 @@ def _join(world: World, group: GroupPlan) -> None:
 
 DEEDS: dict[str, Deed] = {
     "seek": _seek,
+    "seek since": _seek_since,
+    "change topic": _change_topic,
+    "change group": _change_group,
+    "redrive pages": _redrive_pages,
     "grow": _grow,
     "pause": _pause,
     "redrive": _redrive,

@@ -64,9 +64,18 @@ class Plan:
     answer_ms: tuple[int, int] = (5, 500)  # how long subscribers take
     sweeps: bool = True  # somebody comes by each minute
     looks: int = 0  # how often somebody asks for all numbers, while it goes on
+    large: float = 0.0  # share of messages whose bodies lie in the blob store
+    rivals: int = 0  # how many others change a delayed message at the same time
+
+    @property
+    def seeks(self) -> bool:
+        """Does anybody seek?"""
+        return bool({"seek", "seek since"} & set(self.deeds))
 
 
 DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
+CHANGES = ("change topic", "change group", "seek since", "redrive pages")
+LADDERS = ((1,), (2, 5), (1, 3, 20))
 MOODS = ("mixed", "failing", "silent", "busy", "gone", "refusing", "held")
 
 
@@ -99,7 +108,7 @@ def plan_of(seed: int) -> Plan:
         delayed=rng.choice((0, 0, 4, 12)),
         deals=rng.choice((0, 0, 4, 12)),
     )
-    return replace(plan, **_troubles(seed), **_curiosity(seed))
+    return _broadened(replace(plan, **_troubles(seed), **_curiosity(seed)))
 
 
 def _troubles(seed: int) -> dict[str, Any]:
@@ -110,6 +119,17 @@ def _troubles(seed: int) -> dict[str, Any]:
     for name in names:
         settings |= _TROUBLES[name](rng)
     return settings
+
+
+def _broadened(plan: Plan) -> Plan:
+    """What one world of four has besides."""
+    if plan.seed % 4 != 2:
+        return plan
+    rng = random.Random(f"breadth {plan.seed}")
+    deeds = (*plan.deeds, *rng.sample(CHANGES, rng.choice((0, 1, 2))))
+    large = rng.choice((0.0, 0.0, 0.3))
+    skies = (*plan.skies, "blobs") if large else plan.skies
+    return replace(plan, deeds=deeds, large=large, skies=skies, rivals=rng.choice((0, 1, 2)))
 
 
 def _curiosity(seed: int) -> dict[str, Any]:
@@ -134,7 +154,7 @@ _TROUBLES: dict[str, Callable[[random.Random], dict[str, Any]]] = {
 
 
 def _retry(rng: random.Random) -> Retry:
-    return Retry(rng.choice((2, 3, 5)), rng.choice(((1,), (2, 5), (1, 3, 20))), jitter=rng.choice((0.0, 0.1)))
+    return Retry(rng.choice((2, 3, 5)), rng.choice(LADDERS), jitter=rng.choice((0.0, 0.1)))
 
 
 def _group(rng: random.Random, number: int, mode: str) -> GroupPlan:

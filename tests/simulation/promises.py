@@ -35,21 +35,29 @@ class Delay:
     message_id: str = ""
     cancels: list[Told] = field(default_factory=list)
     was_moved: bool = False  # to another time, or somebody tried
+    _changers: int = 0
+    _is_contested: bool = False  # several are at it: nobody knows whose change came last
 
     def change(self, ask: Callable[[], Told | None], due_ms: int | None, body: bytes | None) -> Told:
         """It is asked to have another time or body, and may have it before there is an answer."""
         self.was_moved |= due_ms is not None
         old, new = self.forms, {(due_ms or due, body or old_body) for due, old_body in self.forms}
         self.forms = old | new
+        self._changers += 1
+        self._is_contested |= self._changers > 1
         answer = ask() or Told.UNKNOWN
-        self.forms = {Told.OK: new, Told.REFUSED: old}.get(answer, self.forms)
+        self._changers -= 1
+        if not self._is_contested:
+            self.forms = {Told.OK: new, Told.REFUSED: old}.get(answer, self.forms)
+        self._is_contested &= self._changers > 0
         return answer
 
     def cancel(self, ask: Callable[[], Told | None]) -> Told:
         """It is asked to be gone."""
+        place = len(self.cancels)
         self.cancels.append(Told.UNKNOWN)
-        self.cancels[-1] = ask() or Told.UNKNOWN
-        return self.cancels[-1]
+        self.cancels[place] = ask() or Told.UNKNOWN
+        return self.cancels[place]
 
 
 @dataclass

@@ -3,6 +3,7 @@ the history as if the subscriber had done it."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.flows import label_of, told
 
+_BELIEVED_MS = 130_000  # an attempt lasts a minute, and a process may have stood still for one before it
 _FATES = {
     Disposition.SUCCESS: "SUCCESS",
     Disposition.DEAD: "DEAD",
@@ -245,6 +247,31 @@ class Line:
         raise AssertionError("nobody is tested here")
 
 
+class Bound:
+    """A group's `max_in_flight`, and those before it that an attempt or a process may still go by."""
+
+    def __init__(self, world: Any, most: int) -> None:
+        self.now = most
+        self._world = world
+        self._until_ms = {most: math.inf}
+
+    def may_be(self, most: int) -> None:
+        """It is being changed."""
+        self._until_ms[most] = math.inf
+
+    def is_now(self, most: int) -> None:
+        """It was changed."""
+        self.now = most
+        until_ms = self._world.scheduler.now + _BELIEVED_MS
+        self._until_ms = {each: min(old, until_ms) for each, old in self._until_ms.items()} | {most: math.inf}
+
+    @property
+    def most(self) -> int:
+        """How many may be under way."""
+        now_ms = self._world.scheduler.now
+        return max(most for most, until_ms in self._until_ms.items() if until_ms > now_ms)
+
+
 class Subscribers:
     """How those who are called behave, message by message."""
 
@@ -270,10 +297,8 @@ class Subscribers:
         per_consumer = world.groups[parcel.group].mode == "broadcast"
         reader = (parcel.topic, parcel.group, consumer.uid if per_consumer else "")
         self._flying[reader] += len(parcel.attempts)
-        most = world.most_in_flight(parcel.group)
-        certain = (
-            not world.plan.skew_ms and "seek" not in world.plan.deeds and parcel.group not in world.leaseless
-        )
+        most = world.bounds[parcel.group].most
+        certain = not world.plan.skew_ms and not world.plan.seeks and parcel.group not in world.leaseless
         if self._flying[reader] > most and certain:
             world.accuse(f"{self._flying[reader]} of {parcel.group} are in flight, {most} may be")
         try:

@@ -28,7 +28,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
         0,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
-    "a mover that is not woken": (2, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
+    "a mover that is not woken": (0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
     "an unpaused group that nobody wakes": (
         3,
         Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from greenlet import getcurrent, greenlet
 
+from chalicelib.domain.errors import HeadraceError
 from tests.support.clock import START_MS
 from tests.support.faults import Death
 
@@ -58,6 +59,7 @@ class Scheduler:
         self.now = float(START_MS)
         self.hub = getcurrent()
         self.tasks: dict[Task, None] = {}
+        self.errors: list[Exception] = []  # of work in threads, whoever collects it: a mistake of ours
         self._heap: list[list[Any]] = []
         self._count = itertools.count()
         _running[:] = [self]
@@ -223,6 +225,7 @@ class Pool(Executor):
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - as executors do
+            self._of.errors += [] if isinstance(error, HeadraceError) else [error]
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group, Mode, Topic
-from tests.simulation.days import bad_data, changes, readers
+from tests.simulation.days import bad_data, changes, readers, settings
 from tests.simulation.days.healing import calms, heals
 from tests.simulation.days.judge import judge
-from tests.simulation.days.plan import BAD_DATA, plan_of
+from tests.simulation.days.plan import BAD_DATA, SETTINGS, plan_of
 from tests.simulation.days.settings import changes_group, changes_topic, founds, remakes_group, remakes_topic
 from tests.simulation.days.stage import Days, Deed
 from tests.simulation.days.traffic import receives, redrives, sends, settles_late
@@ -54,6 +54,7 @@ THEMES: dict[str, tuple[tuple[int, Deed], ...]] = {
     "calls": ((4, readers.is_called), (6, readers.changes_mood)),
     "throttled": ((6, _darkens),),
     "clocks": ((6, _sets_clock),),
+    SETTINGS: ((6, settings.changes_any_setting), (6, settings.changes_any_setting_of_a_group)),
     BAD_DATA: ((6, bad_data.sends_extremes), (4, bad_data.damages)),
 }
 

@@ -25,7 +25,7 @@ from tests.simulation.laws import broken
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Faults, Past, Process
 from tests.simulation.promises import Promises
-from tests.simulation.pushing import Subscribers, observed
+from tests.simulation.pushing import Bound, Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
 from tests.support.clock import START_MS, ManualClock, SeededRandom
@@ -69,6 +69,11 @@ class World:
         self.streams = True
         self.readers: dict[tuple[str, str], str] = {}  # by uids of the group and of a broadcast's consumer
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
+        self.bounds = {
+            g.name: Bound(self, g.settings["max_in_flight"])
+            for g in plan.groups
+            if "max_in_flight" in g.settings
+        }
         self.alive = True  # what clients live with
         self.fleet = Fleet(self)
 
@@ -87,9 +92,6 @@ class World:
 
     def accuse(self, complaint: str) -> None:
         self.complaints.append(complaint)
-
-    def most_in_flight(self, group: str) -> int:
-        return int(self.groups[group].settings["max_in_flight"])
 
     def applied(self, process: Process, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A port call has been made: the stream sees new rows, stale reads remember what was."""
@@ -163,13 +165,19 @@ class World:
             try:
                 with self.fleet.at_work(role, limit) as process:
                     task.until = self.scheduler.now + limit * SECOND_MS
-                    work(process.deps, task)
+                    self._look_for_mistakes(work(process.deps, task))
             except (HeadraceError, Death):
                 if tries and self.alive:
                     again_ms = self.random.uniform(100, 60_000)
                     self.start(role, work, again_ms, tries - 1, seconds)
 
         self.scheduler.spawn(function, self, after_ms)
+
+    def _look_for_mistakes(self, report: object) -> None:
+        """A job passes over a topic whose visit fails: here only the store may be the reason."""
+        for trouble in report.stretch.troubles if hasattr(report, "stretch") else ():
+            if not trouble.detail.startswith(("Unavailable", "Unreadable", "What is stored of")):
+                self.accuse(f"a visit failed: {trouble}")
 
     def seconds_left(self, task: Task) -> float:
         return (task.until - self.scheduler.now) / 1000

@@ -70,7 +70,7 @@ class Event:
     unit: str = ""  # PRODUCE: what it is ordered by
     tag: str = ""
     dedup_id: str = ""
-    begin: str = "earliest"  # JOIN, SEEK: earliest or latest
+    begin: str = "earliest"  # JOIN, SEEK: earliest, latest, or since some moment
     serial: bool = False  # JOIN
     tags: tuple[str, ...] | None = None
     max_attempts: int = 16
@@ -237,7 +237,7 @@ class Case:
         if start is None:
             return False
         is_skipped = any(
-            s.begin == "latest" and s.began > start.began and s.ended > produce.began for s in seeks
+            s.begin != "earliest" and s.began > start.began and s.ended > produce.began for s in seeks
         )
         return not is_skipped and (start.begin == "earliest" or start.ended < produce.began)
 
@@ -250,7 +250,7 @@ class Case:
     def may_get(self, reader: str, produce: Event) -> bool:
         """Is there any reading of events by which the reader gets the message?"""
         end = NEVER if produce.told is Told.UNKNOWN or produce.later else produce.ended
-        is_joined = any(s.begin == "earliest" or s.began < end for s in self.starts[reader])
+        is_joined = any(s.begin != "latest" or s.began < end for s in self.starts[reader])
         return produce.maybe and is_joined and self.wants(reader, produce)
 
 

@@ -17,7 +17,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.request import Request
-from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
+from chalicelib.domain.topic import EARLIEST, LATEST, Consumer, Group, Topic, cursor_key
 from chalicelib.ports.world import Clock, Random
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.lease_settlement import Already
@@ -243,10 +243,8 @@ class Client:
         )
 
     def _label(self, delivery: ClaimedMessage) -> str:
-        blob = delivery.message.draft.blob
-        body = self.deps.adapters.blobs.get(blob) if blob else delivery.message.draft.body
-        assert body is not None, f"the body of {delivery.message.id} is gone"
-        return label_of(body)
+        assert delivery.message.draft.is_whole, f"the body of {delivery.message.id} is gone"
+        return label_of(delivery.message.draft.body)
 
     def ack(self, group: str, messages: Sequence[ClaimedMessage], consumer: str | None = None) -> list[Any]:
         return self._settle(group, messages, consumer, "SUCCESS", None)
@@ -292,8 +290,9 @@ class Client:
         return answers
 
     def seek(self, group: str, where: str) -> None:
-        """Send a group to `earliest` or `latest` on every shard."""
-        with self._asking(self._event(Op.SEEK, reader=group, begin=where)) as request:
+        """Send a group to `earliest`, `latest` or `@<ms>` on every shard."""
+        begin = where if where in (EARLIEST, LATEST) else "since"
+        with self._asking(self._event(Op.SEEK, reader=group, begin=begin)) as request:
             topic = self.topic
             consumer_group = self.deps.catalog.group(topic, group)
             for shard in range(topic.shards):

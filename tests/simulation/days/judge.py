@@ -50,6 +50,8 @@ def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
         return False
     if member.is_called and member.group.offline == "skip":
         return False  # when it was away, its breaker and its handshake know
+    if not all(member.wants(home.tags.get(label))):
+        return False
     produce = home.accepted[label]
     if produce.number > member.since:
         return True
@@ -92,6 +94,8 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
     if original and label not in home.bodies and _content(original) != _content(message.draft):
         days.accuse(f"{about} was given {label} otherwise than it was sent")
     body = message.draft.body.decode().strip('"')
+    if not any(member.wants(home.tags.get(label))):
+        days.accuse(f"{about} was given {label}, which none of {member.filters} lets pass")
     if label in home.cancelled:
         days.accuse(f"{about} was given {label}, which was taken back")
     elif any(deal.label == label and not deal.asked for deal in days.deals.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chalicelib.domain.message import Draft
@@ -29,10 +30,15 @@ class Member:
     given: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)  # what came while it was away
+    filters: list[tuple[str, ...] | None] = field(default_factory=lambda: [None])  # that it may have had
 
     @property
     def name(self) -> str:
         return f"{self.group.name}/{self.consumer}" if self.consumer else self.group.name
+
+    def wants(self, tag: str | None) -> Iterator[bool]:
+        """Does it, by each filter that it may have had?"""
+        return (tags is None or tag in tags for tags in self.filters)
 
     def begins_anew(self, since: int, since_ms: int) -> None:
         """A seek: what was done may come again."""
@@ -64,6 +70,7 @@ class Home:
     ghosts: list[Member] = field(default_factory=list)
     accepted: dict[str, Accepted] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, set[str]] = field(default_factory=dict)
     drafts: dict[str, Draft] = field(default_factory=dict)  # as they were sent, of those that must come so
     cancelled: set[str] = field(default_factory=set)

@@ -30,6 +30,7 @@ class Plan:
 
 SLOT_MS = 6 * HOUR_MS
 TOPICS = ("beta", "omega")
+SETTINGS = "settings"  # of one seed in four
 BAD_DATA = "bad data"  # of stages of its own
 THEMES = ("changes", "decisions", "seeks", "broadcasts", "calls", "throttled", "clocks")
 
@@ -52,5 +53,5 @@ def plan_of(seed: int, *also: str) -> Plan:
         shards=rng.choice((1, 2, 3)),
         checkpoints=rng.random() < 0.7,
         ragged=rng.random() < 0.3,
-        themes=(*rng.sample(THEMES, rng.choice((0, 1, 1, 2))), *also),
+        themes=(*rng.sample(THEMES, rng.choice((0, 1, 1, 2))), *(SETTINGS,) * (seed % 4 == 3), *also),
     )

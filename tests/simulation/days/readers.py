@@ -87,6 +87,8 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, is
     )
     member.seen_ms = days.clock.at_ms
     member.loose = len(days.path) > since + 1
+    others = (each for each in home.members.values() if each.group.uid == group.uid)
+    member.filters = [tags for each in others for tags in each.filters] or [group.tags]
     home.members[full] = member
     if is_called:
         days.served[consumer.uid] = home, member

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.topic import Mode, Payload
 from tests.simulation.days.ledger import Home, Member
 from tests.simulation.days.plan import TOPICS
 from tests.simulation.days.stage import Days
@@ -34,6 +36,59 @@ def changes_group(days: Days) -> None:
         lambda deps: deps.admin.put_group(deps.catalog.topic(name, consistent=True), group, settings),
         mortal=False,
     )
+
+
+def changes_any_setting(days: Days) -> None:
+    """One setting of a topic, any but its rate (tests/contract/services/test_rate_limits.py)."""
+    rng, home = days.random, days.homes.get(name := days.random.choice(TOPICS))
+    if home is None:
+        return
+    settings: dict[str, Any] = {
+        "mode": rng.choice(tuple(Mode)),
+        "key_shards": home.topic.shards,
+        "retry": _retry(days),
+        "lease_seconds": rng.choice((5, 30, 600)),
+        "alarm_backlog": rng.choice((None, 1, 100)),
+        "max_body_bytes": rng.choice((1_000, 262_144)),
+        "dedup_window_seconds": rng.choice((60, 86_400)),
+        "wake": rng.choice(("stream", "direct")),
+    }
+    setting = rng.choice(sorted(settings))
+    _put_topic(days, name, {setting: settings[setting]})
+
+
+def changes_any_setting_of_a_group(days: Days) -> None:
+    """One setting of a group: any that can be changed, but for what it does with those who are away."""
+    rng, home = days.random, days.homes.get(name := days.random.choice(TOPICS))
+    if home is None or not home.members:
+        return
+    group = home.members[rng.choice(sorted(home.members))].group.name
+    settings: dict[str, Any] = {
+        "tags": rng.choice((None, ("red",), ("red", "blue"))),
+        "retry": rng.choice((None, _retry(days))),
+        "lease_seconds": rng.choice((None, 5, 60)),
+        "batch_size": rng.choice((1, 3, 10)),
+        "max_in_flight": rng.choice((1, 4, 64)),
+        "payload": rng.choice(tuple(Payload)),
+        "assignment": rng.choice(("mod", "average", "rendezvous")),
+    }
+    setting = rng.choice(sorted(settings))
+    if setting == "tags":  # also where nobody hears whether it was done
+        for member in home.members.values():
+            if member.group.name == group:
+                member.filters.append(settings["tags"])
+    days.ask(
+        f"set {setting} of {group} of {name} to {settings[setting]}",
+        lambda deps: deps.admin.put_group(
+            deps.catalog.topic(name, consistent=True), group, {setting: settings[setting]}
+        ),
+        mortal=False,
+    )
+
+
+def _retry(days: Days) -> Retry:
+    rng = days.random
+    return Retry(rng.choice((2, 5, 16)), rng.choice(((1,), (60, 600), "jmq")), jitter=rng.choice((0.0, 0.1)))
 
 
 def remakes_group(days: Days) -> None:

@@ -166,6 +166,7 @@ class Days:
             try:
                 report = run(seat.deps, has_time)
                 self.note(name, report)
+                self._look_for_mistakes(report)
             except HeadraceError as error:
                 self.note(name, "->", error.code)
             except Death as death:
@@ -174,6 +175,12 @@ class Days:
                 self.note(name, "->", death)
                 self.seats = [self.another() if each is seat else each for each in self.seats]
             seat.last = 0
+
+    def _look_for_mistakes(self, report: object) -> None:
+        """A job passes over a topic whose visit fails: here only the store may be the reason."""
+        for trouble in report.stretch.troubles if hasattr(report, "stretch") else ():
+            if trouble.topic and not trouble.detail.startswith(("Unavailable", "Unreadable")):
+                self.accuse(f"a visit failed: {trouble}")
 
     # Time
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,13 +17,14 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.simulation.days.judge import inspect
 from tests.simulation.days.ledger import Accepted, Home, Member
-from tests.simulation.days.plan import TOPICS
+from tests.simulation.days.plan import SETTINGS, TOPICS
 from tests.simulation.days.settings import GROUPS
 from tests.simulation.days.stage import Days
 from tests.support.events import Told
 from tests.support.flows import draft, label_of, told
 
 _DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
+_TAGS = ("red", "blue", None)
 _SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
 
 
@@ -37,6 +39,8 @@ def sends(days: Days) -> None:
     drafts = [
         draft(label, due_ms=due_ms, ordering_key=days.random.choice(("a", "b", None))) for label in labels
     ]
+    if SETTINGS in days.plan.themes:
+        drafts = [replace(each, tag=days.random.choice(_TAGS)) for each in drafts]
     outcomes = days.ask(
         f"produce {name} {labels[0]}+{len(labels)} due in {delay_ms}",
         lambda deps: deps.producer.produce(deps.catalog.topic(name), drafts),
@@ -47,6 +51,7 @@ def sends(days: Days) -> None:
                 len(days.path), now_ms, due_ms or now_ms, waited=bool(due_ms), id=outcome.id
             )
             home.ids[label] = outcome.id
+            home.tags[label] = drafts[labels.index(label)].tag or ""
 
 
 def receives(days: Days) -> None:
