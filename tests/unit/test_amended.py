@@ -17,9 +17,9 @@ steps = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3)), max_size=150
 
 @given(steps)
 def test_notes_cover_all_that_was_amended_and_stay_few(steps: list[tuple[int, int]]) -> None:
-    cursor, amended = Cursor(), set()
-    for offset, claimed in steps:
-        at = cursor.floor + claimed
+    cursor, amended_offsets = Cursor(), set()
+    for offset, distance in steps:
+        at = cursor.floor + distance
         cursor = replace(cursor, floor=at, next=at)
         after = transitions.amend(cursor, offset)
         assert (after is None) == (offset < at)
@@ -27,8 +27,8 @@ def test_notes_cover_all_that_was_amended_and_stay_few(steps: list[tuple[int, in
             continue
         assert after == replace(cursor, amended=after.amended, epoch=cursor.epoch + 1)
         cursor = after
-        amended.add(offset)
-        assert all(ranges.contains(cursor.amended, o) for o in amended)
+        amended_offsets.add(offset)
+        assert all(ranges.contains(cursor.amended, o) for o in amended_offsets)
         assert cursor.amended == ranges.normalise(cursor.amended)
         assert len(cursor.amended) <= MAX_AMENDED_RANGES
 
@@ -43,8 +43,8 @@ def test_a_few_notes_ahead_of_the_cursor_are_exact(offsets: set[int]) -> None:
 
 def test_what_lies_behind_is_one_note_and_leaves_room_for_others() -> None:
     cursor = Cursor(amended=tuple((n, n + 1) for n in range(0, 2 * MAX_AMENDED_RANGES, 2)))
-    done = replace(cursor, floor=1_000, next=1_000)
-    after = transitions.amend(done, 2_000)
+    before = replace(cursor, floor=1_000, next=1_000)
+    after = transitions.amend(before, 2_000)
     assert after is not None
     assert after.amended == ((0, 2 * MAX_AMENDED_RANGES - 1), (2_000, 2_001))
 

@@ -16,8 +16,8 @@ from chalicelib.domain.sharding import shard_of, unit_of
 some_ranges = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8)
 
 
-def members(held: list[tuple[int, int]] | ranges.Ranges) -> set[int]:
-    return {offset for start, end in held for offset in range(start, end)}
+def members(spans: list[tuple[int, int]] | ranges.Ranges) -> set[int]:
+    return {offset for start, end in spans for offset in range(start, end)}
 
 
 @given(some_ranges)
@@ -34,23 +34,25 @@ def test_normal_ranges_hold_the_same_offsets_sorted_and_apart(given_ranges: list
 def test_subtracting_leaves_what_only_the_first_holds(
     a: list[tuple[int, int]], b: list[tuple[int, int]]
 ) -> None:
-    left = ranges.subtract(ranges.normalise(a), ranges.normalise(b))
-    assert members(left) == members(a) - members(b)
-    assert ranges.total(left) == len(members(left))
+    rest = ranges.subtract(ranges.normalise(a), ranges.normalise(b))
+    assert members(rest) == members(a) - members(b)
+    assert ranges.total(rest) == len(members(rest))
 
 
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_of_offsets_contain_these_alone(offsets: set[int]) -> None:
-    held = ranges.of(offsets)
-    assert {o for o in range(-1, 62) if ranges.contains(held, o)} == offsets
+    spans = ranges.of(offsets)
+    assert {o for o in range(-1, 62) if ranges.contains(spans, o)} == offsets
 
 
 @given(some_ranges, st.integers(0, 40), st.integers(1, 5))
 def test_ranges_touch_where_they_have_an_offset_in_common(
     a: list[tuple[int, int]], start: int, count: int
 ) -> None:
-    held = ranges.normalise(a)
-    assert ranges.touch(held, start, start + count) is bool(members(held) & members([(start, start + count)]))
+    spans = ranges.normalise(a)
+    assert ranges.touch(spans, start, start + count) is bool(
+        members(spans) & members([(start, start + count)])
+    )
 
 
 def test_every_named_ladder_is_as_documented() -> None:

@@ -85,11 +85,11 @@ def test_in_a_broadcast_nobody_owns_a_shard_but_everyone_has_a_rank() -> None:
 def test_an_assignment_fits_what_it_was_made_for_and_nothing_else(
     strategy: str, there: list[str], count: int
 ) -> None:
-    held = Assignment(1, strategy, tuple(there), deal(strategy, there, count))
-    assert held.fits(strategy, tuple(there), count)
-    assert not held.fits("other", tuple(there), count)
-    assert not held.fits(strategy, (*there, "new"), count)
-    assert held.fits(strategy, tuple(there), count + 1) is (not there or strategy == EVERYONE)
+    assignment = Assignment(1, strategy, tuple(there), deal(strategy, there, count))
+    assert assignment.fits(strategy, tuple(there), count)
+    assert not assignment.fits("other", tuple(there), count)
+    assert not assignment.fits(strategy, (*there, "new"), count)
+    assert assignment.fits(strategy, tuple(there), count + 1) is (not there or strategy == EVERYONE)
 
 
 CALLED: dict[str, Any] = {"kind": "url", "target": "https://example.com/hook", "seen_ms": 0}

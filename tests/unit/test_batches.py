@@ -78,11 +78,11 @@ def test_every_message_is_in_one_parcel_that_is_as_large_as_its_messages_allow(
 ) -> None:
     messages = [make.claimed(attempt, offset, last_attempt=4) for offset, attempt in enumerate(attempts)]
     parcels = list(batches.parcels(*pushing(size), messages))
-    sent = [each for parcel in parcels for each in parcel]
-    assert sorted(each.receipt.offset for each in sent) == list(range(len(messages)))
+    messages_sent = [each for parcel in parcels for each in parcel]
+    assert sorted(each.receipt.offset for each in messages_sent) == list(range(len(messages)))
     assert all(len(parcel) <= smallest_limit(size, parcel) for parcel in parcels)
-    for parcel, following in pairwise(parcels):
-        assert len(parcel) + 1 > smallest_limit(size, [*parcel, following[0]]), "one more would have fitted"
+    for parcel, next_parcel in pairwise(parcels):
+        assert len(parcel) + 1 > smallest_limit(size, [*parcel, next_parcel[0]]), "one more would have fitted"
 
 
 def smallest_limit(size: int, parcel: list[ClaimedMessage]) -> int:

@@ -67,11 +67,11 @@ def test_it_goes_on_its_day_and_not_before(ports: Adapters) -> None:
 
 
 def test_what_the_archive_lacks_stays(ports: Adapters) -> None:
-    archived, lacking = noted(ports, 4), noted(ports, 5)
+    archived_body, other_body = noted(ports, 4), noted(ports, 5)
     proof = {"ranges": {str(TOPIC.shard_key(0)): [[0, 4]]}}
     ports.blobs.put(PROOF, json.dumps(proof).encode())
     sweeper(ports, RetentionGuard(ports.log, ports.blobs, ports.clock)).run_once()
-    assert [ports.blobs.get(body.body) for body in (archived, lacking)] == [None, b"x"]
+    assert [ports.blobs.get(body.body) for body in (archived_body, other_body)] == [None, b"x"]
 
 
 def test_a_row_needs_its_own_bodies_only(ports: Adapters) -> None:

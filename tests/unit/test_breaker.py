@@ -44,7 +44,7 @@ def until(health: Health) -> int:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "opens"),
+    ("outcomes", "is_open"),
     [
         ("x" * 9, False),
         ("x" * 10, True),
@@ -64,8 +64,8 @@ def until(health: Health) -> int:
         ("A" * 100 + "a", False),
     ],
 )
-def test_it_opens_when_the_consumer_does_nothing_but_fail(outcomes: str, opens: bool) -> None:
-    assert (breaker.state(lived(outcomes).open_until_ms, START_MS) == "open") is opens
+def test_it_opens_when_the_consumer_does_nothing_but_fail(outcomes: str, is_open: bool) -> None:
+    assert (breaker.state(lived(outcomes).open_until_ms, START_MS) == "open") is is_open
 
 
 def test_answers_open_it_when_nothing_has_succeeded_for_a_minute() -> None:
@@ -83,8 +83,8 @@ def test_who_succeeds_once_in_ten_times_is_never_shut_out(failures: list[str]) -
 
 
 @given(st.text("XA", max_size=80), st.sampled_from(["", "."]))
-def test_what_failed_before_changes_nothing_for_what_is_fresh(repeated: str, before: str) -> None:
-    health = lived(before + repeated)
+def test_what_failed_before_changes_nothing_for_what_is_fresh(history: str, before: str) -> None:
+    health = lived(before + history)
     assert health.times_opened == 0
     assert allowance(health, FULL, START_MS) == FULL
 
@@ -131,26 +131,26 @@ def test_failed_probes_open_it_for_twice_as_long_up_to_five_minutes() -> None:
 def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one() -> None:
     health = opened(times_opened=3)
     now_ms = until(health)
-    allowed = []
+    allowances = []
     for _ in range(8):
-        allowed.append(allowance(health, FULL, now_ms))
+        allowances.append(allowance(health, FULL, now_ms))
         health = after(health, True, now_ms, FULL)
         assert (health.failing_ms, health.open_until_ms, health.times_opened) == (None, None, 0)
-    assert allowed == [1, 2, 4, 8, 16, 32, 64, 64]
+    assert allowances == [1, 2, 4, 8, 16, 32, 64, 64]
     assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
 
 
 def test_a_failure_while_it_recovers_halves_what_may_be_under_way() -> None:
     now_ms = START_MS + HOUR_MS
-    allowed = [allowance(lived("..." + "x" * n, opened(), now_ms), FULL, now_ms) for n in range(6)]
-    assert allowed == [8, 4, 2, 1, 1, 1]
+    allowances = [allowance(lived("..." + "x" * n, opened(), now_ms), FULL, now_ms) for n in range(6)]
+    assert allowances == [8, 4, 2, 1, 1, 1]
 
 
 def test_nothing_but_failures_while_it_recovers_open_it_again() -> None:
     now_ms = START_MS + HOUR_MS
-    recovering = lived("..xxxxxxxxx", opened(), now_ms)
-    assert breaker.state(recovering.open_until_ms, now_ms) == "closed"
-    health = after(recovering, False, now_ms, FULL)
+    recovering_health = lived("..xxxxxxxxx", opened(), now_ms)
+    assert breaker.state(recovering_health.open_until_ms, now_ms) == "closed"
+    health = after(recovering_health, False, now_ms, FULL)
     assert (breaker.state(health.open_until_ms, now_ms), health.times_opened) == ("open", 1)
 
 
@@ -161,10 +161,10 @@ def test_who_fails_a_third_of_the_time_recovers() -> None:
 
 
 def test_a_process_that_knows_only_the_registration_probes_too() -> None:
-    stored = Health(failing_ms=START_MS, open_until_ms=START_MS, times_opened=2)
-    assert allowance(stored, FULL, START_MS) == 1
-    assert allowance(after(stored, True, START_MS, FULL), FULL, START_MS) == 2
-    assert after(stored, False, START_MS, FULL).times_opened == 3
+    stored_health = Health(failing_ms=START_MS, open_until_ms=START_MS, times_opened=2)
+    assert allowance(stored_health, FULL, START_MS) == 1
+    assert allowance(after(stored_health, True, START_MS, FULL), FULL, START_MS) == 2
+    assert after(stored_health, False, START_MS, FULL).times_opened == 3
 
 
 def test_late_outcomes_of_what_was_sent_before_leave_it_open() -> None:
@@ -180,24 +180,28 @@ def test_a_window_and_an_allowance_stay_within_their_bounds(history: list[tuple[
     for ok, later_ms in history:
         now_ms += later_ms
         was_open = breaker.state(health.open_until_ms, now_ms) == "open"
-        following = after(health, ok, now_ms, FULL)
-        assert len(following.window) <= WINDOW
-        assert 0 <= allowance(following, FULL, now_ms) <= FULL
+        next_health = after(health, ok, now_ms, FULL)
+        assert len(next_health.window) <= WINDOW
+        assert 0 <= allowance(next_health, FULL, now_ms) <= FULL
         if was_open:
-            assert (following.open_until_ms, following.times_opened) == (
+            assert (next_health.open_until_ms, next_health.times_opened) == (
                 health.open_until_ms,
                 health.times_opened,
             )
         elif ok:
-            assert (following.failing_ms, following.open_until_ms, following.times_opened) == (None, None, 0)
-            assert allowance(following, FULL, now_ms) >= allowance(health, FULL, now_ms)
-        else:
-            assert following.times_opened - health.times_opened == (
-                following.open_until_ms != health.open_until_ms
+            assert (next_health.failing_ms, next_health.open_until_ms, next_health.times_opened) == (
+                None,
+                None,
+                0,
             )
-        if following.open_until_ms is not None:
-            assert following.open_until_ms - now_ms <= 300 * SECOND_MS
-        health = following
+            assert allowance(next_health, FULL, now_ms) >= allowance(health, FULL, now_ms)
+        else:
+            assert next_health.times_opened - health.times_opened == (
+                next_health.open_until_ms != health.open_until_ms
+            )
+        if next_health.open_until_ms is not None:
+            assert next_health.open_until_ms - now_ms <= 300 * SECOND_MS
+        health = next_health
 
 
 @given(histories)
@@ -214,13 +218,13 @@ def test_failing_is_noticed_at_the_first_outcome_or_when_nothing_else_is_left() 
     assert lived("x").failing_ms == START_MS
     assert lived(".x").failing_ms is None
     assert lived("x.").failing_ms is None
-    reopened = after(lived("." * 10 + "x" * 10), False, START_MS + HOUR_MS, FULL)
-    assert reopened.failing_ms == START_MS + HOUR_MS
-    assert after(reopened, False, START_MS + 2 * HOUR_MS, FULL).failing_ms == START_MS + HOUR_MS
+    next_health = after(lived("." * 10 + "x" * 10), False, START_MS + HOUR_MS, FULL)
+    assert next_health.failing_ms == START_MS + HOUR_MS
+    assert after(next_health, False, START_MS + 2 * HOUR_MS, FULL).failing_ms == START_MS + HOUR_MS
 
 
 @pytest.mark.parametrize(
-    ("age_ms", "told", "disabled"),
+    ("age_ms", "is_told", "is_disabled"),
     [
         (0, False, False),
         (60 * HOUR_MS - 1, False, False),
@@ -230,11 +234,11 @@ def test_failing_is_noticed_at_the_first_outcome_or_when_nothing_else_is_left() 
     ],
 )
 def test_five_days_of_failures_disable_and_half_of_that_tells_so(
-    age_ms: int, told: bool, disabled: bool
+    age_ms: int, is_told: bool, is_disabled: bool
 ) -> None:
     now_ms = START_MS + age_ms
-    assert breaker.should_disable(START_MS, 1, now_ms) is disabled
-    assert breaker.disables_ms(START_MS, 1, now_ms) == (START_MS + 5 * DAY_MS if told else None)
+    assert breaker.should_disable(START_MS, 1, now_ms) is is_disabled
+    assert breaker.disables_ms(START_MS, 1, now_ms) == (START_MS + 5 * DAY_MS if is_told else None)
 
 
 def test_who_does_not_fail_is_not_disabled() -> None:
@@ -249,10 +253,10 @@ def test_failures_that_never_opened_the_circuit_disable_nobody() -> None:
 
 def test_who_may_have_all_again_has_recovered() -> None:
     """Then a failure halves nothing any more."""
-    recovering = Health(allowance=FULL // 2, succeeded_ms=START_MS)
-    recovered = lived(".", recovering)
-    assert recovered.allowance == 0
-    assert allowance(lived("x", recovered), FULL, START_MS) == FULL
+    recovering_health = Health(allowance=FULL // 2, succeeded_ms=START_MS)
+    recovered_health = lived(".", recovering_health)
+    assert recovered_health.allowance == 0
+    assert allowance(lived("x", recovered_health), FULL, START_MS) == FULL
 
 
 def test_probes_with_messages_that_failed_before_count_too() -> None:

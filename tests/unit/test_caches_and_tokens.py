@@ -98,12 +98,12 @@ def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
 
 
 def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much() -> None:
-    made: list[int] = []
+    numbers: list[int] = []
     few: BoundedCache[str, int] = BoundedCache(most=2)
 
     def make_one() -> int:
-        made.append(len(made))
-        return made[-1]
+        numbers.append(len(numbers))
+        return numbers[-1]
 
     assert [few.of(key, make_one) for key in "aabbac"] == [0, 0, 1, 1, 0, 2]
     assert few.of("a", make_one) == 3
@@ -130,8 +130,8 @@ def test_a_token_authenticates_its_holder_with_its_scopes() -> None:
 def test_only_a_hash_of_the_secret_is_stored() -> None:
     stage = Stage()
     token, text = stage.mine.create("ci", ("produce",))
-    stored = stage.control.token(token.id)
-    assert text.split("_", 2)[2] not in repr(stored)
+    stored_token = stage.control.token(token.id)
+    assert text.split("_", 2)[2] not in repr(stored_token)
 
 
 def _expired(stage: Stage) -> str:
@@ -179,11 +179,11 @@ BAD: dict[str, Callable[[Stage], str]] = {
 @pytest.mark.parametrize("why", BAD)
 def test_tokens_that_are_no_good_are_refused_alike(why: str) -> None:
     stage = Stage()
-    with pytest.raises(Unauthorized) as caught:
+    with pytest.raises(Unauthorized) as error:
         stage.mine.authenticate(BAD[why](stage))
     with pytest.raises(Unauthorized) as malformed:
         stage.mine.authenticate("x")
-    assert (caught.value.code, caught.value.detail) == (malformed.value.code, malformed.value.detail)
+    assert (error.value.code, error.value.detail) == (malformed.value.code, malformed.value.detail)
 
 
 def test_a_token_is_good_up_to_its_last_millisecond() -> None:
@@ -221,16 +221,16 @@ def test_a_revocation_is_felt_within_thirty_seconds_behind_the_gateway() -> None
 
 def test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store() -> None:
     stage = Stage()
-    asked: list[str] = []
-    stage.control.token = lambda token_id: asked.append(token_id)  # type: ignore[method-assign]
+    ids: list[str] = []
+    stage.control.token = lambda token_id: ids.append(token_id)  # type: ignore[method-assign]
     checking = Tokens(stage.control, stage.clock, SeededRandom(3), checked=True)
     for text in ("hr_0123456789ab_" + "a" * 59, "hr_me_12345678"):
         with pytest.raises(Unauthorized):
             checking.authenticate(text)
-    assert asked == []
+    assert ids == []
     with pytest.raises(Unauthorized):
         checking.authenticate(f"hr_ab_{'a' * 52}{checksum('ab', 'a' * 52)}")
-    assert asked == ["ab"]
+    assert ids == ["ab"]
 
 
 def test_the_last_use_is_noted_once_an_hour_and_refuses_nobody() -> None:
@@ -281,9 +281,9 @@ def test_a_token_is_rotated_so_often_at_once_and_no_more() -> None:
 @given(st.frozensets(names, max_size=3), patterns, patterns)
 def test_what_a_pattern_covers_it_covers_whole(topics: frozenset[str], wide: str, narrow: str) -> None:
     caller = Caller("t", frozenset({"produce"}), (wide,))
-    made = Token("n", "n", "", ("produce",), (narrow,))
+    new_token = Token("n", "n", "", ("produce",), (narrow,))
     holder = Caller("n", frozenset({"produce"}), (narrow,))
-    if caller.excess(made) is None:
+    if caller.excess(new_token) is None:
         assert all(caller.may_use(topic) for topic in topics if holder.may_use(topic))
 
 
@@ -317,17 +317,17 @@ def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() ->
     catalog = Catalog(control, clock)
     topic = make.topic()
     control.put_topic(topic, None)
-    stored = replace(topic, version=1)
-    group = make.group(stored)
-    control.put_group(stored, group, None)
+    stored_topic = replace(topic, version=1)
+    group = make.group(stored_topic)
+    control.put_group(stored_topic, group, None)
     catalog.topic(topic.name)
-    catalog.group(stored, group.name)
-    control.put_topic(replace(stored, rate_limit=1), stored)
-    control.put_group(stored, replace(group, paused=True, version=1), replace(group, version=1))
+    catalog.group(stored_topic, group.name)
+    control.put_topic(replace(stored_topic, rate_limit=1), stored_topic)
+    control.put_group(stored_topic, replace(group, paused=True, version=1), replace(group, version=1))
     for _ in range(10):
         clock.advance(500)
-        seen = catalog.topic(topic.name).rate_limit, catalog.group(stored, group.name).paused
-    assert seen == (1, True)
+        settings_seen = catalog.topic(topic.name).rate_limit, catalog.group(stored_topic, group.name).paused
+    assert settings_seen == (1, True)
 
 
 @given(st.frozensets(names, max_size=8), st.frozensets(patterns, min_size=1, max_size=3), names | st.just(""))
@@ -379,9 +379,9 @@ def test_a_session_ends_with_its_token() -> None:
 def test_who_rotates_a_token_that_others_rotate_meanwhile_is_told() -> None:
     stage = Stage()
     token, _ = stage.mine.create("ci", ("produce",))
-    seen = stage.control.token(token.id)
+    stored_token = stage.control.token(token.id)
     _, text = stage.other.rotate(token.id, 0, ADMIN)
-    stage.control.token = lambda token_id: seen  # type: ignore[method-assign]
+    stage.control.token = lambda token_id: stored_token  # type: ignore[method-assign]
     with pytest.raises(ChangedMeanwhile):
         stage.mine.rotate(token.id, 0, ADMIN)
     vars(stage.control).pop("token")

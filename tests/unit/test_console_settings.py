@@ -59,14 +59,14 @@ def sent_by(deed: str, fields: Mapping[str, str]) -> dict[str, object]:
 def test_each_setting_has_a_labelled_field_that_reaches_the_call(
     deed: str, body: type[msgspec.Struct], template: str
 ) -> None:
-    shown = labels(template)
-    offered = offered_by(deed, body)
-    assert offered <= shown.keys(), f"{template} needs a field for these, or ELSEWHERE their names"
-    assert {shown[name] for name in offered} <= PHRASES.keys(), "console/chinese.py lacks a label"
-    for name in offered:
-        sent = sent_by(deed, {name: "1"})
-        retry = sent.get("retry")
-        assert name in sent or (isinstance(retry, dict) and name in retry), (
+    label_of = labels(template)
+    names = offered_by(deed, body)
+    assert names <= label_of.keys(), f"{template} needs a field for these, or ELSEWHERE their names"
+    assert {label_of[name] for name in names} <= PHRASES.keys(), "console/chinese.py lacks a label"
+    for name in names:
+        fields_sent = sent_by(deed, {name: "1"})
+        retry = fields_sent.get("retry")
+        assert name in fields_sent or (isinstance(retry, dict) and name in retry), (
             f"console/forms.py does not read {name}"
         )
 
@@ -78,8 +78,8 @@ def test_an_empty_field_takes_away_each_setting_that_can_be_null(
     fields = {field.encode_name: field for field in msgspec.structs.fields(body)}
     nullable = {name for name, field in fields.items() if NoneType in get_args(field.type)}
     assert nullable
-    sent = sent_by(deed, dict.fromkeys(offered_by(deed, body), ""))
-    assert sent == dict.fromkeys(nullable), "of these console/forms.py has to send null (`_or_null`)"
+    fields_sent = sent_by(deed, dict.fromkeys(offered_by(deed, body), ""))
+    assert fields_sent == dict.fromkeys(nullable), "of these console/forms.py has to send null (`_or_null`)"
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_undo_puts_back_each_setting(
     deed: str, body: type[msgspec.Struct], fields: Mapping[str, str]
 ) -> None:
     cannot_be_put_back = {"shards"}
-    offered = offered_by(deed, body) - cannot_be_put_back
-    assert offered <= fields.keys(), "console/undo.py needs these"
-    put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in offered}
+    names = offered_by(deed, body) - cannot_be_put_back
+    assert names <= fields.keys(), "console/undo.py needs these"
+    put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in names}
     assert put_back <= sent_by(deed, fields).keys()
 
 

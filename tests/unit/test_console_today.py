@@ -30,8 +30,8 @@ def test_units_and_prices_are_those_of_the_page_on_costs(line: str, price: Price
     assert row
     units = re.search(r"(?:([\d.]+) \* )?write", row[1])
     assert units
-    told = getattr(price, f"{end}_units"), getattr(price, f"{end}_usd")
-    assert told == (float(units[1] or 1), float(row[2]))
+    numbers = getattr(price, f"{end}_units"), getattr(price, f"{end}_usd")
+    assert numbers == (float(units[1] or 1), float(row[2]))
 
 
 def reading(at_ms: int, accepted: int, settled: int, retried: int = 0) -> Reading:

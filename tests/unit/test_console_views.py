@@ -30,34 +30,36 @@ def survey(cursor: Cursor, first: int, tail: int) -> TopicSurvey:
 
 @given(st.integers(0, 500), st.integers(1, 500), st.integers(0, 200), st.integers(0, 60), st.integers(0, 60))
 def test_every_offset_that_is_shown_is_in_one_piece(
-    first: int, kept: int, floor: int, leased: int, waits: int
+    first: int, count: int, floor: int, lease_count: int, waits: int
 ) -> None:
-    tail = first + kept - 1
+    tail = first + count - 1
     floor = min(first + floor, tail + 1)
-    leased = min(leased, tail + 1 - floor)
-    waits = min(waits, tail + 1 - floor - leased)
+    lease_count = min(lease_count, tail + 1 - floor)
+    waits = min(waits, tail + 1 - floor - lease_count)
     cursor = Cursor(
         floor,
-        floor + leased + waits,
-        {"t": Lease("t", (Span(floor, leased),), 1)} if leased else {},
-        (Span(floor + leased, waits, 2),) if waits else (),
+        floor + lease_count + waits,
+        {"t": Lease("t", (Span(floor, lease_count),), 1)} if lease_count else {},
+        (Span(floor + lease_count, waits, 2),) if waits else (),
     )
-    (drawn,) = strip.strips(survey(cursor, first, tail), {})
-    (lane,) = drawn.lanes
+    (shard_strip,) = strip.strips(survey(cursor, first, tail), {})
+    (lane,) = shard_strip.lanes
     pieces = sorted((bar.low, bar.high) for bar in lane.bars)
-    covered = [offset for low, high in pieces for offset in range(low, high + 1)]
-    assert covered == list(range(drawn.low, tail + 1)), "no offset twice, none left out"
+    offsets = [offset for low, high in pieces for offset in range(low, high + 1)]
+    assert offsets == list(range(shard_strip.low, tail + 1)), "no offset twice, none left out"
     assert all(0 <= bar.x <= strip.WIDTH and bar.x + bar.width <= strip.WIDTH + 2.1 for bar in lane.bars)
-    assert drawn.older == drawn.low - first
+    assert shard_strip.older == shard_strip.low - first
 
 
 def test_what_left_its_lane_is_marked_where_it_lay() -> None:
     place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=Cursor(50, 50), backlog=0)
     failures = {(0, 7, ""): "RETRYING", (0, 40, ""): "DEAD", (0, 41, ""): "DEAD", (1, 9, ""): "DEAD"}
     of = GroupSurvey(GROUP, (place,), (), 3, 1, failures=failures)
-    (drawn,) = strip.strips(TopicSurvey(TOPIC, 0, (Extent(0, 0, 99),), (of,)), {})
+    (shard_strip,) = strip.strips(TopicSurvey(TOPIC, 0, (Extent(0, 0, 99),), (of,)), {})
     marks = [
-        (bar.kind, bar.low, bar.high, bar.x) for bar in drawn.lanes[0].bars if bar.kind in ("wait", "dead")
+        (bar.kind, bar.low, bar.high, bar.x)
+        for bar in shard_strip.lanes[0].bars
+        if bar.kind in ("wait", "dead")
     ]
     assert marks == [("wait", 7, 7, 70), ("dead", 40, 41, 400)]
 
@@ -68,17 +70,17 @@ def test_what_left_its_lane_is_marked_where_it_lay() -> None:
 )
 def test_a_time_line_stays_within_its_width(attempts: list[tuple[int, int]], wait_ms: int) -> None:
     events = [
-        Event(at_ms, "delivered", 0, "g", "c", n + 1, duration_ms=lasted, outcome="RETRY")
-        for n, (at_ms, lasted) in enumerate(sorted(attempts))
+        Event(at_ms, "delivered", 0, "g", "c", n + 1, duration_ms=duration_ms, outcome="RETRY")
+        for n, (at_ms, duration_ms) in enumerate(sorted(attempts))
     ]
     now_ms = events[-1].at_ms + (events[-1].duration_ms or 0)
     steps = {"g": [now_ms + 1 + wait_ms, now_ms + 2 + 2 * wait_ms]}
     line = message.time_line(events, {"g": DeliveryStatus(Status.RETRYING, len(events))}, steps, now_ms)
     marks = [mark for lane in line.lanes for mark in lane.marks]
     assert all(mark.x >= 0 and mark.x + mark.width <= message.WIDTH + 4.1 for mark in marks)
-    coming = [mark.x for mark in marks if mark.kind == "coming"]
-    assert coming == sorted(coming)
-    assert all(x >= 720 for x in coming), "what is to come is right of now"
+    places = [mark.x for mark in marks if mark.kind == "coming"]
+    assert places == sorted(places)
+    assert all(x >= 720 for x in places), "what is to come is right of now"
 
 
 def test_links_hold_behind_any_prefix() -> None:

@@ -33,7 +33,7 @@ def row(model: type[rows.Row[Any]], sk: str, noun: Any) -> Item:
     return item
 
 
-def staffed(**changed: Item) -> tuple[list[Staffed], list[str]]:
+def staffed(**changes: Item) -> tuple[list[Staffed], list[str]]:
     """The groups that are found where these rows are otherwise, and what is told of rows that cannot be read."""
     items = {
         "assignment": row(rows.AssignmentRow, f"assignment#{GROUP.uid}", DEALT),
@@ -42,7 +42,7 @@ def staffed(**changed: Item) -> tuple[list[Staffed], list[str]]:
         "group": row(rows.GroupRow, f"group#{GROUP.name}", GROUP),
     }
     unreadable_rows: list[str] = []
-    changed_items = [item | changed.get(name, {}) for name, item in items.items()]
+    changed_items = [item | changes.get(name, {}) for name, item in items.items()]
     client = Scripted({"Items": changed_items})
     return DynamoControl(client.dynamo).staffed(TOPIC, unreadable_rows.append), unreadable_rows
 
@@ -111,9 +111,9 @@ def test_what_is_damaged_or_of_a_later_release_is_not_read(damage: Item) -> None
 @pytest.mark.parametrize("until_ms", [None, 0, 77])
 def test_an_encrypted_secret_comes_back_with_its_end(until_ms: int | None) -> None:
     """Releases that encrypt nothing take it for one that has ended."""
-    sealed = Secret(until_ms=until_ms, ciphertext="c2VhbGVk", fingerprint="f1")
+    encrypted_secret = Secret(until_ms=until_ms, ciphertext="c2VhbGVk", fingerprint="f1")
     plain = Secret("00ff", until_ms)
-    worker = replace(WORKERS[0], secrets=(sealed, plain))
+    worker = replace(WORKERS[0], secrets=(encrypted_secret, plain))
     item = row(rows.ConsumerRow, "consumer#g#w1", worker)
     assert rows.ConsumerRow.readable(item) == worker
     first, second = (each["M"] for each in item["secrets"]["L"])

@@ -17,13 +17,13 @@ _ARITHMETIC = re.compile(r"[\w\s.+*/()]+")
 
 def prices() -> dict[str, float]:
     """What has a name: prices, and the amounts of the second table."""
-    found: dict[str, float] = {}
+    price_of: dict[str, float] = {}
     for names, amounts in _NAMED.findall(PAGE):
-        found |= zip(re.findall(r"\w+", names), map(float, amounts.split(", ")), strict=True)
+        price_of |= zip(re.findall(r"\w+", names), map(float, amounts.split(", ")), strict=True)
     for name, formula, _ in _ROW.findall(PAGE):
         if re.fullmatch(r"`\w+`", name):
-            found[name.strip("`")] = worked_out(formula, found)
-    return found
+            price_of[name.strip("`")] = worked_out(formula, price_of)
+    return price_of
 
 
 def worked_out(formula: str, names: dict[str, float]) -> float:
@@ -33,13 +33,13 @@ def worked_out(formula: str, names: dict[str, float]) -> float:
 
 def claims() -> list[tuple[str, str]]:
     """Each formula with the amount that stands beside it."""
-    rows = [(formula, told) for _, formula, told in _ROW.findall(PAGE)]
+    rows = [(formula, amount) for _, formula, amount in _ROW.findall(PAGE)]
     return [*rows, *_SENTENCE.findall(PAGE), *_SUM.findall(PAGE)]
 
 
-@pytest.mark.parametrize(("formula", "told"), claims())
-def test_each_amount_is_its_formula(formula: str, told: str) -> None:
-    assert f"{worked_out(formula, prices()):.2f}" == told
+@pytest.mark.parametrize(("formula", "amount"), claims())
+def test_each_amount_is_its_formula(formula: str, amount: str) -> None:
+    assert f"{worked_out(formula, prices()):.2f}" == amount
 
 
 def test_the_page_is_read() -> None:

@@ -39,12 +39,12 @@ def size_of(cursor: Cursor) -> int:
 
 
 def _size(value: dict[str, Any]) -> int:
-    ((kind, held),) = value.items()
+    ((kind, content),) = value.items()
     if kind == "N":
-        return len(held) // 2 + 2
+        return len(content) // 2 + 2
     if kind == "S":
-        return len(held)
-    return 3 + sum(len(name) + _size(each) + 1 for name, each in held.items())
+        return len(content)
+    return 3 + sum(len(name) + _size(each) + 1 for name, each in content.items())
 
 
 class BoundMachine(RuleBasedStateMachine):
@@ -64,11 +64,11 @@ class BoundMachine(RuleBasedStateMachine):
         self.open = set[int]()  # what is claimed and not settled
 
     def _write(self, actor: int, change: Change) -> bool:
-        written = cursor_write.holds(change, self.stored)
-        if written:
+        is_current = cursor_write.holds(change, self.stored)
+        if is_current:
             self.stored = cursor_write.apply(self.stored, change)
         self.known[actor] = self.stored
-        return written
+        return is_current
 
     @rule(by_ms=st.sampled_from((1_000, LEASE_MS // 2, LEASE_MS)))
     def time_passes(self, by_ms: int) -> None:
@@ -83,17 +83,17 @@ class BoundMachine(RuleBasedStateMachine):
         for _ in range(times):
             cursor = self.known[actor]
             current = transitions.expire(cursor, self.now_ms)
-            wanted = 0 if cursor_size.is_full(current) else most
-            while wanted:
-                selection = self._select(current, wanted)
+            count = 0 if cursor_size.is_full(current) else most
+            while count:
+                selection = self._select(current, count)
                 self.tokens += 1
                 token = f"{self.tokens:x}.abcd"
                 after = transitions.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
-                granted = sum(span.count for span in selection.granted)
-                if cursor_size.has_room(current, after, granted):
+                grant_count = sum(span.count for span in selection.granted)
+                if cursor_size.has_room(current, after, grant_count):
                     break
-                wanted = granted // 2
-            if not wanted or not selection.granted:
+                count = grant_count // 2
+            if not count or not selection.granted:
                 return
             if self._write(actor, cursor_write.change(cursor, after)):
                 self.open |= {
@@ -135,27 +135,27 @@ class BoundMachine(RuleBasedStateMachine):
         tokens = list(self.stored.leases)
         for token in random.sample(tokens, min(leases, len(tokens))):
             lease = self.stored.leases.get(token)
-            held = list(lease.attempts()) if lease else []
-            wanted = random.sample(held, round(len(held) * share))[: 60 if together == 1 else 1000]
-            for start in range(0, len(wanted), together):
+            offsets = list(lease.attempts()) if lease else []
+            sample = random.sample(offsets, round(len(offsets) * share))[: 60 if together == 1 else 1000]
+            for start in range(0, len(sample), together):
                 due_ms = self.now_ms + random.randrange(5_000)
-                some = [Result(o, fate, due_ms) for o in wanted[start : start + together]]
+                some = [Result(o, fate, due_ms) for o in sample[start : start + together]]
                 if not self._settle(actor, token, some):
                     self._settle(actor, token, some)
 
     def _settle(self, actor: int, token: str, results: list[Result]) -> bool:
         cursor = self.known[actor]
-        after, held = transitions.settle(cursor, token, results)
-        returns = any(result.disposition in RETURNING for result in held)
-        if returns and not self.policy.holds_back and not cursor_size.has_room_to_wait(after):
-            results = [Result(result.offset, Disposition.RETRY_LATER) for result in held]
-            after, held = transitions.settle(cursor, token, results)
-        if not held:
+        after, accepted_results = transitions.settle(cursor, token, results)
+        has_returns = any(result.disposition in RETURNING for result in accepted_results)
+        if has_returns and not self.policy.holds_back and not cursor_size.has_room_to_wait(after):
+            results = [Result(result.offset, Disposition.RETRY_LATER) for result in accepted_results]
+            after, accepted_results = transitions.settle(cursor, token, results)
+        if not accepted_results:
             self.known[actor] = self.stored
             return False
-        if written := self._write(actor, cursor_write.change(cursor, after)):
-            self.open -= {result.offset for result in held if result.disposition not in RETURNING}
-        return written
+        if is_written := self._write(actor, cursor_write.change(cursor, after)):
+            self.open -= {result.offset for result in accepted_results if result.disposition not in RETURNING}
+        return is_written
 
     @rule(actor=st.sampled_from(ACTORS), back=st.integers(0, 3_000))
     def seeks(self, actor: int, back: int) -> None:
@@ -177,10 +177,10 @@ class BoundMachine(RuleBasedStateMachine):
     def the_item_is_small_and_complete(self) -> None:
         if not hasattr(self, "stored"):
             return
-        held = [o for lease in self.stored.leases.values() for o in lease.attempts()]
-        held += [o for span in self.stored.waiting for o in span.offsets()]
-        assert len(held) == len(set(held)), "an offset is in one place"
-        assert set(held) == self.open, "what was claimed and not settled is leased or waits"
+        offsets = [o for lease in self.stored.leases.values() for o in lease.attempts()]
+        offsets += [o for span in self.stored.waiting for o in span.offsets()]
+        assert len(offsets) == len(set(offsets)), "an offset is in one place"
+        assert set(offsets) == self.open, "what was claimed and not settled is leased or waits"
         size = size_of(self.stored)
         assert size <= MAX_CURSOR_BYTES
         assert size <= cursor_size.most_bytes(self.stored) + 150, "the estimate is not below the truth"
@@ -196,28 +196,30 @@ def test_no_history_makes_a_cursor_large(mode: str) -> None:
 @given(st.sets(st.integers(0, 1_500)), st.integers(0, 10**12), st.sampled_from(("", "a1b2c3")))
 def test_joining_keeps_every_offset_with_its_fate(offsets: set[int], at: int, unit: str) -> None:
     spans = coalesce(Span(at + o, 1, 1 + o % 3, unit) for o in offsets)
-    kept = {o - at: span.attempt for span in spans for o in span.offsets()}
-    assert kept == {o: 1 + o % 3 for o in offsets}
+    attempt_of = {o - at: span.attempt for span in spans for o in span.offsets()}
+    assert attempt_of == {o: 1 + o % 3 for o in offsets}
     assert sum(span.count for span in spans) == len(offsets)
     assert all(span.holds(at + o) for span in spans for o in range(1_600) if at + o in set(span.offsets()))
     assert coalesce(spans) == spans, "joined once is joined"
 
 
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 5))
-def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(left: set[int], step: int) -> None:
+def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(
+    offsets_left: set[int], step: int
+) -> None:
     cursor = transitions.claim(Cursor(), Selection((Span(0, 1_000),), next=1_000), "1.abcd", "owner", 0)
     worst = cursor_size.most_bytes(cursor)
-    done = [Result(o, Disposition.SUCCESS) for o in range(1_000) if o not in left and o % step]
-    after, _ = transitions.settle(cursor, "1.abcd", done)
+    results = [Result(o, Disposition.SUCCESS) for o in range(1_000) if o not in offsets_left and o % step]
+    after, _ = transitions.settle(cursor, "1.abcd", results)
     assert size_of(after) <= worst
     assert cursor_size.most_bytes(after) <= worst + 10
 
 
 def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own() -> None:
-    granted = tuple(Span(10**9 + n, unit=f"{n:06x}") for n in range(100))
-    cursor = transitions.claim(Cursor(), Selection(granted, next=10**9 + 100), "1.abcd", "owner", 0)
-    failed = [Result(span.start, Disposition.RETRY, 1_800_000_000_000 + span.start) for span in granted]
-    after, _ = transitions.settle(cursor, "1.abcd", failed)
+    spans = tuple(Span(10**9 + n, unit=f"{n:06x}") for n in range(100))
+    cursor = transitions.claim(Cursor(), Selection(spans, next=10**9 + 100), "1.abcd", "owner", 0)
+    results = [Result(span.start, Disposition.RETRY, 1_800_000_000_000 + span.start) for span in spans]
+    after, _ = transitions.settle(cursor, "1.abcd", results)
     assert len(after.waiting) == 100
     assert size_of(after) <= cursor_size.most_bytes(cursor)
 
@@ -241,12 +243,12 @@ def _open_leases(count: int, start: int, owner: str, unit: str) -> int:
 )
 def test_the_documented_numbers_of_open_leases_are_those_that_fit(figure: str, count: int, unit: str) -> None:
     """With and without a consumer's uid, at the begin of a log and at a high offset."""
-    fitting = [_open_leases(count, start, owner, unit) for start in (0, 10**12) for owner in ("", "ownerabc")]
+    counts = [_open_leases(count, start, owner, unit) for start in (0, 10**12) for owner in ("", "ownerabc")]
     match = re.search(figure.format(r"(\d+)(?: to (\d+))?"), (DOCS / "limits.md").read_text())
     assert match
     low, high = int(match[1]), int(match[2] or match[1])
-    assert low == pytest.approx(min(fitting), rel=0.1)
-    assert high == pytest.approx(max(fitting), rel=0.1)
+    assert low == pytest.approx(min(counts), rel=0.1)
+    assert high == pytest.approx(max(counts), rel=0.1)
 
 
 def test_old_entries_are_read_and_settled_ones_dropped() -> None:

@@ -61,7 +61,7 @@ class CursorMachine(RuleBasedStateMachine):
         world = self.world
         for _ in range(2):
             cursor = self.known[actor]
-            expired, selection = world.plan(cursor, most)
+            expired_cursor, selection = world.plan(cursor, most)
             if not selection.granted and not selection.settled:
                 assert cursor != world.stored or world.stuck(cursor), (
                     "nothing granted though something could be"
@@ -69,14 +69,14 @@ class CursorMachine(RuleBasedStateMachine):
                 return
             assert sum(s.count for s in selection.granted) <= most
             token = f"{cursor.epoch + 1}.{actor}{len(world.writes)}"  # new for each try
-            after = transitions.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
-            read = world.read(selection, cursor, self.copies[actor])
+            after = transitions.claim(expired_cursor, selection, token, actor, world.now_ms + LEASE_MS)
+            editions = world.read(selection, cursor, self.copies[actor])
             # A store may write a change as a replacement where the whole cursor stands.
             make = cursor_write.replacement if whole and cursor == world.stored else cursor_write.change
             current = self.known[actor] = world.stored
             if world.write(make(cursor, after)):
                 assert cursor.epoch == current.epoch, "I4: claims are serialised by the epoch"
-                world.claimed(selection, read)
+                world.claimed(selection, editions)
                 world.tokens.append(token)
                 self.known[actor] = world.stored
                 return
@@ -91,23 +91,27 @@ class CursorMachine(RuleBasedStateMachine):
         around = sorted(span_of(world.stored, token)) or list(
             range(world.stored.floor, world.stored.next + 1)
         )
-        chosen = data.draw(st.lists(st.sampled_from([*around, world.stored.next]), unique=True, min_size=1))
+        offsets = data.draw(st.lists(st.sampled_from([*around, world.stored.next]), unique=True, min_size=1))
         delay = st.sampled_from((0, 1, LEASE_MS))
-        results = [Result(o, data.draw(fates), world.now_ms + data.draw(delay)) for o in chosen]
+        results = [Result(o, data.draw(fates), world.now_ms + data.draw(delay)) for o in offsets]
         for _ in range(2):
-            current, leased = world.stored, span_of(world.stored, token)
-            after, held = transitions.settle(self.known[actor], token, results)
-            if held:
-                applied = world.write(cursor_write.change(self.known[actor], after), token, held)
+            current, lease_offsets = world.stored, span_of(world.stored, token)
+            after, accepted_results = transitions.settle(self.known[actor], token, results)
+            if accepted_results:
+                is_current = world.write(
+                    cursor_write.change(self.known[actor], after), token, accepted_results
+                )
                 self.known[actor] = world.stored
-                if applied:
-                    assert leased, "I5, I16: a token that has passed on is refused"
-                    world.settle_accepted(token, held, leased)
+                if is_current:
+                    assert lease_offsets, "I5, I16: a token that has passed on is refused"
+                    world.settle_accepted(token, accepted_results, lease_offsets)
                     return
                 assert world.stored is current
             elif self.known[actor] is world.stored:
                 assert after == current, "nothing held, nothing changed"
-                assert not {r.offset for r in results} & leased.keys(), "refused although the lease holds it"
+                assert not {r.offset for r in results} & lease_offsets.keys(), (
+                    "refused although the lease holds it"
+                )
                 return
             self.known[actor] = world.stored
 
@@ -146,8 +150,8 @@ class CursorMachine(RuleBasedStateMachine):
         world = self.world
         offset = data.draw(st.integers(0, len(world.units) - 1))
         after = transitions.amend(world.stored, offset)
-        claimed = world.begin <= offset < world.stored.next
-        assert (after is None) == claimed, "what has been claimed, and only that, can't be changed"
+        is_claimed = world.begin <= offset < world.stored.next
+        assert (after is None) == is_claimed, "what has been claimed, and only that, can't be changed"
         if after is not None:
             world.amended(offset, after)
 
@@ -161,14 +165,14 @@ class CursorMachine(RuleBasedStateMachine):
             again = cursor_write.apply(world.stored, write.change)
             assert not write.applied or again == world.stored, "written twice"
             return
-        told = cursor_write.took(write.change, world.stored)
+        verdict = cursor_write.took(write.change, world.stored)
         if write.results and write.applied:
-            assert told is not False, "a recorded settlement was called lost"
-        if write.results and told:
+            assert verdict is not False, "a recorded settlement was called lost"
+        if write.results and verdict:
             assert write.applied or world.recorded(write), (
                 "a settlement that was never recorded was called ours"
             )
-        if write.change.serialised and not write.change.whole and told:
+        if write.change.serialised and not write.change.whole and verdict:
             assert write.applied, "another's claim was called ours"
 
     @invariant()
@@ -189,12 +193,12 @@ class CursorMachine(RuleBasedStateMachine):
             self.known["ann"] = world.stored
             self.claims("ann", 5, False)
             for token in list(world.stored.leases):
-                leased = span_of(world.stored, token)
-                done, held = transitions.settle(
-                    world.stored, token, [Result(o, Disposition.SUCCESS) for o in leased]
+                lease_offsets = span_of(world.stored, token)
+                after, accepted_results = transitions.settle(
+                    world.stored, token, [Result(o, Disposition.SUCCESS) for o in lease_offsets]
                 )
-                assert world.write(cursor_write.change(world.stored, done), token, held)
-                world.settle_accepted(token, held, leased)
+                assert world.write(cursor_write.change(world.stored, after), token, accepted_results)
+                world.settle_accepted(token, accepted_results, lease_offsets)
         world.check()
         end = fold(world.stored)
         assert (end.floor, end.next) == (len(world.units), len(world.units)), "not drained"

@@ -33,10 +33,10 @@ def test_what_several_leases_held_comes_back_in_the_order_of_the_log() -> None:
 
 
 def test_the_messages_of_leases_are_counted_one_by_one() -> None:
-    scattered = Lease("u", (Span(2, 2, mask=0b1001), Span(6)), 100)
-    cursor = replace(CURSOR, leases={"t": LEASE, "u": scattered})
+    other_lease = Lease("u", (Span(2, 2, mask=0b1001), Span(6)), 100)
+    cursor = replace(CURSOR, leases={"t": LEASE, "u": other_lease})
     assert cursor.in_flight == 5
-    assert scattered.attempts() == {2: 1, 5: 1, 6: 1}
+    assert other_lease.attempts() == {2: 1, 5: 1, 6: 1}
 
 
 def test_settled_is_what_is_neither_leased_nor_waits_above_the_floor() -> None:
@@ -73,10 +73,10 @@ def test_who_does_not_hold_it_settles_and_extends_nothing() -> None:
     assert transitions.settle(CURSOR, "other", [Result(4, Disposition.SUCCESS)]) == (CURSOR, ())
     assert transitions.settle(CURSOR, "t", [Result(7, Disposition.SUCCESS)]) == (CURSOR, ())
     assert transitions.extend(CURSOR, "other", 300) is None
-    extended = transitions.extend(CURSOR, "t", 300)
-    assert extended == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=300)})
-    shortened = transitions.extend(CURSOR, "t", 60)
-    assert shortened == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=60)})
+    longer = transitions.extend(CURSOR, "t", 300)
+    assert longer == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=300)})
+    shorter = transitions.extend(CURSOR, "t", 60)
+    assert shorter == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=60)})
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_what_was_claimed_is_not_amended() -> None:
 
 
 def test_notes_below_the_floor_become_one_and_so_do_the_lowest_of_too_many() -> None:
-    noted = replace(CURSOR, amended=((0, 1), (3, 4), (12, 13)))
-    after = transitions.amend(noted, 20)
+    cursor_with_notes = replace(CURSOR, amended=((0, 1), (3, 4), (12, 13)))
+    after = transitions.amend(cursor_with_notes, 20)
     assert after is not None
     assert after.amended == ((0, 4), (12, 13), (20, 21))
     many = tuple((n, n + 1) for n in range(10, 10 + 2 * MAX_AMENDED_RANGES, 2))
@@ -129,8 +129,10 @@ def test_notes_below_the_floor_become_one_and_so_do_the_lowest_of_too_many() -> 
 
 
 def test_a_seek_begins_anew() -> None:
-    noted = replace(CURSOR, amended=((3, 4),))
-    assert transitions.seek(noted, 7) == Cursor(7, 7, epoch=6, begin=7, segment_at=7, amended=((3, 4),))
+    cursor_with_notes = replace(CURSOR, amended=((3, 4),))
+    assert transitions.seek(cursor_with_notes, 7) == Cursor(
+        7, 7, epoch=6, begin=7, segment_at=7, amended=((3, 4),)
+    )
 
 
 def test_of_a_damaged_cursor_nothing_is_believed() -> None:
@@ -152,11 +154,11 @@ def test_of_a_damaged_lane_what_is_not_settled_waits() -> None:
 
 
 def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
-    settled, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.SUCCESS)])
-    settling = cursor_write.change(CURSOR, settled)
-    assert (settling.scalars, settling.most_waiting, settling.set_waiting) == (None, None, {})
-    assert cursor_write.holds(settling, replace(CURSOR, epoch=9, waiting=()))
-    assert not cursor_write.holds(settling, replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=101)}))
+    settlement, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.SUCCESS)])
+    change = cursor_write.change(CURSOR, settlement)
+    assert (change.scalars, change.most_waiting, change.set_waiting) == (None, None, {})
+    assert cursor_write.holds(change, replace(CURSOR, epoch=9, waiting=()))
+    assert not cursor_write.holds(change, replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=101)}))
     claiming = cursor_write.change(
         CURSOR, transitions.claim(CURSOR, Selection((Span(9, 1),), next=10), "new", "", 200)
     )
@@ -167,47 +169,45 @@ def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
 
 
 def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
-    settled, _ = transitions.settle(
+    settlement, _ = transitions.settle(
         CURSOR, "t", [Result(4, Disposition.SUCCESS), Result(5, Disposition.RELEASED)]
     )
-    assert settled.leases == {}
-    claimed = transitions.claim(
-        transitions.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200
-    )
-    for after in (settled, claimed, transitions.seek(CURSOR, 3)):
+    assert settlement.leases == {}
+    claim = transitions.claim(transitions.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200)
+    for after in (settlement, claim, transitions.seek(CURSOR, 3)):
         assert cursor_write.apply(CURSOR, cursor_write.change(CURSOR, after)) == after
         assert cursor_write.apply(CURSOR, cursor_write.replacement(CURSOR, after)) == after
 
 
 def test_a_write_names_each_entry_that_it_sets_removes_or_expects() -> None:
     back = [Result(4, Disposition.RETRY), Result(5, Disposition.SUCCESS)]
-    settled, _ = transitions.settle(CURSOR, "t", back)
-    assert cursor_write.change(CURSOR, settled).entries == 3, "the lease twice, and what waits again"
-    claimed = transitions.claim(CURSOR, Selection((Span(8),), next=9), "new", "", 200)
-    assert cursor_write.change(CURSOR, claimed).entries == 2, "a lease, and what waits no longer"
+    settlement, _ = transitions.settle(CURSOR, "t", back)
+    assert cursor_write.change(CURSOR, settlement).entries == 3, "the lease twice, and what waits again"
+    claim = transitions.claim(CURSOR, Selection((Span(8),), next=9), "new", "", 200)
+    assert cursor_write.change(CURSOR, claim).entries == 2, "a lease, and what waits no longer"
 
 
 def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:
     back, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.RETRY)])
-    giving = cursor_write.change(CURSOR, back)
-    assert giving.set_waiting == {4: Span(4, 1, attempt=4)}
-    assert giving.most_waiting is not None
-    in_flight_of = [Span(20 + 2 * n) for n in range(giving.most_waiting)]
-    assert cursor_write.holds(giving, replace(CURSOR, waiting=tuple(in_flight_of)))
-    assert not cursor_write.holds(giving, replace(CURSOR, waiting=(*in_flight_of, Span(9_000))))
+    change = cursor_write.change(CURSOR, back)
+    assert change.set_waiting == {4: Span(4, 1, attempt=4)}
+    assert change.most_waiting is not None
+    in_flight_of = [Span(20 + 2 * n) for n in range(change.most_waiting)]
+    assert cursor_write.holds(change, replace(CURSOR, waiting=tuple(in_flight_of)))
+    assert not cursor_write.holds(change, replace(CURSOR, waiting=(*in_flight_of, Span(9_000))))
 
 
 def test_where_little_room_is_left_few_may_have_given_back_meanwhile() -> None:
     full = replace(CURSOR, waiting=tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400)))
-    giving = cursor_write.change(full, replace(full, epoch=6))
-    assert giving.most_waiting == len(full.waiting) + 4
+    change = cursor_write.change(full, replace(full, epoch=6))
+    assert change.most_waiting == len(full.waiting) + 4
     assert not cursor_size.has_room_to_wait(full)
 
 
 def test_a_cursor_is_full_only_while_something_is_under_way() -> None:
-    waiting = tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400))
-    assert cursor_size.is_full(replace(CURSOR, waiting=waiting))
-    assert not cursor_size.is_full(replace(CURSOR, leases={}, waiting=waiting))
+    spans = tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400))
+    assert cursor_size.is_full(replace(CURSOR, waiting=spans))
+    assert not cursor_size.is_full(replace(CURSOR, leases={}, waiting=spans))
     assert not cursor_size.is_full(CURSOR)
 
 
@@ -245,13 +245,13 @@ def test_each_part_of_a_round_takes_as_much_again() -> None:
 
 def test_a_lease_of_all_that_one_claim_takes_leaves_room_for_what_may_become_of_it() -> None:
     lease = replace(LEASE, spans=(Span(4, MAX_RECEIVE),))
-    claimed = Cursor(4, 9_000, {"t": lease})
-    worst = cursor_size.most_bytes(claimed)
+    before = Cursor(4, 9_000, {"t": lease})
+    worst = cursor_size.most_bytes(before)
     every_other = [Result(4 + n, Disposition.SUCCESS) for n in range(0, MAX_RECEIVE, 2)]
-    settled, _ = transitions.settle(claimed, "t", every_other)
+    after, _ = transitions.settle(before, "t", every_other)
     assert (
-        cursor_size.most_bytes(replace(claimed, leases={}))
-        < cursor_size.most_bytes(settled)
+        cursor_size.most_bytes(replace(before, leases={}))
+        < cursor_size.most_bytes(after)
         <= worst
         < MAX_CURSOR_BYTES
     )

@@ -50,14 +50,14 @@ def test_who_lost_a_race_goes_on_from_what_the_winner_wrote() -> None:
     begin(desk)
     desk.one.last(KEY)
     desk.other.update(KEY, further)
-    seen: list[int] = []
+    offsets: list[int] = []
 
     def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
-        seen.append(state.cursor.next)
-        return further(state) if len(seen) < 3 else None
+        offsets.append(state.cursor.next)
+        return further(state) if len(offsets) < 3 else None
 
     desk.one.update(KEY, attempt)
-    assert seen[:2] == [0, 1]
+    assert offsets[:2] == [0, 1]
 
 
 def test_who_lost_against_a_deletion_sees_that_nothing_is_there() -> None:
@@ -99,8 +99,8 @@ def test_a_closed_cursor_is_not_taken_for_what_it_was() -> None:
 def test_each_burial_is_counted_once_and_what_nobody_can_read_is_told() -> None:
     desk = Desk()
     begin(desk)
-    late = make.record(0, "SUCCESS")
-    records = [late, make.dead_record(1), make.dead_record(2), make.dead_record(2, reason="UNDECODABLE")]
+    success = make.record(0, "SUCCESS")
+    records = [success, make.dead_record(1), make.dead_record(2), make.dead_record(2, reason="UNDECODABLE")]
     state = desk.one.last(KEY)
     assert desk.one.write(KEY, state, further(state), records)
     assert desk.counters.take() == {"Dead": 2, "Undecodable": 1}
@@ -123,7 +123,7 @@ def test_what_stands_in_one_write_twice_is_written_once_as_it_was_last() -> None
 
     process = desk.process(Watched())
     state = process.last(KEY)
-    tried, late = make.record(0, "RETRYING"), make.record(0, "SUCCESS")
+    retry, success = make.record(0, "RETRYING"), make.record(0, "SUCCESS")
     timer = make.timer(START_MS, id="t1")
-    assert process.write(KEY, state, further(state), [tried, late], [timer, timer])
-    assert writes == [([late], [timer])]
+    assert process.write(KEY, state, further(state), [retry, success], [timer, timer])
+    assert writes == [([success], [timer])]

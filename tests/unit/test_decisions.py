@@ -28,8 +28,8 @@ def decided(
 ) -> SettleDecision:
     topic = make.topic(retry=STEPS, mode=mode)
     own = {name: settings.pop(name) for name in ("ladder", "jitter") if name in settings}
-    claimed = make.claimed(attempt, of=make.draft(**own), **settings)
-    return decision_after(topic, make.group(topic), claimed, result, NOW_MS, is_split=is_split)
+    claimed_message = make.claimed(attempt, of=make.draft(**own), **settings)
+    return decision_after(topic, make.group(topic), claimed_message, result, NOW_MS, is_split=is_split)
 
 
 def later(seconds: int, disposition: Disposition = Disposition.RETRY_LATER) -> SettleDecision:
@@ -86,8 +86,8 @@ def test_a_groups_ladder_goes_before_its_topics() -> None:
 
 
 def test_the_last_attempt_ends_in_a_dead_letter_that_says_what_went_wrong() -> None:
-    dead = SettleDecision(Disposition.DEAD, 0, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500", 5)
-    assert decided(FAILED, 9) == dead
+    decision = SettleDecision(Disposition.DEAD, 0, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500", 5)
+    assert decided(FAILED, 9) == decision
     assert decided(FAILED, 8).disposition is Disposition.RETRY_LATER
 
 

@@ -21,19 +21,19 @@ def test_results_are_counted_one_by_one() -> None:
 def test_failed_attempts_are_told_with_their_ids() -> None:
     report = DispatchReport()
     draft = make.draft(headers={"traceparent": TRACEPARENT})
-    claimed = make.claimed(4, 7, draft, shard=2, entry=5)
+    claimed_message = make.claimed(4, 7, draft, shard=2, entry=5)
     for verdict in Verdict:
-        report.add(CONSUMER, [claimed], [CallResult(verdict, f"was {verdict}")])
+        report.add(CONSUMER, [claimed_message], [CallResult(verdict, f"was {verdict}")])
     assert [each.verdict for each in report.troubles] == ["FAILED", "REFUSED", "GONE", "UNDECODABLE"]
     assert report.troubles[0] == FailedAttempt(
-        claimed.message.id, 2, 7, 4, "shop", "FAILED", "was FAILED", TRACEPARENT
+        claimed_message.message.id, 2, 7, 4, "shop", "FAILED", "was FAILED", TRACEPARENT
     )
 
 
 def test_of_many_failed_attempts_the_first_hundred_are_told() -> None:
     report = DispatchReport()
-    failed = CallResult(Verdict.FAILED)
-    report.add(CONSUMER, [make.claimed(offset=n) for n in range(130)], [failed] * 130)
-    report.add(CONSUMER, [make.claimed()], [failed])
+    failure = CallResult(Verdict.FAILED)
+    report.add(CONSUMER, [make.claimed(offset=n) for n in range(130)], [failure] * 130)
+    report.add(CONSUMER, [make.claimed()], [failure])
     assert [each.offset for each in report.troubles] == list(range(100))
     assert report.as_dict()["FAILED"] == 131

@@ -23,19 +23,19 @@ FINE = {"Code": "None"}
 GONE = EndpointConnectionError(endpoint_url="https://example.com")
 
 
-def error(code: str, resent: int = 0, reasons: list[Any] | None = None, **more: Any) -> ClientError:
-    """What the SDK raises, after it has sent the request `resent` more times."""
+def error(code: str, resends: int = 0, reasons: list[Any] | None = None, **more: Any) -> ClientError:
+    """What the SDK raises, after it has sent the request `resends` more times."""
     answer: Any = {
         "Error": {"Code": code},
-        "ResponseMetadata": {"RetryAttempts": resent},
+        "ResponseMetadata": {"RetryAttempts": resends},
         **({} if reasons is None else {"CancellationReasons": reasons}),
         **more,
     }
     return ClientError(answer, "PutItem")
 
 
-def cancelled(*reasons: Mapping[str, Any], resent: int = 0) -> ClientError:
-    return error("TransactionCanceledException", resent, list(reasons))
+def cancelled(*reasons: Mapping[str, Any], resends: int = 0) -> ClientError:
+    return error("TransactionCanceledException", resends, list(reasons))
 
 
 # Errors.
@@ -67,14 +67,14 @@ def test_what_nobody_expects_stays_what_it_is() -> None:
     assert isinstance(translate(GONE), Unavailable)
 
 
-@pytest.mark.parametrize(("sdk", "we", "retried"), [(0, False, False), (1, False, True), (0, True, True)])
+@pytest.mark.parametrize(("sdk", "we", "is_retried"), [(0, False, False), (1, False, True), (0, True, True)])
 def test_a_refusal_says_what_stands_there_and_whether_it_may_be_our_own(
-    sdk: int, we: bool, retried: bool
+    sdk: int, we: bool, is_retried: bool
 ) -> None:
     item = {"a": number(1)}
     refusal = translate(error("ConditionalCheckFailedException", sdk, Item=item), we)
     assert isinstance(refusal, ConditionFailed)
-    assert (refusal.item, refusal.retried) == (item, retried)
+    assert (refusal.item, refusal.retried) == (item, is_retried)
     nothing = translate(error("ConditionalCheckFailedException"))
     assert isinstance(nothing, ConditionFailed)
     assert nothing.item is None
@@ -82,10 +82,10 @@ def test_a_refusal_says_what_stands_there_and_whether_it_may_be_our_own(
 
 def test_a_cancelled_transaction_says_which_actions_were_refused_and_by_what() -> None:
     item = {"a": number(1)}
-    refusal = translate(cancelled({**REFUSED, "Item": item}, FINE, REFUSED, resent=1), resent=True)
+    refusal = translate(cancelled({**REFUSED, "Item": item}, FINE, REFUSED, resends=1), resent=True)
     assert isinstance(refusal, Cancelled)
     assert (refusal.items, refusal.retried) == ([item, None, {}], True)
-    by_sdk = translate(cancelled(REFUSED, resent=1))
+    by_sdk = translate(cancelled(REFUSED, resends=1))
     assert isinstance(by_sdk, Cancelled)
     assert not by_sdk.retried, "the SDK's repetitions bear one token"
 
@@ -158,12 +158,12 @@ def test_a_query_reads_page_after_page_as_it_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "counted", "pages"),
+    ("most", "counter", "pages"),
     [(None, Counted(9), 3), (10, Counted(9), 3), (9, Counted(9), 3), (7, Counted(7, whole=False), 2)],
 )
-def test_a_count_reads_no_more_pages_than_it_needs(most: int | None, counted: Counted, pages: int) -> None:
+def test_a_count_reads_no_more_pages_than_it_needs(most: int | None, counter: Counted, pages: int) -> None:
     engine = Scripted({"Count": 4, **LAST}, {"Count": 3, **LAST}, {"Count": 2})
-    assert engine.dynamo.count(most, TableName="t") == counted
+    assert engine.dynamo.count(most, TableName="t") == counter
     assert len(engine.asked) == pages
     assert all(request["Select"] == "COUNT" for _, request in engine.asked)
 

@@ -77,9 +77,9 @@ def test_only_a_bearer_is_let_in_and_a_refusal_is_counted(deps: Deps) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "shown", "code"), [(405, 405, "METHOD_NOT_ALLOWED"), (500, 503, "UNAVAILABLE")]
+    ("status", "status_shown", "code"), [(405, 405, "METHOD_NOT_ALLOWED"), (500, 503, "UNAVAILABLE")]
 )
-def test_a_refusal_of_chalices_own_is_a_problem(status: int, shown: int, code: str) -> None:
+def test_a_refusal_of_chalices_own_is_a_problem(status: int, status_shown: int, code: str) -> None:
     answer: dict[str, Any] = {
         "statusCode": status,
         "headers": {"Allow": "GET"},
@@ -88,8 +88,8 @@ def test_a_refusal_of_chalices_own_is_a_problem(status: int, shown: int, code: s
     }
     answer = gateway._as_problem(answer, "r-1")
     problem = json.loads(answer["body"])
-    assert (answer["statusCode"], problem["status"], problem["code"]) == (shown, shown, code)
-    assert problem["retryable"] == (shown == 503)
+    assert (answer["statusCode"], problem["status"], problem["code"]) == (status_shown, status_shown, code)
+    assert problem["retryable"] == (status_shown == 503)
     assert (answer["headers"]["Allow"], answer["headers"]["X-Request-Id"]) == ("GET", "r-1")
     assert not answer["isBase64Encoded"]
 
@@ -119,8 +119,8 @@ def test_each_token_of_a_page_tells_its_own_last_use(deps: Deps) -> None:
 
 def test_an_overlap_of_secrets_is_over_when_the_former_has_ended() -> None:
     group = make.group(make.topic())
-    former, present = Secret("aa", until_ms=START_MS), Secret("bb")
-    consumer: Consumer = replace(make.consumer(group), kind=ConsumerKind.URL, secrets=(present, former))
+    former, current = Secret("aa", until_ms=START_MS), Secret("bb")
+    consumer: Consumer = replace(make.consumer(group), kind=ConsumerKind.URL, secrets=(current, former))
     assert [consumer.overlap_until_ms(START_MS + ms) for ms in (-1, 0, 1)] == [START_MS, None, None]
 
 

@@ -128,17 +128,17 @@ def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) ->
 
 
 @pytest.mark.parametrize(
-    ("is_own_answer", "repeated", "is_open"), [(0, 0, 1), (1, 0, 0), (1, 1, 0), (0, 1, 0)]
+    ("is_own_answer", "repeats", "is_open"), [(0, 0, 1), (1, 0, 0), (1, 1, 0), (0, 1, 0)]
 )
 def test_ten_failures_open_it_unless_it_answered_or_the_message_failed_before(
-    is_own_answer: bool, repeated: bool, is_open: bool
+    is_own_answer: bool, repeats: bool, is_open: bool
 ) -> None:
     registration, clock = Registration(), ManualClock()
     of = subscriber_health(registration, clock)
     of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.DONE)], FULL)
     outcome = CallResult(Verdict.FAILED, is_own_answer=bool(is_own_answer))
     for _ in range(10):
-        of.note(TOPIC, GROUP, registration.held, [outcome], FULL, repeated=bool(repeated))
+        of.note(TOPIC, GROUP, registration.held, [outcome], FULL, repeated=bool(repeats))
     assert (of.allowance(registration.held, FULL) == 0) == bool(is_open)
 
 

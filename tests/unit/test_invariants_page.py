@@ -10,10 +10,10 @@ _HERE = Path(__file__)
 
 
 def test_each_invariant_is_defined_once_and_cited() -> None:
-    defined = re.findall(r"^\| I(\d+) ", (_ROOT / "docs/invariants.md").read_text(), re.MULTILINE)
+    numbers = re.findall(r"^\| I(\d+) ", (_ROOT / "docs/invariants.md").read_text(), re.MULTILINE)
     sources = (path for path in (_ROOT / "tests").rglob("*.py") if path != _HERE)
-    cited = {number for path in sources for number in _cited(path.read_text())}
-    assert sorted(map(int, defined)) == sorted(cited) == list(range(1, 21))
+    citations = {number for path in sources for number in _cited(path.read_text())}
+    assert sorted(map(int, numbers)) == sorted(citations) == list(range(1, 21))
 
 
 def _cited(source: str) -> set[int]:

@@ -30,10 +30,10 @@ def lines_of(rows: list[Any]) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize(("table", "rows"), [("messages", MESSAGES), ("deliveries", DELIVERIES)])
 def test_lines_are_those_of_the_fixture(table: str, rows: list[Any]) -> None:
-    found = lines_of(rows)
-    assert {folder for folder, _ in found} == {f"{table}/day=2026-11-21/hour=12"}
+    lines = lines_of(rows)
+    assert {folder for folder, _ in lines} == {f"{table}/day=2026-11-21/hour=12"}
     text = (FIXTURE / f"{table}.jsonl").read_text()
-    assert [line for _, line in found] == [json.loads(line) for line in text.splitlines()]
+    assert [line for _, line in lines] == [json.loads(line) for line in text.splitlines()]
 
 
 def test_entries_of_retry_lanes_have_no_lines() -> None:
@@ -68,17 +68,17 @@ def test_what_the_streams_carry_is_read_as_it_was_written() -> None:
 
 def test_removals_and_a_shards_memory_are_passed_over() -> None:
     memory = {"s": {"S": str(SHARD)}, "o": {"N": "-1"}, "t": {"N": "7"}}
-    removed = record(2, stored([MESSAGES[1]])[0], "REMOVE")
-    del removed["dynamodb"]["NewImage"]
-    assert written([record(1, memory), removed]) == []
+    removal = record(2, stored([MESSAGES[1]])[0], "REMOVE")
+    del removal["dynamodb"]["NewImage"]
+    assert written([record(1, memory), removal]) == []
 
 
 def test_a_batch_that_comes_again_is_the_same_object() -> None:
     blobs = MemoryBlobs()
     records = [record(7 + n, item) for n, item in enumerate(stored([MESSAGES[0], MESSAGES[1]]))]
     for _ in range(2):
-        told = Journal(written, batch_name, blobs).write(records)
-    assert told == {"lines": 7, "objects": 1}
+        report = Journal(written, batch_name, blobs).write(records)
+    assert report == {"lines": 7, "objects": 1}
     ((name, body),) = ((name, body) for name, body in blobs._blobs.items() if name.startswith("journal/"))
     assert name == "journal/messages/day=2026-11-21/hour=12/20261121100000123-7-8.jsonl.gz"
     assert len(gzip.decompress(body).splitlines()) == 7
@@ -86,8 +86,8 @@ def test_a_batch_that_comes_again_is_the_same_object() -> None:
 
 def test_lines_of_another_hour_are_another_object() -> None:
     blobs = MemoryBlobs()
-    late = Written(SHARD, replace(MESSAGES[1].segment, first=47, accepted_ms=NOON_MS + 12 * 3_600_000))
-    records = [record(n, item) for n, item in enumerate(stored([MESSAGES[1], late]))]
+    late_row = Written(SHARD, replace(MESSAGES[1].segment, first=47, accepted_ms=NOON_MS + 12 * 3_600_000))
+    records = [record(n, item) for n, item in enumerate(stored([MESSAGES[1], late_row]))]
     assert Journal(written, batch_name, blobs).write(records)["objects"] == 2
     assert {name.rpartition("/")[0] for name in blobs.names("journal/", "", 9)} == {
         "journal/messages/day=2026-11-21/hour=12",
@@ -96,15 +96,15 @@ def test_lines_of_another_hour_are_another_object() -> None:
 
 
 def test_what_cannot_be_read_lies_in_quarantine_and_the_rest_is_written() -> None:
-    good, later, damaged = stored([MESSAGES[1]] * 3)
+    good, later, damaged_item = stored([MESSAGES[1]] * 3)
     later = {**later, "o": {"N": "100"}, "v": {"N": "2"}}
-    damaged = {**damaged, "o": {"N": "200"}, "m": {"S": "[{"}}
+    damaged_item = {**damaged_item, "o": {"N": "200"}, "m": {"S": "[{"}}
     trace = trace_item(DELIVERIES[0])
-    items = [damaged, later, {**trace, "m": {"S": "?"}}, {**trace, "v": {"N": "2"}}, good, trace]
+    items = [damaged_item, later, {**trace, "m": {"S": "?"}}, {**trace, "v": {"N": "2"}}, good, trace]
     records = [record(n, item) for n, item in enumerate(items)]
     blobs = MemoryBlobs()
-    made = Journal(written, batch_name, blobs).write(records)
-    assert made["unreadable"] == 4
+    report = Journal(written, batch_name, blobs).write(records)
+    assert report["unreadable"] == 4
     objects = {name.split("/")[1]: lines_in(blobs, name) for name in blobs._blobs}
     assert objects["quarantine"] == records[:4], "as they came"
     voids = [line["offset"] for line in objects["messages"] if line.get("void") == "undecodable"]

@@ -35,11 +35,11 @@ def test_without_jitter_every_ladder_is_walked_exactly(name: str) -> None:
 
 
 @given(retries, st.integers(1, 40), st.text(min_size=1, max_size=20))
-def test_jitter_only_adds_and_up_to_its_share(retry: Retry, failed: int, message_id: str) -> None:
-    step_ms = ladder.wait_seconds(retry, failed) * 1000
-    waited = ladder.wait_ms(retry, failed, message_id)
-    assert step_ms <= waited <= step_ms * (1 + retry.jitter)
-    assert waited == ladder.wait_ms(retry, failed, message_id)
+def test_jitter_only_adds_and_up_to_its_share(retry: Retry, failures: int, message_id: str) -> None:
+    step_ms = ladder.wait_seconds(retry, failures) * 1000
+    total_ms = ladder.wait_ms(retry, failures, message_id)
+    assert step_ms <= total_ms <= step_ms * (1 + retry.jitter)
+    assert total_ms == ladder.wait_ms(retry, failures, message_id)
 
 
 def test_a_thousand_messages_that_failed_at_once_come_back_evenly_spread() -> None:

@@ -27,7 +27,7 @@ _some = st.none() | st.sampled_from(("a", "b"))
     st.integers(0, 3),
 )
 def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
-    wanted: tuple[str | None, str | None, str | None, int | None],
+    filters: tuple[str | None, str | None, str | None, int | None],
     reason: str,
     tag: str | None,
     keys: set[str],
@@ -38,7 +38,7 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
     draft = replace(letter.message.draft, tag=tag, keys=tuple(keys))
     message = replace(letter.message, draft=draft)
     letter = replace(letter, reason=cast(Any, reason), at_ms=at_ms, message=message)
-    by_reason, by_tag, by_key, since_ms = wanted
+    by_reason, by_tag, by_key, since_ms = filters
     is_wanted = (
         (by_reason is None or by_reason == reason)
         and (by_tag is None or by_tag == tag)
@@ -51,11 +51,11 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
 @settings(max_examples=50, deadline=None)
 @given(st.sets(st.integers(0, 150), max_size=20), st.lists(st.integers(0, 150), max_size=40))
 def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
-    failed: set[int], asked: list[int]
+    failed_offsets: set[int], asked: list[int]
 ) -> None:
     a, key = memory_stage().adapters, make.cursor_key()
     change = cursor_write.replacement(Cursor(), start_at(1))
-    a.cursors.write(key, change, [make.record(n) for n in failed], exists=False)
+    a.cursors.write(key, change, [make.record(n) for n in failed_offsets], exists=False)
     ahead = RecordsAhead(a.records)
     for offset in asked:
         assert ahead.get(key, offset) == a.records.get(key, offset)

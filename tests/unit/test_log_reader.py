@@ -99,8 +99,8 @@ def test_only_a_consistent_read_shows_that_a_message_is_gone(scene: Scene) -> No
 def test_an_edit_that_is_noted_is_read_consistently(scene: Scene) -> None:
     segment = scene.put(0)
     assert scene.offsets() == [0]
-    edited = replace(segment, drafts=(make.draft("new"),))
-    assert scene.log.amend(SHARD, segment, make.packed(edited), 0, {})
+    edited_segment = replace(segment, drafts=(make.draft("new"),))
+    assert scene.log.amend(SHARD, segment, make.packed(edited_segment), 0, {})
     trust = Freshness(0, ((0, 1),), scene.reader.trust(make.group(TOPIC)).now)
     (slot,) = scene.reader.unclaimed(SHARD, 0, 0, 1, trust)
     assert slot.message
@@ -114,9 +114,9 @@ def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: in
     scene.clock.advance(age_ms)
     slots = scene.reader.unclaimed(SHARD, 0, 0, 100)
     assert slots[-1].end == end
-    late = make.segment(1, 3)
-    taken = type(scene.log.put(SHARD, late, make.packed(late))).__name__
-    assert taken == ("Stored" if end == 1 else "OffsetTaken")
+    late_segment = make.segment(1, 3)
+    outcome = type(scene.log.put(SHARD, late_segment, make.packed(late_segment))).__name__
+    assert outcome == ("Stored" if end == 1 else "OffsetTaken")
     assert scene.reader.closes_ms(SHARD) == (START_MS + HOLE_MS if end == 1 else None)
 
 
@@ -126,8 +126,8 @@ def test_a_late_writer_may_follow_rows_that_expired(scene: Scene, age_ms: int, f
     stored there meanwhile is passed over."""
     scene.put(5000, allocation=Allocation.RESERVED)
     scene.clock.advance(age_ms)
-    (gone, *_) = scene.reader.unclaimed(SHARD, 0, 0, 1)
-    assert (gone.message, gone.end) == (None, first)
+    (hole, *_) = scene.reader.unclaimed(SHARD, 0, 0, 1)
+    assert (hole.message, hole.end) == (None, first)
 
 
 def test_no_tombstones_stand_for_rows_that_expired_behind_one_that_did_not(scene: Scene) -> None:
@@ -158,8 +158,8 @@ def test_a_group_made_after_an_edit_gets_what_was_edited(scene: Scene) -> None:
     """No note of the edit stands in the group's cursor: it is older than that."""
     segment = scene.put(0)
     assert scene.offsets() == [0]
-    edited = replace(segment, drafts=(make.draft("new"),))
-    assert scene.log.amend(SHARD, segment, make.packed(edited), 0, {})
+    edited_segment = replace(segment, drafts=(make.draft("new"),))
+    assert scene.log.amend(SHARD, segment, make.packed(edited_segment), 0, {})
     scene.clock.advance(1000)
     group = replace(make.group(TOPIC), created_ms=scene.clock.now_ms())
     (slot,) = scene.reader.unclaimed(SHARD, 0, 0, 1, scene.reader.trust(group))

@@ -26,7 +26,7 @@ def test_every_read_waits_for_the_transaction_that_is_under_way() -> None:
         "dead letters": lambda: records.letters_between(key, 0, 1),
         "a message's dead letters": lambda: records.letters_at(key.group_uid, key.shard, 0, 1),
     }
-    threads = {name: Thread(target=read) for name, read in reads.items()}
+    threads = {name: Thread(target=method) for name, method in reads.items()}
     with tables.lock:
         for thread in threads.values():
             thread.start()

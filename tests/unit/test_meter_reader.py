@@ -55,9 +55,9 @@ class World:
     def run(self, most: int = 1_000) -> None:
         """A minute later, with time for so many topics."""
         self.now_ms += MINUTE_MS
-        left = iter(range(most))
+        answers = iter(range(most))
         each = self.marks.each_minute()
-        self.reader.run_once(each.moving, lambda: next(left, None) is not None, each.troubled)
+        self.reader.run_once(each.moving, lambda: next(answers, None) is not None, each.troubled)
 
     def sums(self) -> tuple[int, int, int]:
         """What the stage's own meters show."""
@@ -192,12 +192,12 @@ def test_trouble_stays_noted_while_its_group_cannot_be_read() -> None:
     world = World()
     world.topic("a")
     world.shows("a", 1)
-    noted = []
+    ranks = []
     for state in (State(2, False), State(1, False, lacks_groups=True), State(3, False, lacks_groups=True)):
         world.states["a"] = state
         world.run()
-        noted.append(world.marks.each_minute().troubled)
-    assert noted == [{"a": 2}, {"a": 2}, {"a": 3}]
+        ranks.append(world.marks.each_minute().troubled)
+    assert ranks == [{"a": 2}, {"a": 2}, {"a": 3}]
     world.states["a"] = State(0, False)
     world.run()
     assert world.marks.each_minute().troubled == {}

@@ -13,10 +13,10 @@ from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Candidate, ClaimVerdict
 
 
-def serial(cursor: Cursor, *shown: Candidate, most: int = 9) -> Selection:
+def serial(cursor: Cursor, *candidates: Candidate, most: int = 9) -> Selection:
     """What is below the cursor's frontier came back; the rest is fresh."""
-    back = [candidate for candidate in shown if candidate.offset < cursor.next]
-    return POLICIES[Mode.SERIAL].select(cursor, back, shown[len(back) :], most)
+    back = [candidate for candidate in candidates if candidate.offset < cursor.next]
+    return POLICIES[Mode.SERIAL].select(cursor, back, candidates[len(back) :], most)
 
 
 def granted(selection: Selection) -> list[int]:
@@ -33,7 +33,7 @@ def waits(*units: str) -> Cursor:
 
 
 @pytest.mark.parametrize(
-    ("shown", "offsets", "settled"),
+    ("candidates", "offsets", "settled"),
     [
         pytest.param([of("a", 0), of("a", 1), of("b", 2)], [0, 2], (), id="the first of each unit"),
         pytest.param([of("a", 1), of("b", 2)], [2], (), id="nothing before the first is due"),
@@ -55,9 +55,9 @@ def waits(*units: str) -> Cursor:
     ],
 )
 def test_of_what_came_back_each_unit_gets_its_first(
-    shown: Sequence[Candidate], offsets: list[int], settled: tuple[tuple[int, int], ...]
+    candidates: Sequence[Candidate], offsets: list[int], settled: tuple[tuple[int, int], ...]
 ) -> None:
-    selection = serial(waits("a", "a", "b"), *shown)
+    selection = serial(waits("a", "a", "b"), *candidates)
     assert (granted(selection), selection.settled, selection.next) == (offsets, settled, 3)
     assert {(span.attempt, span.unit) for span in selection.granted} <= {(2, "a"), (2, "b")}
 
@@ -72,10 +72,10 @@ def test_of_what_came_back_each_unit_gets_its_first(
 def test_behind_dead_ones_the_next_of_the_same_span_holds_back_its_unit(span: Span) -> None:
     first, second, third = span.offsets()
     cursor = Cursor(next=4, waiting=(span,))
-    dead = of("a", first, ClaimVerdict.SETTLE)
-    selection = serial(cursor, dead, of("a", second), of("a", third), of("a", 4), of("b", 5))
+    dead_candidate = of("a", first, ClaimVerdict.SETTLE)
+    selection = serial(cursor, dead_candidate, of("a", second), of("a", third), of("a", 4), of("b", 5))
     assert (granted(selection), selection.settled) == ([second, 5], ((first, first + 1),))
-    not_due = serial(cursor, dead, of("a", 4), of("b", 5))
+    not_due = serial(cursor, dead_candidate, of("a", 4), of("b", 5))
     assert granted(not_due) == [5]
 
 
@@ -114,13 +114,13 @@ def test_what_is_settled_of_fresh_ones_moves_the_frontier() -> None:
 
 
 def test_a_queue_takes_what_came_back_first() -> None:
-    shown = (
+    candidates = (
         [of("", 0), of("", 1, ClaimVerdict.SETTLE)],
         [of("", 4), Candidate(5, 2, verdict=ClaimVerdict.SETTLE), of("", 7)],
     )
-    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 2)
+    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *candidates, 2)
     assert selection == Selection((Span(0, 1, 2), Span(4, 1, 2)), settled=((1, 2),), next=5)
-    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 3)
+    selection = POLICIES[Mode.QUEUE].select(Cursor(next=4, waiting=(Span(0, 2),)), *candidates, 3)
     assert (granted(selection), selection.settled, selection.next) == ([0, 4, 7], ((1, 2), (5, 7)), 8)
     assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [of("", 0)], [], 1).next == 4
     gap = Candidate(4, 3, verdict=ClaimVerdict.SETTLE)

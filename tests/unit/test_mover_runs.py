@@ -93,8 +93,8 @@ def test_a_mover_that_falls_behind_gives_every_other_fragment_to_another() -> No
     shed.timers.store([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(4_000)])
     mine = shed.mover.run_once()
     assert shed.given[0] == list(range(1, FRAGMENTS, 2))
-    for given in shed.given:  # and what is given away meanwhile
-        shed.mover.run_once(fragments=given)
+    for fragments in shed.given:  # and what is given away meanwhile
+        shed.mover.run_once(fragments=fragments)
     assert 0 < mine.moved < 4_000
     assert len({timer.id for timer in shed.moved}) == len(shed.moved) == 4_000
 
@@ -129,10 +129,10 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
         """Threads that stand still until they are let go on."""
 
         def submit(self, work: Callable[..., Any], /, *args: Any, **settings: Any) -> Future[Any]:
-            works.append(partial(work, *args, **settings))
+            tasks.append(partial(work, *args, **settings))
             return Future()
 
-    works: list[Callable[[], object]] = []
+    tasks: list[Callable[[], object]] = []
     shed = Shed()
     shed.timers.store([make.timer(START_MS + 30_000, fragment=3)])
     run = MoverRun(
@@ -144,7 +144,7 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
         patience_seconds=0.001,
     )
     run.stay([3], lambda: False)
-    (take,) = works
+    (take,) = tasks
     take()
     assert shed.given == [[3]]
     assert shed.timers.hold(3, "another", START_MS, START_MS + 1)
@@ -217,13 +217,13 @@ def test_a_run_that_was_refused_something_has_not_finished() -> None:
     assert (report.moved, report.refused, report.finished) == (1, 1, False)
 
 
-@pytest.mark.parametrize("refused", ["store", "drop"])
-def test_a_check_that_is_broken_off_is_made_again(refused: str) -> None:
+@pytest.mark.parametrize("method", ["store", "drop"])
+def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
     """Between its present time and its next one, a transaction always has one of both."""
     shed = Shed()
     check = make.timer(START_MS - 1, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
     shed.timers.store([check])
-    timers: Any = Troubled(shed.timers, lambda name, *_: name == refused)
+    timers: Any = Troubled(shed.timers, lambda name, *_: name == method)
     Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline).tick(
         range(FRAGMENTS)
     )

@@ -93,10 +93,10 @@ def test_a_fragment_that_is_throttled_stops_only_itself(method: str) -> None:
     others = {id for id in ids if fragment_of(id) != bad}
     assert others <= set(entered(stage, topic))
     assert not report.finished
-    accepted = [
+    times_ms = [
         row.accepted_ms for s in range(4) for row in stage.adapters.log.read(topic.shard_key(s), 0, 99)
     ]
-    assert max(accepted) - due_ms < 5 * SECOND_MS
+    assert max(times_ms) - due_ms < 5 * SECOND_MS
     process(stage).mover.run_once()
     assert sorted(map(str, entered(stage, topic))) == sorted(ids)
 
@@ -122,14 +122,14 @@ def test_a_fragment_throttled_once_goes_on_within_the_same_run() -> None:
 
 def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     stage = memory_stage()
-    started: list[Mapping[str, Any]] = []
+    events: list[Mapping[str, Any]] = []
     is_broken = True
 
     class Refusing(Nobody):
         def invoke(self, function: str, event: Mapping[str, Any]) -> None:
             if is_broken:
                 raise unavailable("throttled")
-            started.append(event)
+            events.append(event)
 
     deps = process(stage, invoker=Refusing())
     topic = topic_of(deps)
@@ -146,7 +146,7 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     assert (report.woken, report.finished) == (0, False)
     is_broken = False
     assert process(stage, invoker=Refusing()).mover.run_once().woken == 1
-    assert [event["topic"] for event in started] == ["shop"]
+    assert [event["topic"] for event in events] == ["shop"]
 
 
 def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> None:
@@ -159,14 +159,14 @@ def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> No
 
     deps = process(stage, log=Troubled(stage.adapters.log, put=throttled))
     first, good = topic_of(deps, "bad"), topic_of(deps, "good")
-    stuck = later(deps, first, 600, 1)  # more than one look holds
+    stuck_ids = later(deps, first, 600, 1)  # more than one look holds
     ids = later(deps, good, 30, 1.5)
     report = deps.mover.run_once(until(stage, 5))
     assert sorted(map(str, entered(stage, good))) == sorted(ids)
     assert (entered(stage, first), report.finished) == ([], False)
     bad.clear()
     deps.mover.run_once()
-    assert entered(stage, first) == stuck
+    assert entered(stage, first) == stuck_ids
 
 
 def test_nothing_of_a_shard_goes_past_what_was_refused() -> None:
@@ -231,24 +231,24 @@ def test_what_is_filed_while_a_mover_leaves_is_still_its_own() -> None:
     assert entered(stage, topic) == ids
 
 
-@pytest.mark.parametrize("refused", [False, True])
-def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(refused: bool) -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(is_refused: bool) -> None:
     stage = memory_stage()
     inbox = Inbox()
 
     class Perhaps(Nobody):
         def invoke(self, function: str, event: Mapping[str, Any]) -> None:
-            if refused:
+            if is_refused:
                 raise unavailable("throttled")
             inbox.invoke(function, event)
 
     deps = process(stage, invoker=Perhaps())
     topic = topic_of(deps)
     for id in later(deps, topic, 40, 50):
-        waiting = deps.delayed.find(topic, id)
-        assert isinstance(waiting, Waiting)
-        deps.delayed.cancel(topic, waiting)
-    refused = False
+        message = deps.delayed.find(topic, id)
+        assert isinstance(message, Waiting)
+        deps.delayed.cancel(topic, message)
+    is_refused = False
     for _, event in inbox.asked:
         deps.mover.run_once(fragments=event["detail"]["fragments"])
     inbox.asked.clear()
@@ -263,14 +263,14 @@ def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
     topic = topic_of(deps, max_body_bytes=1_000_000)
     began_ms = stage.clock.now_ms()
     draft = make.draft("x" * 300_000, due_ms=began_ms + 10 * SECOND_MS)
-    made, _ = deps.transactor.prepare(topic, draft, Checks(), delay_from_commit=True)
-    assert (made.prepared_ms, made.delay_ms) == (began_ms, 10 * SECOND_MS)
-    decided = deps.transactor.decide(made, TransactionState.COMMITTED)
-    assert decided.due_ms == stage.clock.now_ms() + 10 * SECOND_MS
+    transaction, _ = deps.transactor.prepare(topic, draft, Checks(), delay_from_commit=True)
+    assert (transaction.prepared_ms, transaction.delay_ms) == (began_ms, 10 * SECOND_MS)
+    decision = deps.transactor.decide(transaction, TransactionState.COMMITTED)
+    assert decision.due_ms == stage.clock.now_ms() + 10 * SECOND_MS
 
 
 def test_trouble_that_outlasts_movers_does_not_multiply_them() -> None:
-    stage, inbox, begun = memory_stage(), Inbox(), 0
+    stage, inbox, count = memory_stage(), Inbox(), 0
     from_ms, to_ms = (stage.clock.now_ms() + seconds * SECOND_MS for seconds in (20, 1_000))
 
     def away(*_: object) -> None:
@@ -285,12 +285,12 @@ def test_trouble_that_outlasts_movers_does_not_multiply_them() -> None:
     while stage.clock.now_ms() < to_ms:
         scheduled_ms = stage.clock.now_ms() + 60 * SECOND_MS
         deps.mover.run_once(until(stage, 55))
-        begun += len(inbox.asked)
+        count += len(inbox.asked)
         while inbox.asked:
             _, event = inbox.asked.popleft()
             deps.mover.run_once(until(stage, 55), event["detail"]["fragments"])
-            begun += len(inbox.asked)
+            count += len(inbox.asked)
         stage.clock.advance(max(0, scheduled_ms - stage.clock.now_ms()))
-    assert 0 < begun <= FRAGMENTS, "only what was held when it began is handed on, once"
+    assert 0 < count <= FRAGMENTS, "only what was held when it began is handed on, once"
     deps.mover.run_once(until(stage, 300))
     assert sorted(map(str, entered(stage, topic))) == sorted(ids)

@@ -75,8 +75,8 @@ class World(Nobody):
         self.owed: dict[str, int] = {}
         self._random = SeededRandom(seed)
         stage = memory_stage()
-        made = replace(stage.another(), clock=self.clock, invoker=self)
-        self.wakers = [Deps(made).waker for _ in range(self.random.choice((1, 3)))]
+        adapters = replace(stage.another(), clock=self.clock, invoker=self)
+        self.wakers = [Deps(adapters).waker for _ in range(self.random.choice((1, 3)))]
 
     def pass_time(self, longest_ms: float) -> None:
         self.scheduler.wait(self.random.uniform(0, longest_ms))
@@ -119,9 +119,9 @@ class World(Nobody):
 
     def schedule(self) -> None:
         """Each minute, ten seconds early or late, and now and then not at all."""
-        began, is_missing = self.scheduler.now, False
+        start_ms, is_missing = self.scheduler.now, False
         for minute in range(1, MINUTES + 3):
-            at = began + (60 * minute + self.random.uniform(-10, 10)) * SECOND_MS
+            at = start_ms + (60 * minute + self.random.uniform(-10, 10)) * SECOND_MS
             self.scheduler.wait(at - self.scheduler.now)
             is_missing = not is_missing and self.random.random() < 0.2
             if not is_missing:
@@ -141,14 +141,14 @@ class World(Nobody):
                     self.owed.pop(timer.id, None)
                 continue
             due_ms = self.clock.now_ms() + self.random.randint(1, longest_s) * SECOND_MS
-            filed = [
+            timers = [
                 Timer(due_ms, self._random.id(12), make.timer().kind, HOME)
                 for _ in range(self.random.choice((1, 1, 3)))
             ]
-            self.owed |= {timer.id: due_ms for timer in filed}
-            self.timers.store(filed)
-            self.random.choice(self.wakers).wake_movers(filed)
-            mine += filed
+            self.owed |= {timer.id: due_ms for timer in timers}
+            self.timers.store(timers)
+            self.random.choice(self.wakers).wake_movers(timers)
+            mine += timers
 
     def run(self) -> None:
         self.scheduler.spawn(self.move)

@@ -38,7 +38,7 @@ def anchors_of(page: str) -> set[str]:
 
 def broken_links(page: Path) -> list[str]:
     """The links of a page to files or headings that do not exist."""
-    broken = []
+    targets = []
     for link in _LINK.finditer(_CODE_BLOCK.sub("", page.read_text())):
         file, _, anchor = link["target"].partition("#")
         if "://" in file or file.startswith("mailto:"):
@@ -47,8 +47,8 @@ def broken_links(page: Path) -> list[str]:
         if not target.exists() or (
             anchor and target.suffix == ".md" and anchor not in anchors_of(target.read_text())
         ):
-            broken.append(link["target"])
-    return broken
+            targets.append(link["target"])
+    return targets
 
 
 @cache
@@ -107,16 +107,16 @@ def test_the_names_that_a_page_uses_exist_in_the_code(page: Path) -> None:
 def lost_files(text: str) -> list[str]:
     """Python files that a reader would have to search for: neither below the root nor below `chalicelib`, nor beside
     the file that the same paragraph or row names before them."""
-    lost = []
+    paths = []
     for block in re.split(r"\n(?=\n|\d+\. |- |\| )", text):
         folder = ROOT / "chalicelib"
         for match in _FILE.finditer(block):
             path = match["path"]
             folders = (ROOT, ROOT / "chalicelib") if "/" in path else (folder,)
             file = next((parent / path for parent in folders if (parent / path).is_file()), None)
-            lost += [] if file else [path]
+            paths += [] if file else [path]
             folder = file.parent if file else folder
-    return lost
+    return paths
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
@@ -139,19 +139,19 @@ def test_a_search_that_a_recipe_proposes_shows_few_lines() -> None:
 
 def test_the_map_names_every_page() -> None:
     map_ = ROOT / "docs" / "README.md"
-    named = {
+    names = {
         (map_.parent / link["target"].partition("#")[0]).resolve()
         for link in _LINK.finditer(map_.read_text())
     }
     pages = {page for page in PAGES if ROOT / "docs" in page.parents and "adr" not in page.parts}
-    assert sorted(str(page.relative_to(ROOT)) for page in pages - {map_} - named) == []
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - {map_} - names) == []
 
 
 def test_the_picture_of_the_use_cases_rooms_shows_their_imports() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     _, picture = re.findall(r"```mermaid\nflowchart TB\n(.*?)```", page, re.DOTALL)
-    drawn = set(re.findall(r"^ *(\w+)(?:\[.*?\])? --> (\w+)", picture, re.MULTILINE))
-    assert drawn == imports_between_rooms()
+    arrows = set(re.findall(r"^ *(\w+)(?:\[.*?\])? --> (\w+)", picture, re.MULTILINE))
+    assert arrows == imports_between_rooms()
 
 
 def imports_between_rooms() -> set[tuple[str, str]]:

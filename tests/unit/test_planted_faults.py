@@ -56,10 +56,10 @@ from tests.unit import test_breaker as breaker
 from tests.unit import test_ladder_waits as waits
 
 
-def _in_a_batch(*, gone: bool) -> None:
+def _in_a_batch(*, is_gone: bool) -> None:
     stage = memory_stage()
     bodies = troubled.Bodies(stage.adapters.blobs)
-    troubled.test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(stage, bodies, gone)
+    troubled.test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(stage, bodies, is_gone)
 
 
 def _after_retention() -> None:
@@ -247,7 +247,7 @@ BUGS: Planted = {
             "self._sender.send(consumer, parcel, seconds) if attempts else ()",
             "[CallResult(Verdict.FAILED)] * len(contents)",
         ),
-        lambda: _in_a_batch(gone=True),
+        lambda: _in_a_batch(is_gone=True),
     ),
     "a lease that takes an entry for each offset": (
         Bug(spans, "coalesce", "if len(runs) <= _RUNS:", "if runs or True:"),

@@ -38,8 +38,8 @@ def _pages_name_nothing_foreign() -> None:
     def read(after: str | None, rows: int) -> Sequence[str]:
         return [name for name in _NAMES if name > (after or "")][:rows]
 
-    shown, mark = parse.visible(context, "topics", read, lambda name: name.endswith("own"), str)
-    assert (shown, mark) == (["1 own"], "1 own")
+    names, mark = parse.visible(context, "topics", read, lambda name: name.endswith("own"), str)
+    assert (names, mark) == (["1 own"], "1 own")
 
 
 def _who_keeps_the_connection_is_told() -> None:

@@ -12,15 +12,15 @@ NOW = 1_800_000_000_000
 LONG_AGO = NOW - PATIENCE_MS - 1
 
 
-def round_of(*parts: tuple[int, int], left: int = 1, began_ms: int = LONG_AGO, last_ms: int = NOW) -> Round:
+def round_of(*parts: tuple[int, int], rest: int = 1, began_ms: int = LONG_AGO, last_ms: int = NOW) -> Round:
     """Who took how much, and asked for how much, by rank."""
     return Round(
-        7, began_ms, left, {rank: Part(taken, last_ms, asked) for rank, (taken, asked) in enumerate(parts)}
+        7, began_ms, rest, {rank: Part(count, last_ms, most) for rank, (count, most) in enumerate(parts)}
     )
 
 
-def seat(rank: int = 0, total: int = 3, asked: int = 10) -> Seat:
-    return Seat(7, rank, total, asked)
+def seat(rank: int = 0, total: int = 3, most: int = 10) -> Seat:
+    return Seat(7, rank, total, most)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_the_room_is_a_part_and_what_the_others_leave(
 
 def test_who_comes_first_leaves_the_others_their_parts_for_a_second() -> None:
     assert room(None, seat(total=3), 9, NOW) == 3
-    begun = Round(7, NOW - PATIENCE_MS, 6, {1: Part(3, NOW, 10)})
-    assert room(begun, seat(total=3), 6, NOW) == 3
-    older = replace(begun, began_ms=LONG_AGO, parts={1: Part(3, LONG_AGO, 10)})
+    new_round = Round(7, NOW - PATIENCE_MS, 6, {1: Part(3, NOW, 10)})
+    assert room(new_round, seat(total=3), 6, NOW) == 3
+    older = replace(new_round, began_ms=LONG_AGO, parts={1: Part(3, LONG_AGO, 10)})
     assert room(older, seat(total=3), 6, NOW) == 6
     assert room(round_of((0, 10), (0, 10), last_ms=LONG_AGO), seat(total=2), 4, NOW) == 4
 
 
 @pytest.mark.parametrize(
-    ("taken", "others", "mine"),
+    ("count", "others", "mine"),
     [
         pytest.param(2, (10, 8), 8, id="saved nothing up"),
         pytest.param(9, (10, 8), 9, id="got nothing back"),
@@ -60,46 +60,46 @@ def test_who_comes_first_leaves_the_others_their_parts_for_a_second() -> None:
     ],
 )
 def test_who_was_away_goes_on_with_who_has_least(
-    taken: int | None, others: tuple[int, ...], mine: int
+    count: int | None, others: tuple[int, ...], mine: int
 ) -> None:
     parts = {rank: Part(each, NOW, 10) for rank, each in enumerate(others, 1)}
-    if taken is not None:
-        parts[0] = Part(taken, LONG_AGO, 10)
+    if count is not None:
+        parts[0] = Part(count, LONG_AGO, 10)
     assert after(Round(7, LONG_AGO, 1, parts), seat(), 5, 0, NOW).parts[0].taken == mine + 5
 
 
 def test_in_a_round_that_has_just_begun_everybody_begins() -> None:
-    held = Round(7, NOW, 1, {1: Part(10, NOW, 10)})
-    assert after(held, seat(), 5, 0, NOW).parts[0].taken == 5
+    new_round = Round(7, NOW, 1, {1: Part(10, NOW, 10)})
+    assert after(new_round, seat(), 5, 0, NOW).parts[0].taken == 5
 
 
 @pytest.mark.parametrize(
-    ("left", "last_ms", "goes_on"),
+    ("rest", "last_ms", "goes_on"),
     [
         pytest.param(0, NOW - PATIENCE_MS, True, id="claimed from a second ago"),
         pytest.param(0, LONG_AGO, False, id="nothing left, and nobody came"),
         pytest.param(1, LONG_AGO, True, id="something left"),
     ],
 )
-def test_a_round_ends_when_nothing_is_left_and_nobody_comes(left: int, last_ms: int, goes_on: bool) -> None:
+def test_a_round_ends_when_nothing_is_left_and_nobody_comes(rest: int, last_ms: int, goes_on: bool) -> None:
     began_ms = NOW - 10 * PATIENCE_MS
-    held = round_of((4, 10), (4, 10), left=left, began_ms=began_ms, last_ms=last_ms)
-    assert after(held, seat(), 1, 0, NOW).began_ms == (began_ms if goes_on else NOW)
+    old_round = round_of((4, 10), (4, 10), rest=rest, began_ms=began_ms, last_ms=last_ms)
+    assert after(old_round, seat(), 1, 0, NOW).began_ms == (began_ms if goes_on else NOW)
 
 
 def test_another_assignment_begins_another_round() -> None:
-    held = round_of((4, 10), (4, 10))
-    assert after(held, Seat(8, 0, 2, 10), 1, 3, NOW) == Round(8, NOW, 3, {0: Part(1, NOW, 10)})
+    old_round = round_of((4, 10), (4, 10))
+    assert after(old_round, Seat(8, 0, 2, 10), 1, 3, NOW) == Round(8, NOW, 3, {0: Part(1, NOW, 10)})
 
 
 def test_who_came_last_is_remembered_when_many_take_part() -> None:
     lasts = {rank: NOW - abs(rank - 12) for rank in range(20)}  # the one of rank 12 came last
-    held = Round(7, LONG_AGO, 1, {rank: Part(1, last_ms, 10) for rank, last_ms in lasts.items()})
-    kept = after(held, seat(rank=0, total=20), 1, 0, NOW).parts
-    assert list(kept) == [0, *range(5, 20)]
+    old_round = Round(7, LONG_AGO, 1, {rank: Part(1, last_ms, 10) for rank, last_ms in lasts.items()})
+    parts = after(old_round, seat(rank=0, total=20), 1, 0, NOW).parts
+    assert list(parts) == [0, *range(5, 20)]
 
 
 def test_numbers_stay_small_and_in_proportion() -> None:
-    held = round_of((9_999, 10), (7, 10))
-    assert after(held, seat(), 1, 0, NOW).parts == {0: Part(10_000, NOW, 10), 1: Part(7, NOW, 10)}
-    assert after(held, seat(), 2, 0, NOW).parts == {0: Part(5_000, NOW, 10), 1: Part(3, NOW, 10)}
+    old_round = round_of((9_999, 10), (7, 10))
+    assert after(old_round, seat(), 1, 0, NOW).parts == {0: Part(10_000, NOW, 10), 1: Part(7, NOW, 10)}
+    assert after(old_round, seat(), 2, 0, NOW).parts == {0: Part(5_000, NOW, 10), 1: Part(3, NOW, 10)}

@@ -29,46 +29,48 @@ def test_what_cursors_are_sure_of_is_a_quarter_at_most_and_workers_have_somethin
 ) -> None:
     topic = make.topic(shards=shards)
     group = make.group(topic, batch_size=batch_size, max_in_flight=most)
-    guaranteed, workers = guaranteed_of(topic, group), workers_of(topic, group)
-    assert 4 * guaranteed * (shards + 1) <= most
+    guarantee, workers = guaranteed_of(topic, group), workers_of(topic, group)
+    assert 4 * guarantee * (shards + 1) <= most
     assert 1 <= workers <= shards
-    assert workers == 1 or (guaranteed > 0 and workers * batch_size <= most)
+    assert workers == 1 or (guarantee > 0 and workers * batch_size <= most)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), MOST)
 def test_places_count_what_is_leased_and_what_may_be_at_any_moment(counts: list[int], most: int) -> None:
     cursors = len(counts) + 1
-    guaranteed = most // (4 * cursors)
-    leased = {str(n): count for n, count in enumerate(counts)}
-    seen = InFlight(leased=leased, cursors=cursors, guaranteed=guaranteed, most=most)
-    assert seen.slots == sum(max(guaranteed, n) for n in (*counts, 0))
-    assert seen.slots >= sum(counts)
-    wanted = seen.slots_for_others(["0"])
-    assert wanted >= 0
+    guarantee = most // (4 * cursors)
+    lease_counts = {str(n): count for n, count in enumerate(counts)}
+    in_flight = InFlight(leased=lease_counts, cursors=cursors, guaranteed=guarantee, most=most)
+    assert in_flight.slots == sum(max(guarantee, n) for n in (*counts, 0))
+    assert in_flight.slots >= sum(counts)
+    slots = in_flight.slots_for_others(["0"])
+    assert slots >= 0
     # Whoever has less than it is sure of wants nothing; whoever has its equal part wants no more.
-    assert wanted <= sum(
-        max(0, most // cursors_of(n, counts, guaranteed) - n) for n in counts[1:] if n >= guaranteed and n
+    assert slots <= sum(
+        max(0, most // cursors_of(n, counts, guarantee) - n) for n in counts[1:] if n >= guarantee and n
     )
 
 
-def cursors_of(n: int, counts: list[int], guaranteed: int) -> int:
+def cursors_of(n: int, counts: list[int], guarantee: int) -> int:
     """Among how many what is allowed is divided: those at work, and who asks."""
-    return len({i for i, count in enumerate(counts) if count and count >= guaranteed} | {0})
+    return len({i for i, count in enumerate(counts) if count and count >= guarantee} | {0})
 
 
 def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
     topic = make.topic(shards=2)
     group = make.group(topic, max_in_flight=10)
-    called, pulls = make.consumer(group, "a", kind="url"), make.consumer(group, "b")
+    called_consumer, pulls = make.consumer(group, "a", kind="url"), make.consumer(group, "b")
     leases = [
-        Lease("1.a", (Span(0, 2),), START_MS + 1, called.uid),
-        Lease("2.a", (Span(2, 3),), START_MS, called.uid),
+        Lease("1.a", (Span(0, 2),), START_MS + 1, called_consumer.uid),
+        Lease("2.a", (Span(2, 3),), START_MS, called_consumer.uid),
         Lease("3.a", (Span(5, 1),), START_MS + 1, pulls.uid),
         Lease("4.a", (Span(6, 1),), START_MS + 1, ""),
         Lease("5.a", (Span(7, 4),), START_MS + 1, "who has left"),
     ]
     cursor = Cursor(next=11, leases={lease.token: lease for lease in leases})
-    assert in_flight_of(topic, group, {"t/0": cursor}, [called, pulls], START_MS).leased == {"t/0": 6}
+    assert in_flight_of(topic, group, {"t/0": cursor}, [called_consumer, pulls], START_MS).leased == {
+        "t/0": 6
+    }
 
 
 def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
@@ -77,17 +79,17 @@ def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
     leases = {
         token: Lease(token, (Span(0, 2), Span(9)), START_MS + 1, token[-1]) for token in ("1.a", "2.a", "3.b")
     }
-    seen = in_flight_of(
+    in_flight = in_flight_of(
         topic, group, {"t/0": Cursor(next=11, leases=leases), "t/1": Cursor(leases=leases)}, [], START_MS
     )
-    assert seen.by_consumer == {"a": 12, "b": 6}
-    assert (seen.cursors, seen.guaranteed, seen.most) == (3, 5, 60)
+    assert in_flight.by_consumer == {"a": 12, "b": 6}
+    assert (in_flight.cursors, in_flight.guaranteed, in_flight.most) == (3, 5, 60)
 
 
 def test_a_cursor_at_work_wants_its_equal_part() -> None:
-    seen = InFlight(leased={"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, cursors=5, guaranteed=2, most=12)
-    assert seen.slots_for_others(["0"]) == 2, "of three at work, each four: the first is who asks"
-    assert seen.slots_for_others(["2"]) == 0
+    in_flight = InFlight(leased={"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, cursors=5, guaranteed=2, most=12)
+    assert in_flight.slots_for_others(["0"]) == 2, "of three at work, each four: the first is who asks"
+    assert in_flight.slots_for_others(["2"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -108,9 +110,9 @@ def test_parts_are_equal_and_in_batches() -> None:
     assert [claimant.part(None, n, 100, START_MS) for n in (1, 12, 13, 100)] == [4, 4, 8, 36]
     assert claimant.part(None, 100, 5, START_MS) == 5
     assert claimant.claimants == 3
-    seated = replace(claimant, seat=Seat(7, 0, 4, 10))
-    assert seated.claimants == 4
-    assert [seated.part(None, 8, most, START_MS) for most in (1, 10)] == [1, 2]
+    seated_claimant = replace(claimant, seat=Seat(7, 0, 4, 10))
+    assert seated_claimant.claimants == 4
+    assert [seated_claimant.part(None, 8, most, START_MS) for most in (1, 10)] == [1, 2]
 
 
 def test_the_last_attempt_is_the_messages_the_groups_or_the_topics_and_a_redriven_one_has_as_many_again() -> (

@@ -78,8 +78,8 @@ def test_a_filter_of_no_tags_passes_nothing_and_no_filter_everything() -> None:
 
 def test_a_delay_may_be_as_long_as_the_limit_and_what_is_past_is_now() -> None:
     assert parse.due(time(START_MS + LONGEST_MS), START_MS) == START_MS + LONGEST_MS
-    late = refusal(lambda: parse.due(time(START_MS + LONGEST_MS + 1), START_MS))
-    assert (type(late), late.code) == (Refused, "DELAY_TOO_LONG")
+    error = refusal(lambda: parse.due(time(START_MS + LONGEST_MS + 1), START_MS))
+    assert (type(error), error.code) == (Refused, "DELAY_TOO_LONG")
     assert parse.due(time(START_MS - SECOND_MS), START_MS) == START_MS
 
 
@@ -102,8 +102,8 @@ def test_an_expiry_counts_from_when_the_message_is_due() -> None:
 
 def test_of_a_messages_own_retries_only_what_it_says_is_its_own() -> None:
     def own(**retry: Any) -> tuple[Any, ...]:
-        made = draft(retry=retry)
-        return made.max_attempts, made.ladder, made.jitter
+        message = draft(retry=retry)
+        return message.max_attempts, message.ladder, message.jitter
 
     assert own() == (None, None, None)
     assert own(max_attempts=3) == (3, None, None)
@@ -118,10 +118,14 @@ def test_of_a_messages_own_retries_only_what_it_says_is_its_own() -> None:
 
 
 def test_a_body_is_json_or_bytes_and_says_which() -> None:
-    made = draft(b'{"body": [1.50]}', body=[1.5])
-    assert (made.body, made.is_json, made.content_type) == (b"[1.50]", True, "application/json")
-    made = draft(body_base64="/wA=")
-    assert (made.body, made.is_json, made.content_type) == (b"\xff\x00", False, "application/octet-stream")
+    message = draft(b'{"body": [1.50]}', body=[1.5])
+    assert (message.body, message.is_json, message.content_type) == (b"[1.50]", True, "application/json")
+    message = draft(body_base64="/wA=")
+    assert (message.body, message.is_json, message.content_type) == (
+        b"\xff\x00",
+        False,
+        "application/octet-stream",
+    )
     assert draft(body_base64="", content_type="text/csv").content_type == "text/csv"
     assert refusal(lambda: draft(body=1, content_type="text/csv")).issues[0].path == "content_type"
     for text in ("/wA", "ab c", "äöü="):
@@ -187,11 +191,11 @@ def test_what_an_archived_message_said_is_said_again() -> None:
         "body_base64": "WzFd",
         "content_type": "application/json",
     }
-    said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"a": "b"}}
-    archived = parse.archived(msgspec.convert(fields | said, requests.ArchivedBody))
-    assert (archived.id, archived.shard) == ("i", 3)
+    fields_said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"a": "b"}}
+    message = parse.archived(msgspec.convert(fields | fields_said, requests.ArchivedBody))
+    assert (message.id, message.shard) == ("i", 3)
     again = Draft(b"[1]", True, "application/json", ("k",), "t", "o", headers={"a": "b"})
-    assert archived.draft == again
+    assert message.draft == again
 
 
 def test_a_text_that_does_not_match_is_refused_in_words() -> None:
@@ -203,12 +207,12 @@ def test_a_text_that_does_not_match_is_refused_in_words() -> None:
     ]
     _, schemas = msgspec.json.schema_components(kinds)
     assert set(_patterns(schemas)) == set(issues.PATTERNS)
-    refused: list[tuple[dict[str, Any], str]] = [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"tag": "a b"}, "tag: must have no spaces, no control characters and no |"),
         ({"keys": ["a", "\n"]}, "keys[1]: must not be blank, and have no control characters"),
         ({"headers": {"a b": "c"}}, "headers: names must have 1 to 128 letters, digits or !#$%&'*+.^_`~-"),
     ]
-    for fields, words in refused:
+    for fields, words in cases:
         with pytest.raises(Malformed) as refusal:
             convert({"body": 1} | fields, requests.MessageBody)
         assert refusal.value.detail == words
@@ -226,8 +230,8 @@ def _patterns(schema: object) -> Iterator[str]:
 
 def test_a_request_tells_its_name_and_for_how_long_it_has_been_sent() -> None:
     def request(**headers: str) -> Request | None:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return parse.request(cast(Any, SimpleNamespace(headers=named, received_ms=START_MS)))
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return parse.request(cast(Any, SimpleNamespace(headers=header_fields, received_ms=START_MS)))
 
     most = limits.MAX_RESEND_SECONDS
     assert request() is None
@@ -237,8 +241,8 @@ def test_a_request_tells_its_name_and_for_how_long_it_has_been_sent() -> None:
         "r-1", START_MS - most * SECOND_MS
     )
     for wrong in (str(most + 1), "-1", "1.0", "٣", "", "0000001"):
-        refused = refusal(partial(request, headrace_request="r-1", headrace_resend=wrong))
-        assert refused.issues[0].path == "headrace-resend", wrong
+        error = refusal(partial(request, headrace_request="r-1", headrace_resend=wrong))
+        assert error.issues[0].path == "headrace-resend", wrong
     assert refusal(partial(request, headrace_resend="1")).issues[0].path == "headrace-resend"
     assert refusal(partial(request, headrace_request="a b")).issues[0].path == "headrace-request"
 

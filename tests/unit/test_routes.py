@@ -97,11 +97,11 @@ def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> 
     for tag in ("a", "a", "b", "b"):
         topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)
     page = change(topic, "?tag=a&limit=1", cancel=True).expect(200)
-    following = f"&page_token={page['next_page_token']}"
-    change(topic, f"?tag=b&limit=1{following}", cancel=True).refused(400)
+    token_query = f"&page_token={page['next_page_token']}"
+    change(topic, f"?tag=b&limit=1{token_query}", cancel=True).refused(400)
     other = topic.api.topic()
-    change(other, f"?tag=a&limit=1{following}", cancel=True).refused(400)
-    assert len(change(topic, f"?tag=a&limit=1{following}", cancel=True).expect(200)["items"]) == 1
+    change(other, f"?tag=a&limit=1{token_query}", cancel=True).refused(400)
+    assert len(change(topic, f"?tag=a&limit=1{token_query}", cancel=True).expect(200)["items"]) == 1
 
 
 def test_what_a_page_has_postponed_does_not_come_by_again_but_what_was_edited_does(
@@ -121,12 +121,12 @@ def test_what_a_page_has_postponed_does_not_come_by_again_but_what_was_edited_do
 def test_those_from_a_time_on_are_changed_and_nobody_is_brought_before_now(
     topic: Topic, clock: ManualClock
 ) -> None:
-    soon, late = (
+    soon, late_id = (
         topic.produce(n, delay_seconds=delay)["id"]
         for n, delay in enumerate((HOUR_SECONDS, 3 * HOUR_SECONDS))
     )
     since = at(clock.now_ms() + 2 * HOUR_SECONDS * 1000)
-    assert [i["id"] for i in change(topic, f"?from={since}", cancel=True).expect(200)["items"]] == [late]
+    assert [i["id"] for i in change(topic, f"?from={since}", cancel=True).expect(200)["items"]] == [late_id]
     (item,) = change(topic, ids=[soon], postpone_seconds=-2 * HOUR_SECONDS).expect(200)["items"]
     assert item["deliver_at"] == at(clock.now_ms())
 
@@ -134,10 +134,10 @@ def test_those_from_a_time_on_are_changed_and_nobody_is_brought_before_now(
 def test_a_dry_run_changes_nothing_and_what_is_done_bears_its_name(api: Client, topic: Topic) -> None:
     ids = [topic.produce(n, delay_seconds=HOUR_SECONDS)["id"] for n in range(2)]
     mine = Topic(token(api, "planner", "admin"), topic.name)
-    shown = change(mine, cancel=True, dry_run=True).expect(200)["items"]
-    assert [item["changed"] for item in shown] == [True, True]
-    listed = api.get(f"{topic.path}/messages?status=DELAYED").expect(200)["items"]
-    assert sorted(each["id"] for each in listed) == sorted(ids)
+    items = change(mine, cancel=True, dry_run=True).expect(200)["items"]
+    assert [item["changed"] for item in items] == [True, True]
+    messages = api.get(f"{topic.path}/messages?status=DELAYED").expect(200)["items"]
+    assert sorted(each["id"] for each in messages) == sorted(ids)
     change(mine, ids=ids[:1], cancel=True).expect(200)
     change(mine, ids=ids[1:], postpone_seconds=60).expect(200)
     for id in ids:
@@ -189,19 +189,19 @@ def test_of_very_many_all_are_listed_once_each(topic: Topic) -> None:
 
 
 def test_those_of_a_tag_and_a_time_that_is_over(topic: Topic, clock: ManualClock) -> None:
-    paid, _ = (topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)["id"] for tag in ("paid", "other"))
+    paid_id, _ = (topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)["id"] for tag in ("paid", "other"))
     (item,) = change(topic, "?tag=paid", deliver_at=at(clock.now_ms() - 60_000)).expect(200)["items"]
-    assert (item["id"], item["deliver_at"]) == (paid, at(clock.now_ms()))
+    assert (item["id"], item["deliver_at"]) == (paid_id, at(clock.now_ms()))
 
 
 def test_prepared_messages_from_a_time_on(topic: Topic, clock: ManualClock) -> None:
     path = f"{topic.path}/transactions"
     topic.api.post(path, {"message": {"body": 1}}).expect(201)
     clock.advance(60_000)
-    late = topic.api.post(path, {"message": {"body": 2}}).expect(201)["message_id"]
+    late_id = topic.api.post(path, {"message": {"body": 2}}).expect(201)["message_id"]
     query = f"status=PREPARED&from={at(clock.now_ms() - 1)}"
-    listed = topic.api.get(f"{topic.path}/messages?{query}").expect(200)["items"]
-    assert [each["id"] for each in listed] == [late]
+    messages = topic.api.get(f"{topic.path}/messages?{query}").expect(200)["items"]
+    assert [each["id"] for each in messages] == [late_id]
 
 
 def test_what_was_done_to_a_message_bears_the_name_of_who_did_it(api: Client, topic: Topic) -> None:
@@ -285,8 +285,8 @@ def test_the_bytes_of_an_event_without_a_type_have_the_usual_one(topic: Topic) -
     media = {"Content-Type": "application/cloudevents+json"}
     path = f"/v1/publish/{topic.name}"
     id = topic.api.call("POST", path, event, headers=media).expect(201)["id"]
-    shown = topic.api.get(f"{topic.path}/messages/{id}").expect(200)
-    assert shown["content_type"] == "application/octet-stream"
+    view = topic.api.get(f"{topic.path}/messages/{id}").expect(200)
+    assert view["content_type"] == "application/octet-stream"
 
 
 def test_what_bears_a_dedup_id_is_the_same_only_with_the_same_content(topic: Topic) -> None:
@@ -343,8 +343,8 @@ def test_an_event_is_known_by_the_dedup_id_that_its_sender_names(topic: Topic) -
     event = {"ce_specversion": "1.0", "ce_type": "t", "ce_source": "s", "ce_id": "1"}
     topic.publish(b"x", headrace_dedup_id="mine", **event).expect(201)
     topic.publish(b"x", **{**event, "ce_id": "2"}, headrace_dedup_id="mine").refused(409, "DEDUP_MISMATCH")
-    shown = topic.api.get(f"{topic.path}/messages?dedup_id=mine").expect(200)["items"]
-    assert len(shown) == 1
+    messages = topic.api.get(f"{topic.path}/messages?dedup_id=mine").expect(200)["items"]
+    assert len(messages) == 1
 
 
 @pytest.mark.parametrize("delay", ["9" * 5000, "-1", "1.5", "\u0661", ""])

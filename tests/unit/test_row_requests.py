@@ -104,14 +104,14 @@ def refused(**item: Any) -> ClientError:
 def test_who_loses_races_for_permits_goes_on_with_what_the_winner_left(races: int) -> None:
     """After eight the account is taken for empty: everybody else was faster."""
     now_ns = START_MS * 10**6
-    lost = [refused(t=number(now_ns + n)) for n in range(1, races + 1)]
-    client = Scripted({}, *lost)
+    losses = [refused(t=number(now_ns + n)) for n in range(1, races + 1)]
+    client = Scripted({}, *losses)
     grant = DynamoTokenBuckets(client.dynamo).take("a", 10, 2, START_MS)
     assert grant == (Grant(2) if races < 8 else Grant(0, 1))
     puts = [request for name, request in client.asked if name == "put_item"]
     assert len(puts) == min(races + 1, 8)
-    seen = [int(request["ExpressionAttributeValues"][":t"]["N"]) for request in puts]
-    assert seen == [0, *(now_ns + n for n in range(1, len(puts)))]
+    times_ns = [int(request["ExpressionAttributeValues"][":t"]["N"]) for request in puts]
+    assert times_ns == [0, *(now_ns + n for n in range(1, len(puts)))]
     assert all(request["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD" for request in puts)
 
 
@@ -131,9 +131,9 @@ def test_backlogs_by_shard_take_what_room_there_is_and_the_most_of_them_go_first
     item = request["Item"]
     assert sum(len(name) + len(value) for name, each in item.items() for value in each.values()) <= 512
     parts = msgspec.json.decode(item.get("b", text("[]"))["S"])
-    kept = [name for name, part in zip(meters, parts, strict=False) if part]
-    assert kept == [f"g{n}" for n in range(groups - len(kept), groups) if n], "and none without a backlog"
-    assert kept or groups == 1
+    names = [name for name, part in zip(meters, parts, strict=False) if part]
+    assert names == [f"g{n}" for n in range(groups - len(names), groups) if n], "and none without a backlog"
+    assert names or groups == 1
 
 
 ITEMS: dict[str, Any] = {"Items": []}
@@ -174,18 +174,18 @@ OF_A_MOMENT_AGO: dict[str, Call] = {
 }
 
 
-def reads(read: Call) -> list[bool]:
+def reads(call: Call) -> list[bool]:
     """Which of the reads of a call are consistent."""
     client = Scripted(ITEMS, ITEMS)
-    read(client.dynamo)
+    call(client.dynamo)
     return [bool(request.get("ConsistentRead")) for name, request in client.asked if name != "put_item"]
 
 
-@pytest.mark.parametrize("read", CURRENT.values(), ids=CURRENT)
-def test_what_a_decision_depends_on_is_read_as_it_is_now(read: Call) -> None:
-    assert reads(read) == [True]
+@pytest.mark.parametrize("call", CURRENT.values(), ids=CURRENT)
+def test_what_a_decision_depends_on_is_read_as_it_is_now(call: Call) -> None:
+    assert reads(call) == [True]
 
 
-@pytest.mark.parametrize("read", OF_A_MOMENT_AGO.values(), ids=OF_A_MOMENT_AGO)
-def test_what_may_be_a_moment_old_costs_half(read: Call) -> None:
-    assert reads(read) == [False]
+@pytest.mark.parametrize("call", OF_A_MOMENT_AGO.values(), ids=OF_A_MOMENT_AGO)
+def test_what_may_be_a_moment_old_costs_half(call: Call) -> None:
+    assert reads(call) == [False]

@@ -19,9 +19,9 @@ SLOW = make.consumer(GROUP, "slow", kind=ConsumerKind.FUNCTION, timeout_seconds=
 UNKNOWN = make.consumer(GROUP, "unknown", kind=ConsumerKind.FUNCTION)
 
 
-def sources(*called: Consumer, lease_seconds: int | None = None) -> Sources:
+def sources(*consumers: Consumer, lease_seconds: int | None = None) -> Sources:
     group = make.group(TOPIC, lease_seconds=lease_seconds)
-    return Sources(TOPIC, group, DispatchTask(TOPIC.name, group.name), Team(called, called))
+    return Sources(TOPIC, group, DispatchTask(TOPIC.name, group.name), Team(consumers, consumers))
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_an_attempt_and_its_lease(
 
 
 def test_the_slowest_consumer_decides_for_all() -> None:
-    left = [600.0]
-    time, both = RunTime(lambda: left[0]), sources(QUICK, SLOW)
+    answers = [600.0]
+    time, both = RunTime(lambda: answers[0]), sources(QUICK, SLOW)
     assert time.longest_lease_seconds(both) == 216
-    for seconds, allows in ((215.0, True), (214.9, False), (215.0, True)):
-        left[0] = seconds
-        assert time.allows_attempt(both) is allows
-        assert time.ran_out is not allows
+    for seconds, is_allowed in ((215.0, True), (214.9, False), (215.0, True)):
+        answers[0] = seconds
+        assert time.allows_attempt(both) is is_allowed
+        assert time.ran_out is not is_allowed
     assert time.longest_lease_seconds(sources()) == 0
 
 
-@pytest.mark.parametrize(("seconds", "allows"), [(5.0, True), (4.9, False)])
-def test_a_settlement_needs_some_seconds(seconds: float, allows: bool) -> None:
-    assert RunTime(lambda: seconds).allows_settlement() is allows
+@pytest.mark.parametrize(("seconds", "is_allowed"), [(5.0, True), (4.9, False)])
+def test_a_settlement_needs_some_seconds(seconds: float, is_allowed: bool) -> None:
+    assert RunTime(lambda: seconds).allows_settlement() is is_allowed

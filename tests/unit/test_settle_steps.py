@@ -21,12 +21,12 @@ def steps(
 
 
 def letters(count: int, size: int = 1) -> list[Step]:
-    buried = make.dead_record(0, make.draft("x" * size))
-    return steps(count, Disposition.DEAD, record=buried)
+    dead_record = make.dead_record(0, make.draft("x" * size))
+    return steps(count, Disposition.DEAD, record=dead_record)
 
 
 @pytest.mark.parametrize(
-    ("given", "fit"),
+    ("all_steps", "fit"),
     [
         pytest.param(steps(1000), 1000, id="successes take nothing"),
         pytest.param(steps(1000, Disposition.RETRY), 1000, id="neighbours of one time are one entry"),
@@ -43,17 +43,17 @@ def letters(count: int, size: int = 1) -> list[Step]:
         pytest.param(letters(2, 3_000_000), 1, id="one that is too large for others"),
     ],
 )
-def test_a_write_takes_the_first_that_it_can_hold(given: list[Step], fit: int) -> None:
-    assert that_fit(given) == given[:fit]
+def test_a_write_takes_the_first_that_it_can_hold(all_steps: list[Step], fit: int) -> None:
+    assert that_fit(all_steps) == all_steps[:fit]
 
 
 def test_returned_neighbours_of_different_kinds_take_an_entry_each() -> None:
-    mixed = [
+    mixed_steps = [
         each
         for pair in zip(steps(200, Disposition.RETRY), steps(200, Disposition.RELEASED), strict=True)
         for each in pair
     ]
-    in_turn = [step for at, step in enumerate(mixed) if at % 2 == step.result.offset % 2]
+    in_turn = [step for at, step in enumerate(mixed_steps) if at % 2 == step.result.offset % 2]
     assert len(that_fit(in_turn)) == 90
 
 

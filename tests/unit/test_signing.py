@@ -28,11 +28,11 @@ URL_SAFE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60), st.sampled_from(("receipt", "page:topics", "")))
 def test_what_was_sealed_opens_for_its_purpose_alone(text: str, purpose: str) -> None:
-    sealed = sign(KEY, purpose, text)
-    assert set(sealed) <= set(URL_SAFE)
-    assert verified(KEY, purpose, sealed) == text
-    assert verified(KEY, purpose + "x", sealed) is None
-    assert verified(b"j" * 32, purpose, sealed) is None
+    token = sign(KEY, purpose, text)
+    assert set(token) <= set(URL_SAFE)
+    assert verified(KEY, purpose, token) == text
+    assert verified(KEY, purpose + "x", token) is None
+    assert verified(b"j" * 32, purpose, token) is None
 
 
 def test_a_receipt_comes_back_as_it_was_given() -> None:
@@ -58,22 +58,22 @@ def test_attempts_are_counted_anew_from_a_redrive_on() -> None:
 
 
 def test_any_changed_character_of_a_receipt_is_noticed() -> None:
-    sealed = sign_receipt(KEY, RECEIPT)
-    for at, char in enumerate(sealed):
+    text = sign_receipt(KEY, RECEIPT)
+    for at, char in enumerate(text):
         for other in URL_SAFE + "+/= \n.é":
             if other != char:
-                assert verify_receipt(KEY, sealed[:at] + other + sealed[at + 1 :]) is None
-        assert verify_receipt(KEY, sealed[:at] + sealed[at + 1 :]) is None
-        assert verify_receipt(KEY, sealed[:at] + char + sealed[at:]) is None or sealed[at - 1 : at] == char
+                assert verify_receipt(KEY, text[:at] + other + text[at + 1 :]) is None
+        assert verify_receipt(KEY, text[:at] + text[at + 1 :]) is None
+        assert verify_receipt(KEY, text[:at] + char + text[at:]) is None or text[at - 1 : at] == char
 
 
 def test_any_flipped_bit_of_a_receipt_is_noticed() -> None:
-    sealed = sign_receipt(KEY, RECEIPT)
-    raw = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+    text = sign_receipt(KEY, RECEIPT)
+    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     for at in range(len(raw)):
         for bit in range(8):
-            flipped = bytes([*raw[:at], raw[at] ^ 1 << bit, *raw[at + 1 :]])
-            assert verify_receipt(KEY, base64.urlsafe_b64encode(flipped).rstrip(b"=").decode()) is None
+            damaged_raw = bytes([*raw[:at], raw[at] ^ 1 << bit, *raw[at + 1 :]])
+            assert verify_receipt(KEY, base64.urlsafe_b64encode(damaged_raw).rstrip(b"=").decode()) is None
 
 
 @given(st.text(max_size=80))
@@ -87,5 +87,5 @@ def test_short_and_strange_texts_are_no_receipts(junk: str) -> None:
 
 
 def test_a_page_token_is_no_receipt() -> None:
-    sealed = sign(KEY, "page:messages", "g1|c1|3|1|1f.0abc|16")
-    assert verify_receipt(KEY, sealed) is None
+    token = sign(KEY, "page:messages", "g1|c1|3|1|1f.0abc|16")
+    assert verify_receipt(KEY, token) is None

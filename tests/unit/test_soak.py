@@ -20,9 +20,9 @@ def test_what_falls_or_is_wrong_is_told_with_the_command_that_plays_it_again(
         raise KeyError(seed)
 
     monkeypatch.setitem(KINDS, "weeks", Kind(falls, 1))
-    played, counts = kinds.play("weeks", 7)
-    assert "KeyError: 7" in played.complaints[0]
-    tally = Tally(7, 8, counts=counts, failures=[(7, played)])
+    result, counts = kinds.play("weeks", 7)
+    assert "KeyError: 7" in result.complaints[0]
+    tally = Tally(7, 8, counts=counts, failures=[(7, result)])
     report = _report(Soak({"weeks": tally}, unended=[]), 3)
     assert "| weeks | 1 | 7 to 7 | 0 | 0 | 1 |" in report
     assert "--only weeks --first 7" in report

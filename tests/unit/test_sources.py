@@ -22,7 +22,7 @@ PULLS = make.consumer(GROUP, "pulls")
 
 def sources(
     owners: Sequence[Consumer | None] = (A, B) * 4,
-    called: Sequence[Consumer] = (A, B),
+    consumers: Sequence[Consumer] = (A, B),
     worker: int = 0,
     consumer_uid: str = "",
     topic: Topic = TOPIC,
@@ -30,13 +30,13 @@ def sources(
 ) -> Sources:
     group = make.group(topic, **{"max_in_flight": 64, **settings})
     task = DispatchTask(topic.name, group.name, worker, consumer_uid)
-    return Sources(topic, group, task, Team(owners, called))
+    return Sources(topic, group, task, Team(owners, consumers))
 
 
 def test_the_workers_of_a_group_have_each_shard_once_and_one_has_the_lane() -> None:
     parts = [list(sources(worker=n, max_in_flight=36).in_turn(0, 36)) for n in range(8)]
-    served = [shard for part in parts for shard in part]
-    assert sorted(str(shard) for shard in served) == ["0", "1", "2", "3", "4", "5", "6", "7", "None"]
+    shards = [shard for part in parts for shard in part]
+    assert sorted(str(shard) for shard in shards) == ["0", "1", "2", "3", "4", "5", "6", "7", "None"]
     assert None in parts[0]
     assert {len(part) for part in parts[1:]} == {1}
 
@@ -89,7 +89,7 @@ def test_a_process_has_so_many_calls_at_once() -> None:
 
 
 def test_in_a_queue_all_that_are_called_share_every_source() -> None:
-    one = sources(owners=(A, B, None, PULLS), called=(A, B, C), topic=make.topic(shards=4))
+    one = sources(owners=(A, B, None, PULLS), consumers=(A, B, C), topic=make.topic(shards=4))
     assert [one.consumers_of(shard) for shard in (0, 1, None)] == [(A, B, C)] * 3
     assert [one.consumers_of(shard) for shard in (2, 3, 4)] == [()] * 3, (
         "nobody, or somebody who pulls, has it"
@@ -100,7 +100,7 @@ def test_in_a_queue_all_that_are_called_share_every_source() -> None:
 
 
 def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
-    one = sources(owners=(None, B, A), called=(A, B, C), topic=make.topic(shards=3), mode=Mode.SERIAL)
+    one = sources(owners=(None, B, A), consumers=(A, B, C), topic=make.topic(shards=3), mode=Mode.SERIAL)
     assert [one.consumers_of(shard) for shard in (0, 1, 2)] == [(), (B,), (A,)]
     assert one.consumers_of(None) == (B,), "somebody claims from the lane"
     assert one.called() == {A, B}
@@ -111,11 +111,11 @@ def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
 
 
 def test_a_broadcasts_run_is_for_one_consumer() -> None:
-    one = sources(owners=(A, B), called=(A, B), consumer_uid=B.uid, mode=Mode.BROADCAST)
+    one = sources(owners=(A, B), consumers=(A, B), consumer_uid=B.uid, mode=Mode.BROADCAST)
     assert [one.consumers_of(shard) for shard in (0, 7, None)] == [(B,)] * 3
     assert one.called() == {B}
-    gone = sources(owners=(A,), called=(A,), consumer_uid=B.uid, mode=Mode.BROADCAST)
-    assert gone.consumers_of(0) == gone.consumers_of(None) == ()
+    without_shards = sources(owners=(A,), consumers=(A,), consumer_uid=B.uid, mode=Mode.BROADCAST)
+    assert without_shards.consumers_of(0) == without_shards.consumers_of(None) == ()
 
 
 def test_its_keys_are_those_of_the_shards_and_the_lane_that_it_serves() -> None:

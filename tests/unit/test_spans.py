@@ -22,9 +22,9 @@ Fates = dict[int, tuple[int, str, int]]
 
 def fates_of(spans: tuple[Span, ...]) -> Fates:
     """What each offset's next delivery is; every offset once."""
-    told = [(offset, (s.attempt, s.unit, s.due_ms)) for s in spans for offset in s.offsets()]
-    assert len(told) == len(dict(told)) == sum(s.count for s in spans)
-    return dict(told)
+    pairs = [(offset, (s.attempt, s.unit, s.due_ms)) for s in spans for offset in s.offsets()]
+    assert len(pairs) == len(dict(pairs)) == sum(s.count for s in spans)
+    return dict(pairs)
 
 
 def mask_over(offsets: set[int]) -> Span:
@@ -59,10 +59,12 @@ def test_joining_changes_nothing_but_the_form(once: set[int], twice: set[int], a
     again = [Span(offset, attempt=2, unit="", due_ms=7) for offset in twice]
     if at_first:
         again = list(coalesce(again))
-    joined = coalesce([*spans, *again])
-    assert fates_of(joined) == dict.fromkeys(once - twice, (1, "", 0)) | dict.fromkeys(twice, (2, "", 7))
-    assert [s.start for s in joined] == sorted(s.start for s in joined)
-    assert fates_of(coalesce(joined)) == fates_of(joined)
+    spans_joined = coalesce([*spans, *again])
+    assert fates_of(spans_joined) == dict.fromkeys(once - twice, (1, "", 0)) | dict.fromkeys(
+        twice, (2, "", 7)
+    )
+    assert [s.start for s in spans_joined] == sorted(s.start for s in spans_joined)
+    assert fates_of(coalesce(spans_joined)) == fates_of(spans_joined)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,9 @@ def test_joining_changes_nothing_but_the_form(once: set[int], twice: set[int], a
 def test_many_runs_close_to_one_another_become_one_entry(
     offsets: list[int], entries: int, masks: int
 ) -> None:
-    joined = coalesce([Span(offset) for offset in offsets])
-    assert (len(joined), sum(bool(s.mask) for s in joined)) == (entries, masks)
-    assert set(fates_of(joined)) == set(offsets)
+    spans_joined = coalesce([Span(offset) for offset in offsets])
+    assert (len(spans_joined), sum(bool(s.mask) for s in spans_joined)) == (entries, masks)
+    assert set(fates_of(spans_joined)) == set(offsets)
 
 
 @given(
@@ -96,41 +98,47 @@ def test_many_runs_close_to_one_another_become_one_entry(
     st.sets(st.integers(FIRST, FIRST + 260)),
     st.sampled_from([Disposition.SUCCESS, Disposition.RETRY, Disposition.RELEASED]),
 )
-def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fate: Disposition) -> None:
-    spans = coalesce([Span(offset, attempt=3) for offset in leased])
-    cursor = Cursor(FIRST, 2_000, {"t": Lease("t", spans, 9)} if leased else {})
-    after, applied = transitions.settle(cursor, "t", [Result(offset, fate, 5) for offset in named])
-    assert ("t" in after.leases) is bool(leased - named)
-    left = after.leases["t"].spans if "t" in after.leases else ()
-    assert {result.offset for result in applied} == leased & named
-    assert fates_of(left) == dict.fromkeys(leased - named, (3, "", 0))
+def test_settling_takes_out_what_it_names(
+    lease_offsets: set[int], result_offsets: set[int], fate: Disposition
+) -> None:
+    spans = coalesce([Span(offset, attempt=3) for offset in lease_offsets])
+    cursor = Cursor(FIRST, 2_000, {"t": Lease("t", spans, 9)} if lease_offsets else {})
+    after, results = transitions.settle(cursor, "t", [Result(offset, fate, 5) for offset in result_offsets])
+    assert ("t" in after.leases) is bool(lease_offsets - result_offsets)
+    spans_left = after.leases["t"].spans if "t" in after.leases else ()
+    assert {result.offset for result in results} == lease_offsets & result_offsets
+    assert fates_of(spans_left) == dict.fromkeys(lease_offsets - result_offsets, (3, "", 0))
     back = {
         Disposition.SUCCESS: set[int](),
-        Disposition.RETRY: leased & named,
-        Disposition.RELEASED: leased & named,
+        Disposition.RETRY: lease_offsets & result_offsets,
+        Disposition.RELEASED: lease_offsets & result_offsets,
     }[fate]
     assert fates_of(after.waiting) == dict.fromkeys(back, (3 + (fate is Disposition.RETRY), "", 5))
 
 
 @given(scattered, st.sets(st.integers(FIRST, FIRST + 260)), st.sets(st.integers(FIRST, FIRST + 260)))
-def test_a_claim_takes_from_what_waits(waiting: set[int], granted: set[int], settled: set[int]) -> None:
-    spans = coalesce([Span(offset, attempt=2) for offset in waiting])
+def test_a_claim_takes_from_what_waits(
+    waiting_offsets: set[int], granted_offsets: set[int], settled_offsets: set[int]
+) -> None:
+    spans = coalesce([Span(offset, attempt=2) for offset in waiting_offsets])
     cursor = Cursor(FIRST, 2_000, waiting=spans)
-    taken = sorted(waiting & granted - settled)
-    selection = Selection(tuple(Span(offset, attempt=2) for offset in taken), (), ranges.of(settled), 2_000)
+    offsets_taken = sorted(waiting_offsets & granted_offsets - settled_offsets)
+    selection = Selection(
+        tuple(Span(offset, attempt=2) for offset in offsets_taken), (), ranges.of(settled_offsets), 2_000
+    )
     after = transitions.claim(cursor, selection, "t", "", 9)
-    left = waiting - granted - settled
-    assert set(fates_of(after.waiting)) == left
-    assert list(after.leases["t"].attempts() if taken else ()) == taken
-    assert after.floor == min([*left, *taken], default=2_000)
+    offsets_left = waiting_offsets - granted_offsets - settled_offsets
+    assert set(fates_of(after.waiting)) == offsets_left
+    assert list(after.leases["t"].attempts() if offsets_taken else ()) == offsets_taken
+    assert after.floor == min([*offsets_left, *offsets_taken], default=2_000)
 
 
 @given(scattered.filter(bool), st.data())
-def test_what_waits_for_a_time_can_be_hurried(waiting: set[int], data: st.DataObject) -> None:
-    offset = data.draw(st.sampled_from(sorted(waiting)))
-    cursor = Cursor(FIRST, 2_000, waiting=coalesce([Span(o, attempt=2, due_ms=8) for o in waiting]))
+def test_what_waits_for_a_time_can_be_hurried(waiting_offsets: set[int], data: st.DataObject) -> None:
+    offset = data.draw(st.sampled_from(sorted(waiting_offsets)))
+    cursor = Cursor(FIRST, 2_000, waiting=coalesce([Span(o, attempt=2, due_ms=8) for o in waiting_offsets]))
     after = transitions.hurry(cursor, offset)
     assert after is not None
-    assert fates_of(after.waiting) == {o: (2, "", 0 if o == offset else 8) for o in waiting}
+    assert fates_of(after.waiting) == {o: (2, "", 0 if o == offset else 8) for o in waiting_offsets}
     assert after.epoch == cursor.epoch + 1
     assert transitions.hurry(after, offset) is None

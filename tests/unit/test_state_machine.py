@@ -42,11 +42,9 @@ STATES: Mapping[str, Callable[[], Cursor]] = {
 
 def _claim(cursor: Cursor) -> Cursor:
     """Claim the offset if it is waiting or was never claimed, as a policy would."""
-    waiting = [s for s in transitions.due_spans(cursor, NOW) if s.start <= OFFSET < s.end]
-    if waiting:
-        return transitions.claim(
-            cursor, Selection((waiting[0],), next=cursor.next), "2.efgh", "", NOW + 30_000
-        )
+    spans = [s for s in transitions.due_spans(cursor, NOW) if s.start <= OFFSET < s.end]
+    if spans:
+        return transitions.claim(cursor, Selection((spans[0],), next=cursor.next), "2.efgh", "", NOW + 30_000)
     return transitions.claim(cursor, _CLAIM, "2.efgh", "", NOW + 30_000) if cursor.next <= OFFSET else cursor
 
 
@@ -87,10 +85,10 @@ def _status(cursor: Cursor) -> str:
 
 def _table() -> dict[tuple[str, str], str]:
     rows = re.findall(r"^\| (\w+) \| ([\w ]+) \| (\w+) \|", TABLE.read_text(), re.MULTILINE)
-    told = {(status, event): after for status, event, after in rows if status != "status"}
-    anywhere = {event: after for (status, event), after in told.items() if status == "any"}
+    state_after = {(status, event): after for status, event, after in rows if status != "status"}
+    anywhere = {event: after for (status, event), after in state_after.items() if status == "any"}
     return {
-        **{(s, e): after for (s, e), after in told.items() if s != "any"},
+        **{(s, e): after for (s, e), after in state_after.items() if s != "any"},
         **{(status, event): after for status in STATES for event, after in anywhere.items()},
     }
 
@@ -143,9 +141,9 @@ def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not(
 
 
 def test_what_is_hurried_need_not_wait_any_more() -> None:
-    waiting = transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW + 1)])[0]
-    assert transitions.due_spans(waiting, NOW) == ()
-    hurried = transitions.hurry(waiting, OFFSET)
-    assert hurried is not None
-    assert [span.start for span in transitions.due_spans(hurried, NOW)] == [OFFSET]
-    assert transitions.hurry(hurried, OFFSET) is None
+    before = transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW + 1)])[0]
+    assert transitions.due_spans(before, NOW) == ()
+    after = transitions.hurry(before, OFFSET)
+    assert after is not None
+    assert [span.start for span in transitions.due_spans(after, NOW)] == [OFFSET]
+    assert transitions.hurry(after, OFFSET) is None

@@ -57,9 +57,9 @@ def test_a_span_comes_back_with_and_without_its_start(span: Span) -> None:
 
 def test_a_lease_comes_back_and_says_no_start_twice() -> None:
     lease = Lease("1.a", (Span(5, 2), Span(7, 1, 4), Span(20, 3)), START_MS, "me")
-    told = cursors.lease_text(lease)
-    assert cursors.parse_lease("1.a", told) == lease
-    assert told.partition(";")[0] == "5+2,*4,20+3"
+    lease_text = cursors.lease_text(lease)
+    assert cursors.parse_lease("1.a", lease_text) == lease
+    assert lease_text.partition(";")[0] == "5+2,*4,20+3"
 
 
 def test_a_cursor_comes_back_with_all_that_it_holds() -> None:
@@ -123,13 +123,13 @@ def test_a_cancelled_timer_leaves_what_it_was_and_for_how_long() -> None:
 
 def test_of_a_damaged_timer_comes_what_can_be_told() -> None:
     message, retry, check, _ = map(timers._item, TIMERS)
-    broken = {"m": text("broken")}
-    draft = timers._timer({**message, **broken}).draft
+    damage = {"m": text("broken")}
+    draft = timers._timer({**message, **damage}).draft
     assert draft is not None
     assert (draft.id, draft.dead_reason) == ("d1", DeadReason.UNDECODABLE)
-    for field, told in (("d", 30), ("e", ANY_EDITION), ("y", 60_000)):
+    for field, value in (("d", 30), ("e", ANY_EDITION), ("y", 60_000)):
         row = timers._timer({**(check if field == "y" else retry), field: text("?")})
-        assert {"d": row.keep_days, "e": row.edits, "y": row.every_ms}[field] == told
+        assert {"d": row.keep_days, "e": row.edits, "y": row.every_ms}[field] == value
     assert timers._timer({**message, "s": text("nowhere")}).kind is TimerKind.DAMAGED
     assert timers._timer({**message, **LATER}).kind is TimerKind.NEWER
 
@@ -167,15 +167,15 @@ def test_what_is_set_aside_lies_under_its_format_or_behind_all() -> None:
 def test_a_record_comes_back(record: Any) -> None:
     item = {**record_key(KEY, 5), **records._item(record)}
     assert records._record(item) == replace(record, shard=SHARD.shard)
-    damaged = records._record({**item, "a": text("?")})
-    assert (damaged.status, damaged.reason) == (Status.DEAD, DeadReason.UNDECODABLE)
+    damaged_record = records._record({**item, "a": text("?")})
+    assert (damaged_record.status, damaged_record.reason) == (Status.DEAD, DeadReason.UNDECODABLE)
 
 
 def test_a_letter_comes_back() -> None:
     letter = make.letter(KEY, make.dead_record(5, last_error="HTTP 500", shard=2), edited=True, version=3)
     assert records._letter(KEY, records._letter_item(letter)) == letter
-    damaged = records._letter(KEY, {**records._letter_item(letter), "n": text("?")})
-    assert (damaged.reason, damaged.version, damaged.at_ms) == (
+    damaged_letter = records._letter(KEY, {**records._letter_item(letter), "n": text("?")})
+    assert (damaged_letter.reason, damaged_letter.version, damaged_letter.at_ms) == (
         DeadReason.UNDECODABLE,
         letter.version,
         letter.at_ms,
@@ -183,12 +183,12 @@ def test_a_letter_comes_back() -> None:
 
 
 def test_what_is_unfinished_is_told_by_its_time_and_state() -> None:
-    timed = records._item(make.record(5, Status.RETRYING, next_ms=START_MS))
-    waiting = records._item(make.record(5, Status.RETRYING))
-    rows = [records._unfinished({**record_key(KEY, 5), **item}) for item in (timed, waiting)]
+    timed_item = records._item(make.record(5, Status.RETRYING, next_ms=START_MS))
+    untimed_item = records._item(make.record(5, Status.RETRYING))
+    rows = [records._unfinished({**record_key(KEY, 5), **item}) for item in (timed_item, untimed_item)]
     assert [(row.timed, row.status) for row in rows] == [(True, "RETRYING"), (False, "RETRYING")]
-    del timed["j"]
-    assert records._unfinished({**record_key(KEY, 5), **timed}).status == Status.DEAD
+    del timed_item["j"]
+    assert records._unfinished({**record_key(KEY, 5), **timed_item}).status == Status.DEAD
 
 
 def test_a_record_of_a_lane_is_filed_where_its_message_is() -> None:
@@ -228,11 +228,11 @@ def test_a_transaction_comes_back(state: TransactionState) -> None:
     item = transactions._item(transaction)
     assert transactions._transaction(item) == transaction
     assert item["x"] == number(transaction.expires_s or 0)
-    missing = {name: value for name, value in item.items() if name != "q"}
+    incomplete = {name: value for name, value in item.items() if name != "q"}
     damages = ({"m": text("broken")}, {"g": text("u1#WHAT")}, {"a": text("?")}, {"a": {"N": "x"}})
-    for damaged in (missing, *({**item, **damage} for damage in (LATER, *damages))):
+    for damaged_item in (incomplete, *({**item, **damage} for damage in (LATER, *damages))):
         with pytest.raises(Unavailable):
-            transactions._transaction(damaged)
+            transactions._transaction(damaged_item)
 
 
 # The log.
@@ -246,18 +246,18 @@ def test_a_row_of_the_log_comes_back() -> None:
     lane = make.segment(8, [entry(n) for n in range(2)])
     for segment in (make.segment(8, 3), make.segment(8, allocation=Allocation.RESERVED), lane):
         assert log.segment_of(stored(segment)) == segment
-    edited = {**stored(make.segment(8)), "e": number(2), "y": number(5), "p": text("tok")}
-    told = log.segment_of(edited)
-    assert (told.edition, told.planned_s, told.by) == (2, 5, "tok")
-    assert log.segment_of({**edited, **LATER}).newer
+    edited_item = {**stored(make.segment(8)), "e": number(2), "y": number(5), "p": text("tok")}
+    row = log.segment_of(edited_item)
+    assert (row.edition, row.planned_s, row.by) == (2, 5, "tok")
+    assert log.segment_of({**edited_item, **LATER}).newer
 
 
 @pytest.mark.parametrize("damage", [{"n": number(0)}, {"n": number(50_001)}, {"a": text("?")}])
 def test_a_damaged_row_is_there_for_ever_with_its_edition(damage: dict[str, Any]) -> None:
     row = {**stored(make.segment(8, 2)), "e": number(4), **damage}
-    told = log.segment_of(row)
-    assert (told.first, told.edition) == (8, 4)
-    assert all(draft.dead_reason for draft in told.drafts)
+    segment = log.segment_of(row)
+    assert (segment.first, segment.edition) == (8, 4)
+    assert all(draft.dead_reason for draft in segment.drafts)
     del row["x"]
     assert log.segment_of({**row, **damage}).expires_s > START_MS // 1000 * 2
 
@@ -265,8 +265,10 @@ def test_a_damaged_row_is_there_for_ever_with_its_edition(damage: dict[str, Any]
 def test_entries_that_cannot_be_read_keep_their_places() -> None:
     origins = [make.origin(3), make.origin(9)]
     row = stored(make.segment(8, [make.draft(n, origin=each) for n, each in enumerate(origins)]))
-    told: list[Origin | None] = [draft.origin for draft in log.segment_of({**row, "m": text("?")}).drafts]
-    assert [place and (place.shard, place.offset) for place in told] == [(0, 3), (0, 9)]
+    origin_list: list[Origin | None] = [
+        draft.origin for draft in log.segment_of({**row, "m": text("?")}).drafts
+    ]
+    assert [place and (place.shard, place.offset) for place in origin_list] == [(0, 3), (0, 9)]
 
 
 def test_a_tail_is_what_the_highest_row_tells() -> None:
@@ -284,11 +286,11 @@ def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
     with pytest.raises(Unavailable):
         log._stored_or_taken(mine, None)
     entry = make.dedup(other, dedup_id="d2")
-    known = dedup_put("t", entry)["Put"]["Item"]
+    known_item = dedup_put("t", entry)["Put"]["Item"]
     both = [make.dedup(mine), make.dedup(mine, 1, "d2")]
-    assert log._refused(mine, both, (), [None, None, known]) == DedupHit((entry,))
+    assert log._refused(mine, both, (), [None, None, known_item]) == DedupHit((entry,))
     assert log._refused(mine, both, (0, 1, 1), [None, None, None, None, {}, None]) == AlreadyMoved((1,))
-    assert log._refused(mine, both, (), [stored(mine), None, known]) == Stored()
+    assert log._refused(mine, both, (), [stored(mine), None, known_item]) == Stored()
 
 
 # Traces.

@@ -27,15 +27,15 @@ values = st.recursive(
 
 
 def refused(raw: bytes) -> str:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(Malformed) as error:
         strict.parse(raw)
-    assert caught.value.code == "INVALID_JSON"
-    return caught.value.detail
+    assert error.value.code == "INVALID_JSON"
+    return error.value.detail
 
 
 @given(values, st.booleans(), st.sampled_from((None, 2)))
-def test_valid_json_is_read_as_python_reads_it(value: Any, escaped: bool, indent: int | None) -> None:
-    raw = json.dumps(value, ensure_ascii=escaped, indent=indent).encode()
+def test_valid_json_is_read_as_python_reads_it(value: Any, is_escaped: bool, indent: int | None) -> None:
+    raw = json.dumps(value, ensure_ascii=is_escaped, indent=indent).encode()
     assert strict.parse(raw) == json.loads(raw) == value
     assert strict.parse(strict.dump(value)) == value
 
@@ -79,24 +79,26 @@ numbers = st.builds(
 @example("123456789012345678901234567890", "[1.5, {}]")
 def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(number: str, around: str) -> None:
     text = around.format(number).encode()
-    published = Draft(text, False)
-    archived = requests.ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
-    assert parse.archived(archived).draft.body == codec.stored(published).body == text
+    text_draft = Draft(text, False)
+    archived_body = requests.ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
+    assert parse.archived(archived_body).draft.body == codec.stored(text_draft).body == text
     try:
         value = strict.parse(text)
     except Malformed:
-        assert not holds_json(published)
+        assert not holds_json(text_draft)
         return
-    assert holds_json(published)
+    assert holds_json(text_draft)
     request = b'{"body":%s}' % text
-    kept = strict.compact(text, value)
-    assert parse.json_body(request, value) == kept
-    assert strict.compact(kept, strict.parse(kept)) == kept, "what is replayed is JSON again, and the same"
-    stored = codec.stored(Draft(kept))
-    assert stored.body == kept
-    assert as_doubles(stored.body) == as_doubles(json.dumps(value))
-    answered = msgspec.json.decode(msgspec.json.encode({"body": msgspec.Raw(stored.body)}))["body"]
-    assert as_doubles(json.dumps(answered)) == as_doubles(json.dumps(value))
+    compact_text = strict.compact(text, value)
+    assert parse.json_body(request, value) == compact_text
+    assert strict.compact(compact_text, strict.parse(compact_text)) == compact_text, (
+        "what is replayed is JSON again, and the same"
+    )
+    stored_draft = codec.stored(Draft(compact_text))
+    assert stored_draft.body == compact_text
+    assert as_doubles(stored_draft.body) == as_doubles(json.dumps(value))
+    parsed_answer = msgspec.json.decode(msgspec.json.encode({"body": msgspec.Raw(stored_draft.body)}))["body"]
+    assert as_doubles(json.dumps(parsed_answer)) == as_doubles(json.dumps(value))
 
 
 def as_doubles(text: bytes | str) -> object:
@@ -106,10 +108,10 @@ def as_doubles(text: bytes | str) -> object:
 
 def nested(depth: int, opening: str) -> bytes:
     pairs = {"[": ("[", "]"), "{": ('{"k":', "}"), "mixed": ('[{"k":', "}]")}
-    left, right = pairs[opening]
+    opener, right = pairs[opening]
     steps = depth // 2 if opening == "mixed" else depth
     odd = depth % 2 if opening == "mixed" else 0
-    return ("[" * odd + left * steps + "0" + right * steps + "]" * odd).encode()
+    return ("[" * odd + opener * steps + "0" + right * steps + "]" * odd).encode()
 
 
 @pytest.mark.parametrize("opening", ["[", "{", "mixed"])
@@ -141,9 +143,9 @@ def test_brackets_in_strings_and_beside_one_another_are_no_nesting() -> None:
 
 def test_a_string_that_never_ends_is_refused_in_linear_time() -> None:
     raw = b"[" * 20 + b"{" * 20 + b'"' + b'\\"' * 500_000
-    began = time.process_time()
+    start = time.process_time()
     refused(raw)
-    assert time.process_time() - began < 5, "at 16 KB the squared time was a second"
+    assert time.process_time() - start < 5, "at 16 KB the squared time was a second"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_a_refusal_does_not_repeat_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "expected"),
     [
         (b"1.10", b"1.10"),
         (b"12345678901234567890.123", b"12345678901234567890.123"),
@@ -214,5 +216,5 @@ def test_a_refusal_does_not_repeat_the_body() -> None:
         (b'"\\u00e9 1.5"', '"é 1.5"'.encode()),
     ],
 )
-def test_a_compact_text_keeps_every_digit(text: bytes, kept: bytes) -> None:
-    assert strict.compact(text, strict.parse(text)) == kept
+def test_a_compact_text_keeps_every_digit(text: bytes, expected: bytes) -> None:
+    assert strict.compact(text, strict.parse(text)) == expected

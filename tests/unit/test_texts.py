@@ -62,13 +62,13 @@ def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
 
 
 @given(st.lists(leases, max_size=3), numbers)
-def test_a_cursor_is_read_as_it_was_written(held: list[Lease], number: int) -> None:
-    waiting = tuple(Span(number + n, 1, 2, "-", n) for n in range(3))
+def test_a_cursor_is_read_as_it_was_written(leases: list[Lease], number: int) -> None:
+    spans = tuple(Span(number + n, 1, 2, "-", n) for n in range(3))
     cursor = Cursor(
         number,
         number + 9,
-        {f"{n}.{lease.token}": Lease(f"{n}.{lease.token}", *_rest(lease)) for n, lease in enumerate(held)},
-        waiting,
+        {f"{n}.{lease.token}": Lease(f"{n}.{lease.token}", *_rest(lease)) for n, lease in enumerate(leases)},
+        spans,
         number % 7,
         number // 2,
         number // 3,
@@ -166,12 +166,10 @@ def test_neighbours_that_ended_alike_are_one_run() -> None:
 
 @given(st.lists(drafts, min_size=1, max_size=6))
 def test_messages_are_read_as_they_were_packed(given_drafts: list[Draft]) -> None:
-    packed = codec.pack(given_drafts)
-    assert packed.drafts == tuple(given_drafts)
-    assert codec.unpack(packed.payload) == tuple(given_drafts)
-    assert packed.size == len(
-        packed.payload if isinstance(packed.payload, bytes) else packed.payload.encode()
-    )
+    pack = codec.pack(given_drafts)
+    assert pack.drafts == tuple(given_drafts)
+    assert codec.unpack(pack.payload) == tuple(given_drafts)
+    assert pack.size == len(pack.payload if isinstance(pack.payload, bytes) else pack.payload.encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"\x00" * 50, "ünï".encode(), b'"\\', bytes(range(256))])
@@ -196,17 +194,17 @@ def test_what_grows_by_compressing_is_stored_as_text() -> None:
 @given(st.lists(st.integers(1, BLOB_THRESHOLD_BYTES - 2), min_size=1, max_size=7))
 def test_a_pack_takes_the_first_drafts_up_to_the_limit_of_a_segment(sizes: list[int]) -> None:
     given_drafts = [make.draft("x" * size) for size in sizes]
-    left, packs = given_drafts, []
-    while left:
-        packs.append(codec.pack(left))
+    rest, packs = given_drafts, []
+    while rest:
+        packs.append(codec.pack(rest))
         assert packs[-1].drafts, "at least one, so that it ends"
-        left = left[len(packs[-1].drafts) :]
+        rest = rest[len(packs[-1].drafts) :]
     assert [d for p in packs for d in p.drafts] == given_drafts
-    for this, following in zip(packs, [*packs[1:], None], strict=True):
+    for this, next_pack in zip(packs, [*packs[1:], None], strict=True):
         taken = sum(len(codec.encode(d)) + 1 for d in this.drafts)
         assert taken <= MAX_SEGMENT_BYTES
-        if following:
-            assert taken + len(codec.encode(following.drafts[0])) + 1 > MAX_SEGMENT_BYTES, (
+        if next_pack:
+            assert taken + len(codec.encode(next_pack.drafts[0])) + 1 > MAX_SEGMENT_BYTES, (
                 "another would have fitted"
             )
 

@@ -20,9 +20,9 @@ _LAST_MS = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 100
 @example(2_190_901_588_858)  # as a float of seconds it is a little less
 @example(_FIRST_MS)
 def test_a_time_is_read_as_it_was_shown_to_the_millisecond(ms: int) -> None:
-    shown = at(ms)
-    assert len(shown) == len("2030-01-01T00:00:00.000Z")
-    assert parse.time_ms(shown, "at") == ms
+    text = at(ms)
+    assert len(text) == len("2030-01-01T00:00:00.000Z")
+    assert parse.time_ms(text, "at") == ms
 
 
 @pytest.mark.parametrize(

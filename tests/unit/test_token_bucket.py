@@ -22,26 +22,26 @@ asks = st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 400)), min_size=
 limits = st.sampled_from((1, 2, 3, 7, 10, 100, 999, 5_000, 10**6, 10**12))
 
 
-@given(limit=limits, asked=asks)
-def test_no_window_gets_more_than_its_share_and_a_burst(limit: int, asked: list[tuple[int, int]]) -> None:
+@given(limit=limits, requests=asks)
+def test_no_window_gets_more_than_its_share_and_a_burst(limit: int, requests: list[tuple[int, int]]) -> None:
     state, now_ms = 0, START_MS
-    granted: list[tuple[int, int]] = []
-    for later_ms, count in asked:
+    grants: list[tuple[int, int]] = []
+    for later_ms, count in requests:
         now_ms += later_ms
         grant, state = token_bucket.take(state, limit, count, now_ms)
         assert 0 <= grant.count <= count
-        granted.append((now_ms, grant.count))
-    for first, (start_ms, _) in enumerate(granted):
-        for last in range(first, len(granted)):
-            seconds = (granted[last][0] - start_ms) / 1000
-            taken = sum(count for _, count in granted[first : last + 1])
-            assert taken <= limit * (seconds + max(0.5, 1.9 / limit)) * (1 + 1e-5)
+        grants.append((now_ms, grant.count))
+    for first, (start_ms, _) in enumerate(grants):
+        for last in range(first, len(grants)):
+            seconds = (grants[last][0] - start_ms) / 1000
+            total = sum(count for _, count in grants[first : last + 1])
+            assert total <= limit * (seconds + max(0.5, 1.9 / limit)) * (1 + 1e-5)
 
 
-@given(limit=limits.filter(lambda limit: limit <= 5_000), asked=asks)
-def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, asked: list[tuple[int, int]]) -> None:
+@given(limit=limits.filter(lambda limit: limit <= 5_000), requests=asks)
+def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, requests: list[tuple[int, int]]) -> None:
     state, now_ms = 0, START_MS
-    for later_ms, count in asked:
+    for later_ms, count in requests:
         now_ms += later_ms
         grant, state = token_bucket.take(state, limit, count, now_ms)
         if grant.count < count:
@@ -53,10 +53,10 @@ def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, asked: list[
 
 
 @pytest.mark.parametrize(
-    ("limit", "holds"), [(1, 1), (2, 1), (3, 1), (4, 2), (10, 5), (100, 50), (5_000, 2_500)]
+    ("limit", "permits"), [(1, 1), (2, 1), (3, 1), (4, 2), (10, 5), (100, 50), (5_000, 2_500)]
 )
-def test_an_idle_account_holds_half_a_seconds_permits(limit: int, holds: int) -> None:
-    assert token_bucket.take(0, limit, 10_000, START_MS)[0].count == holds
+def test_an_idle_account_holds_half_a_seconds_permits(limit: int, permits: int) -> None:
+    assert token_bucket.take(0, limit, 10_000, START_MS)[0].count == permits
 
 
 class Fleet:

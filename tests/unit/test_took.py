@@ -41,21 +41,21 @@ def test_our_claim_is_told_from_anothers_by_its_token() -> None:
 
 def test_our_claim_stands_beside_a_later_one() -> None:
     ours = claiming(HELD, "2.ours")
-    claimed = after(HELD, ours)
-    assert took(ours, after(claimed, claiming(claimed, "3.them"))) is True
+    after_ours = after(HELD, ours)
+    assert took(ours, after(after_ours, claiming(after_ours, "3.them"))) is True
 
 
 def test_a_claim_whose_lease_has_passed_on_is_not_ours_any_more() -> None:
     ours = claiming(HELD, "2.ours")
-    claimed = after(HELD, ours)
-    assert took(ours, after(claimed, claiming(claimed, "3.them", now_ms=LATER))) is False
+    after_ours = after(HELD, ours)
+    assert took(ours, after(after_ours, claiming(after_ours, "3.them", now_ms=LATER))) is False
 
 
 def test_a_claim_that_granted_nothing_cannot_be_recognised() -> None:
-    skipping = cursor_write.change(
+    change = cursor_write.change(
         HELD, transitions.claim(HELD, Selection(settled=((4, 6),), next=6), "2.ours", "", 1)
     )
-    assert took(skipping, after(HELD, skipping)) is False
+    assert took(change, after(HELD, change)) is False
 
 
 def test_a_whole_and_a_partial_settlement_are_recognised() -> None:
@@ -67,11 +67,11 @@ def test_a_whole_and_a_partial_settlement_are_recognised() -> None:
 
 def test_a_settlement_is_recognised_whatever_befell_the_rest_of_its_lease() -> None:
     ours = settling(HELD, 0)
-    left = after(HELD, ours)
-    assert took(ours, after(left, settling(left, 1, 2, 3))) is True
-    extended = transitions.extend(left, TOKEN, LATER)
-    assert extended is not None
-    assert took(ours, extended) is True
+    after_ours = after(HELD, ours)
+    assert took(ours, after(after_ours, settling(after_ours, 1, 2, 3))) is True
+    longer = transitions.extend(after_ours, TOKEN, LATER)
+    assert longer is not None
+    assert took(ours, longer) is True
 
 
 def test_a_settlement_another_one_beat_is_lost() -> None:
@@ -83,9 +83,9 @@ def test_a_settlement_another_one_beat_is_lost() -> None:
 def test_behind_a_later_claim_a_settlement_is_unknown_never_called_lost() -> None:
     for offsets in ((0, 1, 2, 3), (1,)):
         ours = settling(HELD, *offsets)
-        settled = after(HELD, ours)
-        assert took(ours, after(settled, claiming(settled, "2.them"))) is None
-        assert took(ours, after(settled, claiming(settled, "2.them", now_ms=LATER))) is None
+        after_ours = after(HELD, ours)
+        assert took(ours, after(after_ours, claiming(after_ours, "2.them"))) is None
+        assert took(ours, after(after_ours, claiming(after_ours, "2.them", now_ms=LATER))) is None
 
 
 def test_a_lease_that_ran_out_unsettled_never_passes_for_our_settlement() -> None:
@@ -94,28 +94,28 @@ def test_a_lease_that_ran_out_unsettled_never_passes_for_our_settlement() -> Non
 
 
 def test_a_settlement_is_lost_while_its_lease_still_holds_the_offsets() -> None:
-    extended = transitions.extend(HELD, TOKEN, LATER)
-    assert extended is not None
-    changed = after(extended, claiming(extended, "2.them"))
-    assert took(settling(HELD, 0, 1), changed) is False
+    longer = transitions.extend(HELD, TOKEN, LATER)
+    assert longer is not None
+    after_theirs = after(longer, claiming(longer, "2.them"))
+    assert took(settling(HELD, 0, 1), after_theirs) is False
 
 
 def test_an_extension_is_ours_while_its_deadline_stands() -> None:
-    extended, other = (transitions.extend(HELD, TOKEN, LATER + n) for n in (0, 1))
-    assert extended is not None
+    longer, other = (transitions.extend(HELD, TOKEN, LATER + n) for n in (0, 1))
+    assert longer is not None
     assert other is not None
-    ours = cursor_write.change(HELD, extended)
-    assert took(ours, extended) is True
-    assert took(ours, after(extended, claiming(extended, "2.them"))) is True
+    ours = cursor_write.change(HELD, longer)
+    assert took(ours, longer) is True
+    assert took(ours, after(longer, claiming(longer, "2.them"))) is True
     assert took(ours, other) is False
     assert took(ours, HELD) is False
 
 
 def test_a_seek_is_ours_only_while_nothing_came_behind_it() -> None:
     ours = cursor_write.replacement(HELD, transitions.seek(HELD, 9))
-    sought = after(HELD, ours)
-    assert took(ours, sought) is True
-    assert took(ours, after(sought, claiming(sought, "3.them"))) is False
+    after_ours = after(HELD, ours)
+    assert took(ours, after_ours) is True
+    assert took(ours, after(after_ours, claiming(after_ours, "3.them"))) is False
     assert took(ours, after(HELD, claiming(HELD, "2.them"))) is False
 
 
@@ -130,5 +130,5 @@ def test_neighbours_settled_at_the_same_time_do_not_lose_each_other() -> None:
         transitions.settle(middle, token, [Result(o, Disposition.SUCCESS)])[0]
         for o, token in ((4, "a"), (6, "c"))
     ]
-    both = after(middle, *(cursor_write.change(middle, settled) for settled in stale))
+    both = after(middle, *(cursor_write.change(middle, other) for other in stale))
     assert fold(both).settled == ((4, 7),)

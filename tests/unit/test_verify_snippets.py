@@ -44,9 +44,9 @@ def run(tool: str, *arguments: str, folder: Path) -> list[bool]:
     path = shutil.which(tool)
     if path is None:
         pytest.skip(f"There is no {tool} on this machine.")
-    done = subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [line == "true" for line in done.stdout.split()]
+    process = subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return [line == "true" for line in process.stdout.split()]
 
 
 def test_python() -> None:
@@ -60,32 +60,32 @@ def test_python() -> None:
 def test_javascript(tmp_path: Path) -> None:
     (tmp_path / "hooks.mjs").write_text(verifying()["JavaScript"])
     calls = [f"isGenuine({json.dumps(TEXT)}, {json.dumps(h)}, Buffer.from({list(b)}))" for h, b in cases()]
-    says = "\n".join(f"console.log({call});" for call in calls)
-    (tmp_path / "main.mjs").write_text(f'import {{ isGenuine }} from "./hooks.mjs";\n{says}')
+    lines = "\n".join(f"console.log({call});" for call in calls)
+    (tmp_path / "main.mjs").write_text(f'import {{ isGenuine }} from "./hooks.mjs";\n{lines}')
     assert run("node", "main.mjs", folder=tmp_path) == GENUINE
 
 
 def test_java(tmp_path: Path) -> None:
-    says = []
+    lines = []
     for headers, body in cases():
         pairs = ", ".join(json.dumps(each) for pair in headers.items() for each in pair)
         text = json.dumps(body.decode())
         call = (
             f"Hooks.isGenuine({json.dumps(TEXT)}, Map.of({pairs}), {text}.getBytes(StandardCharsets.UTF_8))"
         )
-        says.append(f"System.out.println({call});")
+        lines.append(f"System.out.println({call});")
     imports, _, hooks = verifying()["Java"].partition("class Hooks")
-    main = f"class Main {{ public static void main(String[] a) throws Exception {{ {' '.join(says)} }} }}"
+    main = f"class Main {{ public static void main(String[] a) throws Exception {{ {' '.join(lines)} }} }}"
     (tmp_path / "Main.java").write_text(f"{imports}\n{main}\nclass Hooks{hooks}")
     assert run("java", "-XX:TieredStopAtLevel=1", "Main.java", folder=tmp_path) == GENUINE
 
 
 def test_go(tmp_path: Path) -> None:
-    says = []
+    lines = []
     for headers, body in cases():
         pairs = ", ".join(f"{json.dumps(n.title())}: {{{json.dumps(v)}}}" for n, v in headers.items())
         call = f"IsGenuine({json.dumps(TEXT)}, http.Header{{{pairs}}}, []byte({json.dumps(body.decode())}))"
-        says.append(f"fmt.Println({call})")
+        lines.append(f"fmt.Println({call})")
     code = verifying()["Go"].replace("package hooks", "package main").replace("import (", 'import (\n"fmt"')
-    (tmp_path / "main.go").write_text(code + "\nfunc main() {\n" + "\n".join(says) + "\n}\n")
+    (tmp_path / "main.go").write_text(code + "\nfunc main() {\n" + "\n".join(lines) + "\n}\n")
     assert run("go", "run", "main.go", folder=tmp_path) == GENUINE

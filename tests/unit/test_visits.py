@@ -28,8 +28,8 @@ def stage() -> Stage:
 
 
 def time_for(questions: int) -> HasTime:
-    left = iter(range(questions))
-    return lambda: next(left, None) is not None
+    answers = iter(range(questions))
+    return lambda: next(answers, None) is not None
 
 
 def always() -> bool:
@@ -55,16 +55,16 @@ def test_a_run_that_ends_well_says_so_and_so_does_one_that_does_not(stage: Stage
 
 def test_a_visit_has_two_minutes(stage: Stage) -> None:
     stage.adapters.control.put_topic(make.topic("a"), None)
-    told = []
+    answers = []
 
     def visit(topic: Topic, has_time: HasTime) -> None:
         stage.clock.advance(2 * MINUTE_MS - 1)
-        told.append(has_time())
+        answers.append(has_time())
         stage.clock.advance(1)
-        told.append(has_time())
+        answers.append(has_time())
 
     assert not walk(stage, visit).finished, "what is left of the topic waits for the next run"
-    assert told == [True, False]
+    assert answers == [True, False]
 
 
 def test_a_row_that_cannot_be_visited_is_told_once() -> None:

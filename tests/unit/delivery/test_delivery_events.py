@@ -112,12 +112,12 @@ def test_forwarded_headers_are_printable_ascii_and_can_be_read_back(text: str) -
 )
 def test_a_body_arrives_byte_for_byte(body: bytes, media: str) -> None:
     assert post(parcel(raw(body, media))).body == body
-    structured = json.loads(post(parcel(raw(body, media), payload="structured")).body)
-    if "data_base64" in structured:
+    event = json.loads(post(parcel(raw(body, media), payload="structured")).body)
+    if "data_base64" in event:
         assert read(parcel(raw(body, media), payload="structured")).get_data() == body
     else:
         assert media == "application/json"
-        assert structured["data"] == json.loads(body)
+        assert event["data"] == json.loads(body)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def ids(parcel: Parcel) -> list[str]:
 
 @given(st.binary(max_size=60) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_function_answers_only_messages_that_were_sent_can_have_failed(answer: bytes) -> None:
-    found = failed(ids(parcel(draft(1), draft(2))), answer)
-    assert found is None or found <= {"0123456789ab-3-7", "0123456789ab-3-8"}
+    failures = failed(ids(parcel(draft(1), draft(2))), answer)
+    assert failures is None or failures <= {"0123456789ab-3-7", "0123456789ab-3-8"}
 
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"x":' * 100_000, b'"\xff"', b"{", b" "])

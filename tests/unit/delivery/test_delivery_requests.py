@@ -21,8 +21,8 @@ OURS = {
 def sent(**headers: str) -> dict[str, str]:
     """The headers as they are sent, by lower-case names."""
     assert isinstance(TARGET, Target)
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    head, _, body = _request("POST", TARGET, named, BODY).partition(b"\r\n\r\n")
+    extra = {name.replace("_", "-"): value for name, value in headers.items()}
+    head, _, body = _request("POST", TARGET, extra, BODY).partition(b"\r\n\r\n")
     assert body == BODY
     line, *lines = head.decode().split("\r\n")
     assert line == "POST /in?x=1 HTTP/1.1"

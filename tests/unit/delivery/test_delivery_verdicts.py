@@ -64,12 +64,12 @@ def wire() -> Iterator[Wire]:
 
 
 @pytest.fixture
-def told() -> Told:
+def functions() -> Told:
     return Told()
 
 
 @pytest.fixture
-def sender(wire: Wire, told: Told) -> Sender:
+def sender(wire: Wire, functions: Told) -> Sender:
     egress = Egress(
         rules=Rules(allow_loopback=True),
         monotonic=lambda: 0.0,
@@ -78,7 +78,7 @@ def sender(wire: Wire, told: Told) -> Sender:
     )
     return Sender(
         egress=egress,
-        functions=told,
+        functions=functions,
         clock=ManualClock(),
         real_clock=ManualClock(REAL_MS),
         monotonic=lambda: 0.0,
@@ -142,13 +142,13 @@ def test_each_check_has_an_id_of_its_own(sender: Sender, wire: Wire) -> None:
 )
 def test_a_functions_answer_says_the_same(
     sender: Sender,
-    told: Told,
+    functions: Told,
     answer: bytes | FunctionFailed | Throttled,
     verdict: Verdict,
     is_busy: bool,
     is_own_answer: bool,
 ) -> None:
-    told.answer = answer
+    functions.answer = answer
     function = consumer(ConsumerKind.FUNCTION, "mail", timeout_seconds=90)
     busy_ms = function.busy_seconds * 1000 if is_busy else 0
     results = sender.send(function, parcel(make.draft(1), make.draft(2)), 5)
@@ -157,20 +157,20 @@ def test_a_functions_answer_says_the_same(
     ] * 2
 
 
-def test_of_a_batch_those_have_failed_that_the_function_names(sender: Sender, told: Told) -> None:
+def test_of_a_batch_those_have_failed_that_the_function_names(sender: Sender, functions: Told) -> None:
     of = parcel(make.draft(1), make.draft(2))
     bad = of.attempts[1].message.id
-    told.answer = json.dumps({"batchItemFailures": [{"itemIdentifier": bad}]}).encode()
+    functions.answer = json.dumps({"batchItemFailures": [{"itemIdentifier": bad}]}).encode()
     results = sender.send(consumer(ConsumerKind.FUNCTION, "mail"), of, 5)
     assert [r.verdict for r in results] == [Verdict.DONE, Verdict.FAILED]
 
 
 @pytest.mark.parametrize("payload", ["binary", "structured", "batch"])
 def test_a_message_that_waited_was_accepted_when_its_producer_heard_so(payload: str) -> None:
-    waited = parcel(make.draft(1, accepted_ms=START_MS - 9_000), payload=payload)
-    sent, accepted = post(waited), rfc3339(START_MS - 9_000)
-    assert accepted in (sent.headers.get("ce-time", "") + sent.body.decode())
-    assert accepted in function_batch.event(waited).decode()
+    old_parcel = parcel(make.draft(1, accepted_ms=START_MS - 9_000), payload=payload)
+    request, accepted_at = post(old_parcel), rfc3339(START_MS - 9_000)
+    assert accepted_at in (request.headers.get("ce-time", "") + request.body.decode())
+    assert accepted_at in function_batch.event(old_parcel).decode()
 
 
 def test_each_message_of_a_batch_bears_its_own_trace() -> None:
