@@ -315,7 +315,7 @@ _STYLE = """
 @media (prefers-color-scheme:dark){:root{--page:#0d0d0d;--card:#1a1a19;--ink:#fff;--soft:#c3c2b7;--line:#2c2c2a;
 --c1:#3987e5;--c2:#199e70;--c3:#c98500;--bad:#e66767}}
 body{margin:0;background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif}
-main{max-width:1180px;margin:0 auto;padding:24px 20px}
+main{max-width:1180px;margin:0 auto;padding:24px 20px;overflow-wrap:anywhere}
 h1{font-size:22px;margin:0 0 16px}h2{font-size:17px;margin:0 0 8px}h1 span,h2 span{color:var(--soft);font-weight:400}
 .gap{border-left:4px solid var(--bad);padding:6px 12px;background:var(--card)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-bottom:16px}
@@ -341,7 +341,7 @@ rect.c1{fill:var(--c1)}rect.bad{fill:var(--bad)}
 .reasons i{display:block;height:12px;border-radius:2px;background:var(--bad)}
 @media (max-width:640px){main{padding:16px 10px}.tick,.name{font-size:15px}thead{display:none}.wide{overflow:visible}
 table,tbody,tr,td{display:block}tr{padding:8px 12px;border-bottom:1px solid var(--line)}tr:last-child{border:0}
-td{display:flex;justify-content:space-between;gap:12px;padding:1px 0;border:0;white-space:normal;overflow-wrap:anywhere}
+td{display:flex;justify-content:space-between;gap:12px;padding:1px 0;border:0;white-space:normal}
 td::before{content:attr(data-of);color:var(--soft)}.reasons li{grid-template-columns:minmax(0,3fr) 1fr 4em}}
 footer{color:var(--soft);font-size:12px;margin-top:8px}
 """
