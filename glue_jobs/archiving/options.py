@@ -26,10 +26,10 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         metavar="yes|no",
         help="yes: also what today has so far",
     )
-    add("--look-back-days", type=arguments.positive, default=10, help="how old late data is noticed (10)")
+    add("--look-back-days", type=arguments.days, default=10, help="how old late data is noticed (10)")
     add(
         "--lateness-minutes",
-        type=arguments.count,
+        type=arguments.minutes,
         default=15,
         help="how long after its end a window is closed (15)",
     )
@@ -118,5 +118,5 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 
 def _add_grace(parser: argparse.ArgumentParser) -> None:
     grace = "how long replaced files stay for readers (60)"
-    parser.add_argument("--grace-minutes", type=arguments.count, default=60, help=grace)
+    parser.add_argument("--grace-minutes", type=arguments.minutes, default=60, help=grace)
     parser.add_argument("--now", type=arguments.instant, help=argparse.SUPPRESS)

@@ -4,7 +4,7 @@
     read.add_argument("--window", type=window, help=…)
     arguments = parse(read)
 
-Exit code 2 and a sentence on standard error for bad arguments; `--help` for people.
+Exit code 2, a sentence on standard error and a summary in JSON for bad arguments; `--help` for people.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import NoReturn
+
+from glue_jobs.common.output import summary
 
 DONE, FAILED, BAD_ARGUMENTS, INCOMPLETE = 0, 1, 2, 3
 """Exit codes of all jobs. INCOMPLETE: it did what it could, and the summary says what is missing."""
@@ -24,12 +27,24 @@ EXIT_CODES = (
     "exit codes: 0 done; 1 failed; 2 bad arguments, nothing was touched; 3 incomplete, see the summary"
 )
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_YEARS = range(1970, 9000)
+_MOST = 2**31 - 1  # what Java calls an int
+_MOST_DAYS, _MOST_MINUTES = 36_500, 525_600
 _GLUE = re.compile(r"--(JOB_(NAME|ID|RUN_ID)|SECURITY_CONFIGURATION|encryption-type)\Z")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in the summary, too, what it refuses."""
+
+    def error(self, message: str) -> NoReturn:
+        summary(self.prog.rpartition(".")[2], error=message)
+        super().error(message)
 
 
 def reader(job: str, about: str | None) -> argparse.ArgumentParser:
     """A parser that knows what all jobs have in common: where the bucket is."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"python -m glue_jobs.{job}",
         description=about,
         epilog=EXIT_CODES,
@@ -82,11 +97,18 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def name(text: str) -> str:
+    """The name of a topic or group, or a replay's id."""
+    if not _NAME.match(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name")
+    return text
+
+
 def day(text: str) -> date:
     """A day as 2026-11-21, in UTC."""
     try:
-        if len(text) == 10:
-            return date.fromisoformat(text)
+        if len(text) == 10 and (found := date.fromisoformat(text)).year in _YEARS:
+            return found
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-21")
@@ -96,23 +118,32 @@ def instant(text: str) -> datetime:
     """A time as 2026-11-21T10:30:00Z; without a zone it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
+        if moment.year in _YEARS:
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-11-21T10:30:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-11-21T10:30:00Z")
 
 
 def positive(text: str) -> int:
     """A whole number from 1."""
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return _whole(text, 1, _MOST)
 
 
-def count(text: str) -> int:
-    """A whole number from 0."""
-    if text.isascii() and text.isdigit():
+def days(text: str) -> int:
+    """How many days; at least one."""
+    return _whole(text, 1, _MOST_DAYS)
+
+
+def minutes(text: str) -> int:
+    """How many minutes; also none."""
+    return _whole(text, 0, _MOST_MINUTES)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {most:,}")
 
 
 def yes_no(text: str) -> bool:

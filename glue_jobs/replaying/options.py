@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 
 from glue_jobs.common import access, arguments
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 SELECTION = ("tag", "key", "where", "into", "group", "rate")
 
 
 def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments."""
     parser = arguments.reader("replay", about)
-    parser.add_argument("--replay", type=_name, metavar="ID", help="the replay to run, or to run again")
-    parser.add_argument("--topic", type=_name, help="make a replay of this topic's archived messages")
+    parser.add_argument(
+        "--replay", type=arguments.name, metavar="ID", help="the replay to run, or to run again"
+    )
+    parser.add_argument(
+        "--topic", type=arguments.name, help="make a replay of this topic's archived messages"
+    )
     parser.add_argument(
         "--from", dest="begin", metavar="TIME", type=arguments.instant, help="accepted from this time on"
     )
@@ -26,8 +28,10 @@ def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     parser.add_argument("--tag", help="only with this tag")
     parser.add_argument("--key", help="only with this business key")
     parser.add_argument("--where", help="only where this holds of the JSON body, as \"a.b > 5 AND c = 'x'\"")
-    parser.add_argument("--into", metavar="TOPIC", help="the topic to send to (the same)")
-    parser.add_argument("--group", help="the one group of it that gets them (all)")
+    parser.add_argument(
+        "--into", type=arguments.name, metavar="TOPIC", help="the topic to send to (the same)"
+    )
+    parser.add_argument("--group", type=arguments.name, help="the one group of it that gets them (all)")
     parser.add_argument("--rate", type=arguments.positive, help="messages a second (100)")
     parser.add_argument(
         "--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help="only count (no)"
@@ -36,13 +40,6 @@ def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     choices = arguments.parse(parser, argv)
     _check(parser, choices)
     return choices
-
-
-def _name(text: str) -> str:
-    """The name of a topic, or a replay's id."""
-    if not _NAME.match(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name")
-    return text
 
 
 def _check(parser: argparse.ArgumentParser, choices: argparse.Namespace) -> None:

@@ -134,14 +134,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
             f"{at:%Y-%m-%dT%H:%M:%SZ}, as far as is archived."
         )
     print(as_text(groups, ("group", *STATES, "oldest_open_at")))
-    if options.list:
-        print(
-            "\n"
-            + as_text(
-                _open(messages_then, options.list),
-                ("group", "state", "id", "accepted_at", "attempts", "consumer"),
-            )
-        )
+    if options.list and (listed := _open(messages_then, options.list)):
+        print("\n" + as_text(listed, ("group", "state", "id", "accepted_at", "attempts", "consumer")))
     span = Span(max(first, _first(manifests)), (at - _INSTANT).date())
     lacking = gaps(manifests, span, quiet_days(bucket))
     seconds = round(time.monotonic() - began, 1)

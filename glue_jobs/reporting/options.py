@@ -16,7 +16,7 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     )
     last = "the last day, as 2026-11-21 (the last one archived)"
     parser.add_argument("--to", dest="last", metavar="DAY", type=arguments.day, help=last)
-    parser.add_argument("--topic", help="tell of this topic only")
+    parser.add_argument("--topic", type=arguments.name, help="tell of this topic only")
     access.add_options(parser)
     choices = arguments.parse(parser, argv)
     access.check_url(parser, choices)
@@ -28,8 +28,8 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
 def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments of `asof`."""
     parser = arguments.reader("asof", about)
-    parser.add_argument("--topic", required=True, help="the topic")
-    parser.add_argument("--group", help="this group only")
+    parser.add_argument("--topic", type=arguments.name, required=True, help="the topic")
+    parser.add_argument("--group", type=arguments.name, help="this group only")
     parser.add_argument(
         "--at",
         metavar="TIME",
@@ -38,7 +38,7 @@ def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
         help="the moment, as 2026-11-20T09:30:00Z",
     )
     look_back = "how old messages may be that are counted (30)"
-    parser.add_argument("--look-back-days", type=arguments.positive, default=30, help=look_back)
+    parser.add_argument("--look-back-days", type=arguments.days, default=30, help=look_back)
     parser.add_argument(
         "--list", type=arguments.positive, metavar="N", help="also N of the messages, the oldest first"
     )
@@ -48,13 +48,24 @@ def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
 def of_compare(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments of `compare`."""
     parser = arguments.reader("compare", about)
-    parser.add_argument("--topic", required=True, help="the topic whose messages were replayed")
-    parser.add_argument("--group", required=True, help="its group")
     parser.add_argument(
-        "--shadow", required=True, metavar="TOPIC", help="the topic that they were replayed into"
+        "--topic", type=arguments.name, required=True, help="the topic whose messages were replayed"
     )
-    parser.add_argument("--shadow-group", required=True, metavar="GROUP", help="the group there")
+    parser.add_argument("--group", type=arguments.name, required=True, help="its group")
     parser.add_argument(
-        "--replay", metavar="ID", help="only what this replay has sent (the last of each message)"
+        "--shadow",
+        type=arguments.name,
+        required=True,
+        metavar="TOPIC",
+        help="the topic that they were replayed into",
+    )
+    parser.add_argument(
+        "--shadow-group", type=arguments.name, required=True, metavar="GROUP", help="the group there"
+    )
+    parser.add_argument(
+        "--replay",
+        type=arguments.name,
+        metavar="ID",
+        help="only what this replay has sent (the last of each message)",
     )
     return arguments.parse(parser, argv)
