@@ -17,12 +17,12 @@ from dataclasses import replace
 from glue_jobs.archiving import catalog
 from glue_jobs.common import manifest as manifests
 from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.checksums import in_hex
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.schemas import TABLES
 
 ASIDE = "archive/_aside"
-_UNSIGNED = 2**64 - 1
 
 
 class Mismatch(JobError):
@@ -40,7 +40,7 @@ def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[
 
 def part(topic: str, rows: int, checksum: int, files: tuple[Entry, ...]) -> Part:
     """A partition. Its checksum is written as an unsigned number, in hex."""
-    return Part(topic, rows, f"{checksum & _UNSIGNED:X}", files)
+    return Part(topic, rows, in_hex(checksum), files)
 
 
 def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:

@@ -6,10 +6,12 @@ import os
 import re
 from typing import NoReturn
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 _OURS = re.compile(r"^glue_jobs\.\S+: (.+)$", re.MULTILINE)
 _SILENT = re.compile(r'Could not connect to the endpoint URL: "([^"]+)"')
+_CAUSE = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
+_REFUSAL = re.compile(r"An error occurred \((\w+)\) when calling the (\w+) operation(?: \([^)]*\))?: (.*)")
 _DISK = "The disk is full: free some space, and run the job again."
 _MEMORY = "Spark ran out of memory: run the job again with more of it (on AWS: more workers)."
 _KILLED = "Spark's process has ended: it was killed, or ran out of memory. Run the job again."
@@ -37,6 +39,13 @@ _SIGNS = (
     ("SparkContext was shut down", _KILLED),
     ("stopped SparkContext", _KILLED),
 )
+_ADVICE = {
+    "NoSuchBucket": "see --bucket",
+    "SlowDown": "run the job again",
+    "AccessDenied": "see what the credentials allow",
+    "403": "see what the credentials allow",
+}
+"""By the code of AWS's refusal."""
 
 
 class JobError(Exception):
@@ -74,6 +83,12 @@ def sentence(error: BaseException) -> str:
     for sign, meaning in _SIGNS:
         if sign in text:
             return meaning
+    if refusal := _REFUSAL.search(text):
+        code, operation, why = refusal.groups()
+        advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
+        return f"AWS refused {operation}: {why.strip().rstrip('.')} ({code}){advice}."
+    if isinstance(error, Py4JJavaError) and (causes := _CAUSE.findall(text)):
+        return str(causes[-1]).rstrip()  # the first line names only a call
     return text.partition("\n")[0].rstrip()
 
 

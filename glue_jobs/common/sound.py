@@ -1,34 +1,30 @@
-"""Are the archive's files as their manifests say? A damaged file must not give a smaller number.
+"""Are the archive's files as their manifests say? A damaged file must not give a smaller number, nor another one.
 
-Names and sizes are compared by listing the bucket, numbers of rows by the files' footers. Values are not compared: a
-file with other values passes, if it has as many rows and the same size.
+Names and sizes are compared by listing the bucket, rows by reading them once: how many there are, and their checksum.
+What an engine says of a file that it can't read decides nothing: the file itself is looked at.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.checksums import checksums, in_hex
 from glue_jobs.common.failures import JobError, Unreadable, ends_the_run
-from glue_jobs.common.manifest import Manifest, Part, files_of, load, table
+from glue_jobs.common.manifest import VERSION, Manifest, Part, load, table
+from glue_jobs.common.parquet import is_readable
 from glue_jobs.common.schemas import TABLES
 
 _CANT = "it can't be read"
 _GONE = "it is not there"
-_FILE = re.compile(r"(?:[Ff]ile|\w+:) \S*?(archive/\w+/day=([\d-]{10})/[^\s']*?\.parquet)")
-_PARQUET = re.compile(
-    r"is not a Parquet file|corrupted file: |[Cc]an ?not read class org\.apache\.parquet|TProtocolException|"
-    r"ZstdIOException|Decompression error|SchemaColumnConvertNotSupportedException|"
-    r"org\.apache\.parquet\.[\w.$]*Exception"
-)
-_STORE = re.compile(
-    r"(?:amazon\w*|awssdk|s3a?|kms|java\.net|javax\.net)\.[\w.$]*(?:Exception|Error)\b|Access ?Denied|SlowDown"
-)
-"""What S3 or the network says. Parquet's errors may wrap it."""
+_FILE = re.compile(r"(archive/(\w+)/day=([\d-]{10})/[^\s'\"]*?\.parquet)")
+"""The name of a file of rows: the name itself, the table, the day."""
 
 
 class Changed(JobError):
@@ -57,14 +53,22 @@ def sound_table(
     manifests: Sequence[Manifest],
     topics: Collection[str] | None = None,
 ) -> DataFrame:
-    """As `manifest.table`, if the files have as many rows as the manifests say: that reads their footers only. Raises
-    Unreadable, Changed."""
+    """As `manifest.table`, if the files have the rows that the manifests tell of: all are read once. Raises Unreadable,
+    Changed."""
     rows = table(spark, bucket, name, manifests, topics)
-    counts = _counts(rows)
+    sums = {
+        (str(each.day), each.topic): (each.rows, in_hex(each.checksum))
+        for each in checksums(rows, name, "day", "topic").collect()
+    }
+    forms = {manifest.day: manifest.v for manifest in manifests}
     for day, part in _parts(manifests, name, topics):
-        count = counts.get((day, part.topic), 0)
+        count, checksum = sums.get((day, part.topic), (0, in_hex(0)))
+        why = None
         if count != part.rows:
             why = f"there are {count} rows, and were {part.rows}"
+        elif checksum != part.checksum and forms[day] == VERSION:
+            why = "its rows are not those that were archived"
+        if why:
             raise _refusal(bucket, day, [file.name for file in part.files], why)
     return rows
 
@@ -73,71 +77,57 @@ def sound_table(
 def damage_named(
     bucket: Bucket, manifests: Sequence[Manifest] = (), topics: Collection[str] | None = None
 ) -> Iterator[None]:
-    """Raises Unreadable or Changed in the place of Spark's error about a file of the archive that is missing, or that
-    Parquet can't read; where Spark names no file, the files of these manifests are tried. Every other error stays as it
-    is: a file that S3 did not give is not damaged."""
+    """Raises Unreadable or Changed in the place of another error, if a file of the archive that the error names is
+    missing or can't be read; where Spark names no file, the files of these manifests are looked at. Every other error
+    stays as it is: a file that S3 did not give is not damaged."""
     try:
         yield
     except Exception as error:
         if isinstance(error, JobError) or ends_the_run(error):
             raise
-        file = _FILE.search(str(error))
-        if file and not bucket.exists(file[1]):
-            raise _refusal(bucket, file[2], [file[1]], _GONE) from error
-        if not _is_of_parquet(error):
+        suspects = {file[1]: (file[2], file[3]) for file in _FILE.finditer(str(error))}
+        if not suspects and _may_be_of_a_file(error):
+            suspects = _files(manifests, topics)
+        damage = _damage(bucket, suspects)
+        if not damage:
             raise
-        days = {
-            file.name: day
-            for name in TABLES
-            for day, part in _parts(manifests, name, topics)
-            for file in part.files
-        }
-        name = file[1] if file else _unreadable(bucket, [*days])
-        if not name:
-            raise
-        raise _refusal(bucket, file[2] if file else days[name], [name], _CANT) from error
+        name, why = damage
+        raise _refusal(bucket, suspects[name][1], [name], why) from error
+
+
+def _may_be_of_a_file(error: Exception) -> bool:
+    """Did Spark raise it at work, not when it planned?"""
+    return isinstance(error, Py4JJavaError | PySparkException) and not isinstance(error, AnalysisException)
+
+
+def _files(manifests: Sequence[Manifest], topics: Collection[str] | None) -> dict[str, tuple[str, str]]:
+    """All files, by name: the table and the day."""
+    return {
+        file.name: (name, day)
+        for name in TABLES
+        for day, part in _parts(manifests, name, topics)
+        for file in part.files
+    }
+
+
+def _damage(bucket: Bucket, suspects: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    """The first of the files that is damaged, and why; None where none is, or where the store does not give them."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    with suppress(OSError, Boto3Error, BotoCoreError, ClientError):
+        for name, (kind, _) in suspects.items():
+            if not bucket.exists(name):
+                return name, _GONE
+            if not is_readable(bucket, kind, name):
+                return name, _CANT
+    return None
 
 
 def _sizes(bucket: Bucket, day: str, topics: Collection[str] | None) -> dict[str, int]:
     """The sizes of the files of a day's folder, by name."""
     folders = [day] if topics is None else [f"{day}/topic={topic}" for topic in topics]
     return {entry.name: entry.size for folder in folders for entry in bucket.entries(folder)}
-
-
-def _counts(rows: DataFrame) -> dict[tuple[str, str], int]:
-    """How many rows there are, by day and topic."""
-    return {
-        (str(row["day"]), row["topic"]): row["count"]
-        for row in rows.groupBy("day", "topic").count().collect()
-    }
-
-
-def _unreadable(bucket: Bucket, names: Sequence[str]) -> str | None:
-    """One of the files that can't be read. Halves are tried, so that the jobs of Spark are few."""
-    while len(names) > 1:
-        half = names[: len(names) // 2]
-        names = names[len(half) :] if _are_readable(bucket, half) else half
-    return names[0] if names and not _are_readable(bucket, names) else None
-
-
-def _are_readable(bucket: Bucket, names: Sequence[str]) -> bool:
-    """Can Parquet read all values of these files?"""
-    spark = SparkSession.active()
-    try:
-        for name in TABLES:
-            uris = [bucket.uri(file) for file in names if file.startswith(f"archive/{name}/")]
-            files_of(spark, bucket, name, uris).write.format("noop").mode("overwrite").save()
-    except Exception as error:
-        if not _is_of_parquet(error):
-            raise
-        return False
-    return True
-
-
-def _is_of_parquet(error: Exception) -> bool:
-    """Is it the content of a file that can't be read?"""
-    text = str(error)
-    return bool(_PARQUET.search(text)) and not _STORE.search(text) and not ends_the_run(error)
 
 
 def _refusal(bucket: Bucket, day: str, names: Sequence[str], why: str) -> JobError:

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import publish
-from glue_jobs.archiving.on_spark.transforms import checksums
+from glue_jobs.common.checksums import checksums
 from glue_jobs.common.manifest import Manifest, Part, save
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES, with_day
 

@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from glue_jobs.archiving.engine import ARROW, SPARK, Settings, Unusual
 from glue_jobs.archiving.on_arrow import engine, hashes, lines, shelf
 from glue_jobs.archiving.on_arrow.rows import DELIVERIES, MESSAGES
-from glue_jobs.archiving.on_spark.transforms import checksums
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import Entry, FolderBucket
+from glue_jobs.common.checksums import checksums
 from glue_jobs.common.schemas import JOURNAL, ORDER, TABLES
 from tests.glue.journals import DAY, NOON_MS, Line, Place, delivery, message
 
@@ -244,7 +244,7 @@ def test_a_hash_is_that_of_spark(spark: SparkSession, tmp_path: Path) -> None:
         pq.write_table(
             alone.set_column(0, "topic", pa.array([f"{number:02}"])), tmp_path / f"{number}.parquet"
         )
-    sums = checksums(spark.read.parquet(str(tmp_path)), "messages").collect()
+    sums = checksums(spark.read.parquet(str(tmp_path)), "messages", "topic").collect()
     assert len(sums) == 64
     for row in sums:
         alone = table.slice(int(row.topic), 1).set_column(0, "topic", pa.array([row.topic]))

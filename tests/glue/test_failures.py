@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from glue_jobs.archiving.publish import Mismatch
@@ -42,6 +42,8 @@ ROOT = Path(__file__).parents[2]
         (RuntimeError("x\nglue_jobs.common.service.Refused: NO: it says no\n at y"), "NO: it", False),
         (EndpointConnectionError(endpoint_url="http://127.0.0.1:9/"), "http://127.0.0.1:9/ does not answer", False),
         (RuntimeError("x\nResourceNotFoundException: Cannot do operations on a non-existent table"), "--prefix", False),
+        (ClientError({"Error": {"Code": "AccessDenied", "Message": "No."}}, "GetObject"),
+         "AWS refused GetObject: No (AccessDenied); see what the credentials allow.", False),
         (NoCredentialsError(), "HEADRACE_DATA=.data", False),
         (RuntimeError("Requested resource not found: Table: hr-log not found"), "--prefix", False),
         (Mismatch("the files do not hold what the manifest says"), "the files do not", False),

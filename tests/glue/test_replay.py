@@ -7,20 +7,26 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import app
 from chalicelib import adapters, wiring
-from glue_jobs import replay
-from glue_jobs.common import session
+from glue_jobs.common import manifest, session
+from glue_jobs.common.arguments import FAILED
+from glue_jobs.common.bucket import Entry
 from glue_jobs.common.failures import sentence
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import Service, Unreachable
+from glue_jobs.replay import main
 from glue_jobs.replaying import run
 from glue_jobs.replaying.run import ReplayJob, ReplayRequest, choose, counts, in_order, request_of
 from local.gateway import Gateway
@@ -264,12 +270,65 @@ def test_the_command_line_makes_a_replay_and_prints_a_summary(
     monkeypatch.setattr(filled.spark, "stop", lambda: None)
     here = ["--url", service.url, "--bucket", filled.name, "--folder", str(filled.folder)]
     choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--where", "n < 3"]
-    assert replay.main([*here, *choice, "--into", topic.name]) == 0
+    assert main([*here, *choice, "--into", topic.name]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.items() >= {"job": "replay", "state": "DONE", "matched": 3, "sent": 3}.items()
-    assert replay.main([*here, "--replay", told["replay"]]) == 0
+    assert main([*here, "--replay", told["replay"]]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "DONE"
     assert received(topic) == [0, 1, 2]
+
+
+def emptied(path: Path) -> None:
+    """The same rows, without their tags."""
+    rows = pq.ParquetFile(path).read()
+    number = rows.schema.get_field_index("tag")
+    pq.write_table(rows.set_column(number, "tag", pa.nulls(rows.num_rows, pa.string())), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_known", "why"),
+    [
+        (Path.unlink, False, "it is not there"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), False, "bytes, and had"),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), True, "it can't be read"),
+        (emptied, True, "its rows are not those that were archived"),
+    ],
+)
+def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
+    folder_place: Place,
+    served: tuple[Client, Service],
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], Any],
+    is_known: bool,
+    why: str,
+) -> None:
+    api, service = served
+    topic = api.topic()
+    fill(folder_place, messages=[message(n, minutes=60 * 20 * n, tag="t") for n in range(2)])
+    day = folder_place.manifest("2030-01-01")
+    [part] = day.tables[MESSAGES]
+    path = folder_place.folder / part.files[0].name
+    change(path)
+    if is_known:  # the manifest names the size that the file has
+        files = (Entry(part.files[0].name, path.stat().st_size),)
+        manifest.save(folder_place.bucket, day.with_part(MESSAGES, replace(part, files=files)))
+    monkeypatch.setenv("HEADRACE_TOKEN", service.token)
+    monkeypatch.setattr(session, "start", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    here = ["--url", service.url, "--bucket", folder_place.name, "--folder", str(folder_place.folder)]
+    assert main([*here, "--replay", make(topic)]) == FAILED
+    out, err = capsys.readouterr()
+    told = json.loads(out.splitlines()[-1])
+    assert told.items() >= {"state": "FAILED", "sent": 0}.items()
+    assert told["error"].startswith(f"{part.files[0].name} is damaged: ")
+    assert why in told["error"]
+    assert "Traceback" not in err
+    shown = api.get(f"/v1/replays/{told['replay']}").expect(200)
+    assert shown.items() >= {"state": "FAILED", "sent": 0}.items()
+    assert shown["error"].startswith(f"{part.files[0].name} is damaged: ")
+    assert topic.accepted == 0
 
 
 @pytest.mark.parametrize(
@@ -292,7 +351,7 @@ def test_bad_arguments_are_refused_before_anything_is_touched(
     monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
     monkeypatch.delenv("HEADRACE_DATA", raising=False)
     with pytest.raises(SystemExit) as left:
-        replay.main(arguments)
+        main(arguments)
     assert left.value.code == 2
     assert told in capsys.readouterr().err
 
@@ -304,12 +363,12 @@ def test_what_the_service_refuses_is_told_and_a_service_that_is_away_too(
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
     monkeypatch.delenv("HEADRACE_DATA", raising=False)
     times = ["--from", "2030-01-01", "--to", "2030-01-02"]
-    assert replay.main(["--url", service.url, "--topic", "nobody", *times]) == 2
+    assert main(["--url", service.url, "--topic", "nobody", *times]) == 2
     out, err = capsys.readouterr()
     assert "TOPIC_NOT_FOUND" in err
     assert "TOPIC_NOT_FOUND" in json.loads(out)["error"]
     monkeypatch.setattr(Service, "ask", _away)
-    assert replay.main(["--url", service.url, "--replay", "r"]) == 1
+    assert main(["--url", service.url, "--replay", "r"]) == 1
     assert "nobody is there" in capsys.readouterr().err
 
 

@@ -5,6 +5,7 @@ The server is moto's, so is the protocol; Spark speaks it through a file system 
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +20,12 @@ from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
 from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common import job
-from glue_jobs.common.arguments import DONE
+from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.bucket import S3Bucket
+from glue_jobs.reporting import as_of, options
+from tests.glue import archives
 from tests.glue.journals import DAY, NEXT, NOON_MS, S3Place, delivery, message
+from tests.support.s3.server import Refusal
 
 Row = tuple[Any, ...]
 
@@ -157,3 +162,45 @@ def test_a_job_that_dies_before_any_change_leaves_a_day_as_it_was_or_as_it_is(
         shutil.copytree(tmp_path / "before", late.folder)
         changes += 1
     assert changes > (20 if late.made_by == SPARK else 12)
+
+
+def as_it_was(place: S3Place) -> int:
+    """Ask what was waiting."""
+    names = ["--topic", "orders", "--at", "2030-01-01T12:00:00Z", "--folder", str(place.folder)]
+    return as_of.run(place.start, place.bucket, options.of_asof(None, names))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (Refusal("list-type", "403 Forbidden", "AccessDenied"), "(AccessDenied); see what the credentials"),
+        (Refusal("/archive/manifests/", "503 Slow Down", "SlowDown"), "(SlowDown); run the job again"),
+        (Refusal("/archive/messages/", "403 Forbidden", "AccessDenied"), ".parquet: 403"),
+        pytest.param(
+            Refusal("/archive/messages/", "503 Slow Down", "SlowDown"),
+            ".parquet: 503",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_what_s3_refuses_is_said_and_no_file_is_called_damaged(
+    s3_place: S3Place, refusal: Refusal, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = archives.message(0)
+    archives.fill(s3_place, messages=[first], deliveries=[archives.delivery(first)])
+    s3_place.server.refuse(refusal)
+    assert job.guarded("asof", lambda: as_it_was(s3_place)) == FAILED
+    out, err = capsys.readouterr()
+    why = json.loads(out.splitlines()[-1])["error"]
+    assert said in why
+    assert "damaged" not in why
+    assert err.splitlines()[-1] == f"The job asof failed: {why}"
+    s3_place.server.allow()
+    assert job.guarded("asof", lambda: as_it_was(s3_place)) == DONE
+
+
+def test_a_bucket_that_is_not_there_is_said(s3_place: S3Place, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = replace(s3_place, bucket=S3Bucket(s3_place.server.client(), "nobodys"))
+    assert job.guarded("asof", lambda: as_it_was(elsewhere)) == FAILED
+    why = "AWS refused ListObjectsV2: The specified bucket does not exist (NoSuchBucket); see --bucket."
+    assert json.loads(capsys.readouterr().out)["error"] == why

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.archiving.on_spark import transforms
+from glue_jobs.common.checksums import checksums
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
 
 from . import archives, journals
@@ -93,8 +94,8 @@ def test_an_attempt_belongs_to_its_own_life_of_the_topic(
 
 def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:
     rows = [known(n, f"m{n}", topic=topic) for topic in ("a", "b") for n in range(3)]
-    forth = transforms.checksums(frame(spark, MESSAGES, rows), MESSAGES)
-    back = transforms.checksums(frame(spark, MESSAGES, rows[::-1]).repartition(3), MESSAGES)
+    forth = checksums(frame(spark, MESSAGES, rows), MESSAGES, "topic")
+    back = checksums(frame(spark, MESSAGES, rows[::-1]).repartition(3), MESSAGES, "topic")
     assert told(forth, "topic", "rows", "checksum") == told(back, "topic", "rows", "checksum")
     (first, rows_a, sum_a), (second, rows_b, sum_b) = told(forth, "topic", "rows", "checksum")
     assert (first, rows_a, second, rows_b) == ("a", 3, "b", 3)
@@ -115,9 +116,6 @@ def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> Non
     ],
 )
 def test_a_checksum_tells_rows_apart(spark: SparkSession, was: dict[str, Any], now: dict[str, Any]) -> None:
-    sums = [
-        transforms.checksums(frame(spark, MESSAGES, [{**known(0, "m"), **each}]), MESSAGES)
-        for each in (was, now)
-    ]
+    sums = [checksums(frame(spark, MESSAGES, [{**known(0, "m"), **each}]), MESSAGES) for each in (was, now)]
     before, after = (told(each, "checksum") for each in sums)
     assert before != after

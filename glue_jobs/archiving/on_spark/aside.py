@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from glue_jobs.archiving import publish
-from glue_jobs.archiving.on_spark.transforms import checksums
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.checksums import checksums
 from glue_jobs.common.manifest import Part
 from glue_jobs.common.schemas import ORDER, with_day
 
@@ -40,5 +40,5 @@ def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dic
     files = publish.files_aside(bucket, table, day)
     if not files:
         return {}
-    sums = checksums(aside(spark, bucket, table, day), table).collect()
+    sums = checksums(aside(spark, bucket, table, day), table, "topic").collect()
     return {row.topic: publish.part(row.topic, row.rows, row.checksum, files[row.topic]) for row in sums}

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from glue_jobs.common.schemas import MESSAGES, TABLES, TIMES_MS
+from glue_jobs.common.checksums import hash_of
+from glue_jobs.common.schemas import MESSAGES, TIMES_MS
 
 SHARD = ("topic", "topic_uid", "shard")
 READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
@@ -82,7 +83,7 @@ def coverage(rows: DataFrame) -> DataFrame:
         F.bit_or(F.expr(bit.format("offset"))).alias("bits"),
         F.count_if(void).alias("voids"),
         F.count_if(~void).alias("rows"),
-        F.bit_xor(F.when(void, 0).otherwise(_hash(MESSAGES))).alias("checksum"),
+        F.bit_xor(F.when(void, 0).otherwise(hash_of(MESSAGES))).alias("checksum"),
     )
     full = F.col("bits") == -1
     first = F.when(full, F.expr("word - pmod(word, 64)")).otherwise(F.col("word")) * 64
@@ -138,16 +139,3 @@ def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
     """One row for each key, sorted by the key within a task, where `_together` has put the rows."""
     alike = Window.partitionBy("topic", "part", *(name for name in key if name != "topic")).orderBy(order)
     return rows.withColumn("n", F.row_number().over(alike)).where("n = 1").drop("n")
-
-
-def checksums(rows: DataFrame, table: str) -> DataFrame:
-    """Of each topic: how many rows, and the exclusive or of their hashes. The order of rows does not matter."""
-    return rows.groupBy("topic").agg(F.count("*").alias("rows"), F.bit_xor(_hash(table)).alias("checksum"))
-
-
-def _hash(table: str) -> Column:
-    hashed: list[Column] = []
-    for field in TABLES[table]:
-        column = F.col(field.name)
-        hashed += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
-    return F.xxhash64(*hashed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import boto3
@@ -18,6 +19,15 @@ def _always(number: int, path: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What S3 answers in the place of an object or a list whose path has this text."""
+
+    of: str
+    status: str
+    code: str
+
+
 class S3Server:
     """Serves buckets over HTTP. Every change of an object is counted."""
 
@@ -26,6 +36,7 @@ class S3Server:
         self._lock = threading.Lock()
         self._allows: Callable[[int, str], bool] = _always
         self._is_shut = False
+        self._refusal: Refusal | None = None
         self.changes = 0
         self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Silent)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -35,7 +46,12 @@ class S3Server:
         """From the first change on that is not allowed, by its number from 1 and its path, refuse everything, until
         this is called again."""
         with self._lock:
-            self._allows, self._is_shut, self.changes = predicate, False, 0
+            self._allows, self._is_shut, self._refusal, self.changes = predicate, False, None, 0
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer with this from now on, until `allow` is called."""
+        with self._lock:
+            self._refusal = refusal
 
     def client(self) -> Any:
         """boto3's client for it."""
@@ -51,6 +67,10 @@ class S3Server:
         if not self._lets_in(environ["REQUEST_METHOD"], environ["PATH_INFO"]):
             start("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"<Error><Code>AccessDenied</Code><Message>the process has died</Message></Error>"]
+        refusal = self._refusal
+        if refusal and refusal.of in f"{environ['PATH_INFO']}?{environ['QUERY_STRING']}":
+            start(refusal.status, [("Content-Type", "application/xml")])
+            return [f"<Error><Code>{refusal.code}</Code><Message>not now</Message></Error>".encode()]
         answer: Iterable[bytes] = self._app(environ, start)
         return answer
 
