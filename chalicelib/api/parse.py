@@ -139,9 +139,9 @@ def draft(
 
 
 def changes(
-    change: requests.AmendBody, raw: bytes, now_ms: int, present: Collection[str] = ()
+    change: requests.AmendBody, raw: bytes, now_ms: int, header_names: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The fields of a draft that a PATCH changes. Raises Malformed if there are none. `present`: names of headers
+    """The fields of a draft that a PATCH changes. Raises Malformed if there are none. `header_names`: names of headers
     that the message has already; a reserved name is allowed only if it is among them."""
     fields = settings(change)
     if not fields:
@@ -151,7 +151,7 @@ def changes(
         draft_fields |= {"body": json_body(raw, change.body), "is_json": True, "content_type": JSON}
         draft_fields |= {"blob": None, "blob_bytes": 0}
     if "headers" in fields:
-        _check_headers(fields["headers"], present)
+        _check_headers(fields["headers"], header_names)
         draft_fields["headers"] = fields["headers"]
     if "deliver_at" in fields:
         draft_fields["due_ms"] = due(fields["deliver_at"], now_ms)
@@ -379,11 +379,11 @@ def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, To
         start = caller.behind(after or "")
         return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
 
-    topics, following = visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
+    topics, next_start = visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
     counts = context.deps.counts.stats(topics)
     if len(counts) < len(topics):
-        following = topics[len(counts) - 1].name
-    return list(zip(topics, counts, strict=False)), following
+        next_start = topics[len(counts) - 1].name
+    return list(zip(topics, counts, strict=False)), next_start
 
 
 def item_error(error: HeadraceError, path: str) -> HeadraceError:

@@ -54,11 +54,11 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
     deed, fields = Deed(name), _fields(form, wrong)
-    shown = resending.FIELDS | {field.name for field in fields}
-    hidden = {field: value for field, value in form.items() if field not in shown}
-    hidden |= resending.fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
+    shown_names = resending.FIELDS | {field.name for field in fields}
+    hidden_fields = {field: value for field, value in form.items() if field not in shown_names}
+    hidden_fields |= resending.fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
     may_be_done = isinstance(error, Unavailable) and not resending.is_safe(visit, deed)
-    return Correction(fields, hidden, may_be_done) if fields else None
+    return Correction(fields, hidden_fields, may_be_done) if fields else None
 
 
 def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...]:
@@ -85,8 +85,8 @@ def typed(form: Mapping[str, str]) -> str:
     too much."""
     text = form.get("typed", "")
     if deeds.has(form.get("deed", "")):
-        sent = {name: value for name, value in form.items() if name != "csrf"}
-        text = urlencode(sent) if _fields(form, ()) else ""
+        values = {name: value for name, value in form.items() if name != "csrf"}
+        text = urlencode(values) if _fields(form, ()) else ""
     return text if len(text) <= _MOST_TYPED_BYTES else ""
 
 

@@ -278,7 +278,7 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
 
     status, title = problems.status_of(error)
     if isinstance(error, Unauthorized):
-        asks = visit.method == "GET" and not visit.wants_fragment
+        asks_sign_in = visit.method == "GET" and not visit.wants_fragment
         stale_link = "ticket" in visit.query or "ticket" in visit.form
         refusal = "token" in visit.form
         model = {
@@ -287,10 +287,10 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
             "ticket": None,
             "typed": corrections.typed(visit.form),
         }
-        return Page("sign_in.html", model, 200 if asks and not stale_link else status)
+        return Page("sign_in.html", model, 200 if asks_sign_in and not stale_link else status)
     correction = corrections.of(visit, error)
-    shown = {"status": status, "title": title, "error": error, "correction": correction}
-    return Page("problem.html", shown, status)
+    problem = {"status": status, "title": title, "error": error, "correction": correction}
+    return Page("problem.html", problem, status)
 
 
 def _response(visit: Visit, result: Shown) -> ChaliceResponse:

@@ -45,13 +45,13 @@ class Lookups:
 
 
 class _Lookup(threading.Thread):
-    def __init__(self, host: str, resolve: Resolve, done: Callable[[str], None]) -> None:
+    def __init__(self, host: str, resolve: Resolve, on_done: Callable[[str], None]) -> None:
         super().__init__(name=f"resolve {host}", daemon=True)
         self.addresses: tuple[str, ...] = ()
-        self._host, self._resolve, self._done = host, resolve, done
+        self._host, self._resolve, self._on_done = host, resolve, on_done
 
     def run(self) -> None:
         try:
             self.addresses = self._resolve(self._host)
         finally:
-            self._done(self._host)
+            self._on_done(self._host)

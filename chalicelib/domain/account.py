@@ -41,16 +41,16 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
     waiting_counts = {
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
     }
-    retrying, dead = in_lane.count(Status.RETRYING), in_lane.count(Status.DEAD)
+    retrying_count, dead_count = in_lane.count(Status.RETRYING), in_lane.count(Status.DEAD)
     unsettled_count = cursor.in_flight + waiting_counts[True] + waiting_counts[False]
     settled_count = cursor.next - cursor.begin - unsettled_count
-    skipped_count = min(cursor.skipped, max(0, settled_count - retrying - dead))
+    skipped_count = min(cursor.skipped, max(0, settled_count - retrying_count - dead_count))
     return Account(
         new=max(0, tail + 1 - cursor.next) + waiting_counts[True],
         running=cursor.in_flight,
-        retrying=waiting_counts[False] + retrying,
-        success=max(0, settled_count - retrying - dead - skipped_count),
-        dead=dead,
+        retrying=waiting_counts[False] + retrying_count,
+        success=max(0, settled_count - retrying_count - dead_count - skipped_count),
+        dead=dead_count,
         skipped=cursor.begin + skipped_count,
     )
 

@@ -57,10 +57,10 @@ def after(
     full: int = MAX_IN_FLIGHT,
     *,
     is_own_answer: bool = False,
-    repeated: bool = False,
+    is_repeated: bool = False,
 ) -> Health:
     """The health after one more request. `full` is the allowance at which a recovery is complete. `is_own_answer`:
-    the consumer's own code answered. `repeated`: every message of the request had failed before."""
+    the consumer's own code answered. `is_repeated`: every message of the request had failed before."""
     half_open = health.open_until_ms is not None and not _is_open(health.open_until_ms, now_ms)
     if ok:
         if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
@@ -70,10 +70,10 @@ def after(
     failing_ms = _failing_ms(health, now_ms)
     if _is_open(health.open_until_ms, now_ms):
         return replace(health, failing_ms=failing_ms)
-    if is_own_answer and repeated and not half_open:
+    if is_own_answer and is_repeated and not half_open:
         return health
     window = (*health.window, is_own_answer)[-WINDOW:]
-    if _opens(health, window, now_ms, half_open=half_open, repeated=repeated):
+    if _opens(health, window, now_ms, half_open=half_open, is_repeated=is_repeated):
         open_ms = min(_OPEN_MS * 2 ** min(health.times_opened, 10), _LONGEST_MS)
         return Health(
             window=(),
@@ -87,11 +87,13 @@ def after(
     return replace(health, window=window, failing_ms=failing_ms, allowance=lower)
 
 
-def _opens(health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, repeated: bool) -> bool:
+def _opens(
+    health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, is_repeated: bool
+) -> bool:
     """Do these failures in a row open the circuit?"""
     if half_open:
         return not window[-1] or len(window) >= _PROBES
-    if repeated:
+    if is_repeated:
         return False
     if window.count(False) >= _FEWEST:
         return True

@@ -66,7 +66,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
     leases = {t: entry for t, entry in cursor.leases.items() if t != token}
     if unsettled_spans:
         leases[token] = replace(lease, spans=coalesce(unsettled_spans))
-    returning = coalesce(
+    returned_spans = coalesce(
         replace(
             spans[r.offset],
             start=r.offset,
@@ -82,7 +82,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
     next_cursor = replace(
         cursor,
         leases=leases,
-        waiting=tuple(sorted(cursor.waiting + returning, key=lambda s: s.start)),
+        waiting=tuple(sorted(cursor.waiting + returned_spans, key=lambda s: s.start)),
     )
     return next_cursor, tuple(outcomes.values())
 
@@ -112,8 +112,8 @@ def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
     all fit, the first ones wait, and every entry behind them is delivered again, settled or not."""
     fit = list(entries)
     while True:
-        following = entries[len(fit)].start if len(fit) < len(entries) else end
-        cursor = fold(replace(start_at(following, epoch=now_ms), begin=0, waiting=coalesce(fit)))
+        next_offset = entries[len(fit)].start if len(fit) < len(entries) else end
+        cursor = fold(replace(start_at(next_offset, epoch=now_ms), begin=0, waiting=coalesce(fit)))
         if has_room_to_wait(cursor):
             return cursor
         fit = fit[: len(fit) // 2]

@@ -49,7 +49,7 @@ def change(old: Cursor, new: Cursor) -> Change:
     A raised epoch makes it a claim: it depends on the epoch and on the leases it takes over. Otherwise it
     depends on the leases it touches alone.
     """
-    serialised = new.epoch != old.epoch
+    is_serialised = new.epoch != old.epoch
     leases_set = {t: lease for t, lease in new.leases.items() if old.leases.get(t) != lease}
     leases_gone = tuple(t for t in old.leases if t not in new.leases)
     waiting_old, waiting_new = {s.start: s for s in old.waiting}, {s.start: s for s in new.waiting}
@@ -58,15 +58,15 @@ def change(old: Cursor, new: Cursor) -> Change:
         before=old,
         after=new,
         known_epoch=old.epoch,
-        serialised=serialised,
+        serialised=is_serialised,
         expected_leases={t: old.leases[t] for t in (*leases_set, *leases_gone) if t in old.leases},
-        scalars=new if serialised else None,
+        scalars=new if is_serialised else None,
         whole=False,
         set_leases=leases_set,
         removed_leases=leases_gone,
         set_waiting=waiting_set,
         removed_waiting=tuple(k for k in waiting_old if k not in waiting_new),
-        most_waiting=most_waiting(old, new) if serialised or waiting_set else None,
+        most_waiting=most_waiting(old, new) if is_serialised or waiting_set else None,
     )
 
 

@@ -24,8 +24,8 @@ def is_reserved(name: str) -> bool:
     """Would a server or proxy take the header for one of the request's own?
 
     Many servers read `_` as `-`."""
-    spelt = name.lower().replace("_", "-")
-    return spelt in _NAMES or spelt.startswith(_PREFIXES)
+    spelling = name.lower().replace("_", "-")
+    return spelling in _NAMES or spelling.startswith(_PREFIXES)
 
 
 _ONCE = frozenset({"authorization", "content-type", "host"})

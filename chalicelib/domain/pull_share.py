@@ -81,9 +81,9 @@ def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
     """The parts of the other active consumers."""
     newcomer = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
     others = [rank for rank in range(seat.total) if rank != seat.rank]
-    present = [current.parts[rank] for rank in others if rank in current.parts]
-    recent = [part for part in present if _is_recent(part.last_ms, now_ms)]
-    return recent + newcomer * (len(others) - len(present))
+    present_parts = [current.parts[rank] for rank in others if rank in current.parts]
+    recent = [part for part in present_parts if _is_recent(part.last_ms, now_ms)]
+    return recent + newcomer * (len(others) - len(present_parts))
 
 
 def _taken(current: Round, seat: Seat, now_ms: int) -> int:

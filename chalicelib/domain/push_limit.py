@@ -53,14 +53,14 @@ def in_flight_of(
     topic: Topic, group: Group, cursors: Mapping[str, Cursor], consumers: Iterable[Consumer], now_ms: int
 ) -> InFlight:
     """What these cursors have in flight. Pull consumers are not limited and do not count."""
-    pulling = {"", *(c.uid for c in consumers if not c.is_called)}
+    pull_uids = {"", *(c.uid for c in consumers if not c.is_called)}
     leased_by_key: dict[str, int] = {}
     by_consumer: Counter[str] = Counter()
     for key, cursor in cursors.items():
         counts = [
             (lease.owner, sum(span.count for span in lease.spans))
             for lease in expire(cursor, now_ms).leases.values()
-            if lease.owner not in pulling
+            if lease.owner not in pull_uids
         ]
         leased_by_key[key] = sum(count for _, count in counts)
         for owner, count in counts:

@@ -28,14 +28,14 @@ class Queue:
         """Returned messages first, then those never claimed, in order."""
         grants: list[Span] = []
         settled_ranges: list[Range] = []
-        following = cursor.next
+        next_offset = cursor.next
         for candidate in _until_full(returned, unclaimed, grants, most):
             if candidate.verdict is ClaimVerdict.SETTLE:
                 settled_ranges.append((candidate.offset, candidate.offset + candidate.count))
             else:
                 grants.append(Span(candidate.offset, 1, candidate.attempt))
-            following = max(following, candidate.offset + candidate.count)
-        return Selection(tuple(grants), (), ranges.normalise(settled_ranges), following)
+            next_offset = max(next_offset, candidate.offset + candidate.count)
+        return Selection(tuple(grants), (), ranges.normalise(settled_ranges), next_offset)
 
 
 def _until_full(

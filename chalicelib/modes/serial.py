@@ -49,13 +49,13 @@ class Serial:
         passed_over = _take_unclaimed(
             unclaimed, busy, grants, settled_ranges, most, MAX_PASSED_OVER - _waiting(cursor)
         )
-        following = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
+        next_offset = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
         # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
         return Selection(
             tuple(grants),
-            tuple(s for s in passed_over if s.end <= following),
+            tuple(s for s in passed_over if s.end <= next_offset),
             ranges.normalise(settled_ranges),
-            following,
+            next_offset,
         )
 
 

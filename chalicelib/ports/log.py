@@ -112,7 +112,7 @@ class Log(Protocol):
         segment: Segment,
         pack: Pack,
         dedup: Sequence[DedupEntry] = (),
-        moved: Sequence[Promotable] = (),
+        promotables: Sequence[Promotable] = (),
     ) -> PutResult:
         """Append a segment: store it at its first offset, if no row is there. A row that an earlier try of the same
         request wrote counts as stored.
@@ -120,9 +120,9 @@ class Log(Protocol):
         `dedup`: entries that are stored in the same transaction. If one of their ids was used before, nothing is
         written (DedupHit).
 
-        `moved`: what becomes messages of this segment and is removed in the same transaction: a timer, which is
+        `promotables`: what becomes messages of this segment and is removed in the same transaction: a timer, which is
         deleted; a dead letter, whose record then says RETRYING; a transaction, which is then COMMITTED with the
-        offset of its draft (the n-th of `moved` is the n-th message of the segment) and loses its CHECK timer. If
+        offset of its draft (the n-th of `promotables` is the n-th message of the segment) and loses its CHECK timer. If
         one of them is gone or has another version, nothing is written (AlreadyMoved).
 
         A transaction of DynamoDB holds 100 actions: the segment, each dedup id and each timer are one, the others
@@ -138,7 +138,7 @@ class Log(Protocol):
         """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
         ...
 
-    def begin_reserving(self, shard: ShardKey, following: int) -> None:
+    def begin_reserving(self, shard: ShardKey, next_offset: int) -> None:
         """Set the counter of a shard that has just turned RESERVED, unless it is set."""
         ...
 

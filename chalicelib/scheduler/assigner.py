@@ -79,12 +79,12 @@ class Assigner:
         if not names:
             return report
         bookmark = self._round_robin.bookmark()
-        pending: list[Sequence[_Pending]] = []
+        pending_by_topic: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:
             topic = self._control.topic(name, consistent=False)
             of_topic: list[_Pending] = []
-            pending.append(of_topic)
+            pending_by_topic.append(of_topic)
             rows: list[str] = []
             for staffed in self._control.staffed(topic, rows.append) if topic else ():
                 assert topic
@@ -98,7 +98,7 @@ class Assigner:
 
         report.stretch = self._round_robin.run(names, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
-        self._ask_all(_in_turns(pending, now_ms // MINUTE_MS), has_time, report)
+        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time, report)
         return report
 
     def see(self, topic: Topic) -> None:
@@ -109,13 +109,19 @@ class Assigner:
 
     def _pending(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
-        pending = [consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING]
+        pending_consumers = [
+            consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING
+        ]
         now_ms = self._clock.now_ms()
-        for again_ms in {asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending}:
+        for again_ms in {
+            asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending_consumers
+        }:
             self._marks.mark(Mark(topic.name, again_ms))
-        return [(topic, staffed.group, consumer) for consumer in pending]
+        return [(topic, staffed.group, consumer) for consumer in pending_consumers]
 
-    def _ask_all(self, pending: Sequence[_Pending], has_time: HasTime, report: AssignReport) -> None:
+    def _ask_all(
+        self, pending_consumers: Sequence[_Pending], has_time: HasTime, report: AssignReport
+    ) -> None:
         """Repeat the handshakes, as many at once as there are threads. An unexpected error with one is reported and
         does not stop the others."""
 
@@ -125,17 +131,17 @@ class Assigner:
             except Exception as error:  # noqa: BLE001 - as for visits
                 return Trouble(one[0].name, f"{type(error).__name__}: {error}")
 
-        if not pending:
+        if not pending_consumers:
             return
         with self._threads() as pool:
-            for answer in pool.map(ask, pending):
+            for answer in pool.map(ask, pending_consumers):
                 if isinstance(answer, Trouble):
                     report.stretch.troubles.append(answer)
                 else:
                     report.agreed += answer
 
 
-def _in_turns(pending: Sequence[Sequence[_Pending]], minute: int) -> list[_Pending]:
+def _in_turns(pending_by_topic: Sequence[Sequence[_Pending]], minute: int) -> list[_Pending]:
     """One of each topic, then another of each: a topic with many has no more than its turns. In each minute others are
     the first of theirs: some may hang until there is no time for the rest."""
 
@@ -143,5 +149,5 @@ def _in_turns(pending: Sequence[Sequence[_Pending]], minute: int) -> list[_Pendi
         first = minute % len(each) if each else 0
         return [*each[first:], *each[:first]]
 
-    rounds = zip_longest(*map(rotated, rotated(pending)))
+    rounds = zip_longest(*map(rotated, rotated(pending_by_topic)))
     return [one for one in chain.from_iterable(rounds) if one is not None]

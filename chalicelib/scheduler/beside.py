@@ -27,13 +27,13 @@ class Beside(Generic[K, T]):
         """The keys whose work has not ended yet."""
         return self._under_way
 
-    def do(self, works: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
+    def do(self, tasks: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
         """Start the work of each key that has none under way. Returns what has ended after a moment, also of earlier
         calls."""
-        new_keys = works.keys() - self._under_way
-        for key in (key for key in works if key in new_keys):
+        new_keys = tasks.keys() - self._under_way
+        for key in (key for key in tasks if key in new_keys):
             self._under_way.add(key)
-            self._threads.submit(works[key]).add_done_callback(partial(self._note, key))
+            self._threads.submit(tasks[key]).add_done_callback(partial(self._note, key))
         futures: dict[K, Future[T]] = {}
         while new_keys & self._under_way or not self._ends.empty():
             try:

@@ -59,13 +59,13 @@ class BodySweeper:
         others."""
         report = BodyReport()
         now_s = self._clock.now_ms() // 1000
-        proved = self._guard.proved() if self._guard else None
+        proved_ends = self._guard.proved() if self._guard else None
         for body in self._due(expiring_body.day_of(now_s)):
             if not has_time():
                 report.finished = False
                 break
             try:
-                if until_s := self._needed_until_s(body, now_s, proved):
+                if until_s := self._needed_until_s(body, now_s, proved_ends):
                     self._postpone(body, until_s)
                     report.postponed += 1
                 else:
@@ -87,9 +87,11 @@ class BodySweeper:
                     yield body
             after = names[-1]
 
-    def _needed_until_s(self, body: ExpiringBody, now_s: int, proved: Mapping[str, int] | None) -> int | None:
+    def _needed_until_s(
+        self, body: ExpiringBody, now_s: int, proved_ends: Mapping[str, int] | None
+    ) -> int | None:
         """When to look again; None: nobody can need it any more."""
-        if proved is not None and body.offset >= proved.get(str(body.shard), 0):
+        if proved_ends is not None and body.offset >= proved_ends.get(str(body.shard), 0):
             return now_s
         rows = self._log.read_back(body.shard, body.offset, 1, consistent=True)
         if rows and body.offset < rows[0].end:

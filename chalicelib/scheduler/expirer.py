@@ -62,12 +62,12 @@ class Expirer:
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
         """Visit the topics, as many as there is time for; the next run goes on there."""
         report, is_whole = ExpireReport(), True
-        proved = self._keeper.proved() if self._keeper else {}
+        proved_ends = self._keeper.proved() if self._keeper else {}
 
         def visit(topic: Topic, has_time: HasTime) -> None:
             nonlocal is_whole
             if self._keeper:
-                count, had_time = self._keeper.keep(topic, proved, has_time)
+                count, had_time = self._keeper.keep(topic, proved_ends, has_time)
                 report.kept += count
                 is_whole = is_whole and had_time
             passed_over: list[str] = []

@@ -39,14 +39,14 @@ class RetentionGuard:
         ranges, gaps = proof.get("ranges", {}), proof.get("lost", {})
         return {key: _following([*ranges.get(key, ()), *gaps.get(key, ())]) for key in ranges}
 
-    def keep(self, topic: Topic, proved: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
+    def keep(self, topic: Topic, proved_ends: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
         whether there was time for all; the next run goes on behind them."""
         now_ms = self._clock.now_ms()
         now_s, count = now_ms // 1000, 0
         for number in range(topic.shards):
             shard = topic.shard_key(number)
-            first = proved.get(str(shard), 0)
+            first = proved_ends.get(str(shard), 0)
             while True:
                 if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
                     return count, False

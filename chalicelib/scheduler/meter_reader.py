@@ -117,21 +117,22 @@ class MeterReader:
 
     def run_once(
         self,
-        moving: Set[str],
+        moving_topics: Set[str],
         has_time: HasTime = lambda: True,
-        troubled: Mapping[str, int] | None = None,
+        troubled_topics: Mapping[str, int] | None = None,
     ) -> int:
-        """Read each, or as many as there is time for, those first that were not read for longest; how many. `troubled`
-        are those with which something was wrong, as it is noted. What the store refuses is left to the next run."""
-        self._troubled = troubled or {}
+        """Read each, or as many as there is time for, those first that were not read for longest; how many.
+        `troubled_topics` are those with which something was wrong, as it is noted. What the store
+        refuses is left to the next run."""
+        self._troubled = troubled_topics or {}
         number = 0
-        for name in sorted(moving, key=self._read_ms):
+        for name in sorted(moving_topics, key=self._read_ms):
             if not has_time():
                 break
             with suppress(Unavailable):
                 self._visit(name)
             number += 1
-        for name in self._due(sorted(self._troubled.keys() - moving)):
+        for name in self._due(sorted(self._troubled.keys() - moving_topics)):
             if has_time():
                 with suppress(Unavailable):
                     self._look_again(name)

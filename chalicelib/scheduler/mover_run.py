@@ -205,11 +205,11 @@ class MoverRun:
         """The timers that are due in the fragments behind their positions. A fragment that could not be read is read
         again later."""
         until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
-        works = {
+        tasks = {
             f: partial(self._visit_fragment, f, self._held[f], position, until_ms)
             for f, position in positions.items()
         }
-        visits, refused_keys = self._results(self._visits.do(works))
+        visits, refused_keys = self._results(self._visits.do(tasks))
         self._held |= {
             f: now_ms + (_RETRY_MS if f in refused_keys else _STILL_MS) for f in positions if f not in visits
         }
@@ -296,9 +296,9 @@ class MoverRun:
             # Whoever is started now is of the release that is deployed now, which may be able to read it.
             self._outgrown.update(timer.fragment for load in newer for timer in loads[load])
             stuck_loads.update(newer)
-        works = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck_loads}
+        tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck_loads}
         before = set(self._moves.under_way)
-        finished_loads, refused_loads = self._harvest(self._moves.do(works))
+        finished_loads, refused_loads = self._harvest(self._moves.do(tasks))
         waiting_loads = loads.keys() - (finished_loads - before)
         stuck_loads |= waiting_loads
         now_ms = self._clock.now_ms()

@@ -97,13 +97,13 @@ class Watch:
         bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
-            watched = self._watched(name, versions[name])
-            if watched is None:
+            watch = self._watched(name, versions[name])
+            if watch is None:
                 return
-            had = watched.backlog
+            old_backlog = watch.backlog
             unreadable_rows: list[str] = []
-            backlog = self._look(watched, unreadable_rows.append)
-            if had or backlog.messages:
+            backlog = self._look(watch, unreadable_rows.append)
+            if old_backlog or backlog.messages:
                 report.backlogs.append(backlog)
             if unreadable_rows:
                 raise unreadable(unreadable_rows)
@@ -127,12 +127,12 @@ class Watch:
         entry.topic = topic
         return entry
 
-    def _look(self, watched: _Watched, pass_over: PassOver) -> Backlog:
-        tails = [self._tail(watched.topic, shard) for shard in range(watched.topic.shards)]
-        has_moved = tails != watched.tails
-        watched.tails, watched.looks = tails, watched.looks + 1
-        topic, alarm = watched.topic, watched.topic.alarm_backlog or 0
-        if not has_moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
+    def _look(self, watch: _Watched, pass_over: PassOver) -> Backlog:
+        tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
+        has_moved = tails != watch.tails
+        watch.tails, watch.looks = tails, watch.looks + 1
+        topic, alarm = watch.topic, watch.topic.alarm_backlog or 0
+        if not has_moved and not watch.backlog and watch.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
         backlogs = [
             self._of_group(topic, group, tails, pass_over) for group in self._control.groups(topic, pass_over)
@@ -140,7 +140,7 @@ class Watch:
         worst = max(
             backlogs, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm)
         )
-        watched.backlog = worst.messages
+        watch.backlog = worst.messages
         return worst
 
     def _tail(self, topic: Topic, shard: int) -> int:

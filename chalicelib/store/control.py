@@ -308,11 +308,11 @@ def _staffed(
     rows = _under(items, f"consumer#{group.uid}#")
     consumers = [readable(ConsumerRow, row, pass_over) for row in rows]
     assignment = items.get(_assignment_key(topic, group).sk)
-    dealt = readable(AssignmentRow, assignment, pass_over) if assignment and consumers else None
-    if assignment and dealt is None:
+    current_assignment = readable(AssignmentRow, assignment, pass_over) if assignment and consumers else None
+    if assignment and current_assignment is None:
         return None
     whole = tuple(consumer for consumer in consumers if consumer)
-    return Staffed(group, whole, dealt, is_whole=len(whole) == len(rows)) if whole else None
+    return Staffed(group, whole, current_assignment, is_whole=len(whole) == len(rows)) if whole else None
 
 
 def _under(items: Mapping[str, Item], prefix: str) -> list[Item]:

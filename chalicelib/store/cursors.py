@@ -66,8 +66,8 @@ class DynamoCursors:
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:
             self._dynamo.call("put_item", **self._put(key, cursor, "attribute_not_exists(e)", {}))
-        except ConditionFailed as failed:
-            return cursor_of(failed.item or {})
+        except ConditionFailed as error:
+            return cursor_of(error.item or {})
         return cursor
 
     def write(
@@ -89,10 +89,10 @@ class DynamoCursors:
                 self._write_with(operation, request, beside)
                 return self.get(key, consistent=True) or Cursor()
             answer = self._dynamo.call(operation, **request)
-        except ConditionFailed as failed:
-            return _outcome(change, failed.item, failed.retried)
-        except Cancelled as cancelled:
-            return _outcome(change, cancelled.items[0], cancelled.retried)
+        except ConditionFailed as error:
+            return _outcome(change, error.item, error.retried)
+        except Cancelled as error:
+            return _outcome(change, error.items[0], error.retried)
         return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
 
     def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
@@ -108,8 +108,8 @@ class DynamoCursors:
         as_seen = ("e = :e", {":e": item["e"]}) if "e" in item else ("attribute_not_exists(e)", {})
         try:
             self._dynamo.call("put_item", **self._put(key, after, *as_seen))
-        except ConditionFailed as failed:
-            raise unavailable() from failed
+        except ConditionFailed as error:
+            raise unavailable() from error
         return after
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
@@ -188,7 +188,7 @@ def _expressions(change: Change) -> dict[str, Any]:
     names: dict[str, str] = {}
     values: Item = {}
     sets: list[str] = []
-    removes: list[str] = []
+    removals: list[str] = []
     conditions: list[str] = []
 
     def entry(map_name: str, key: str) -> str:
@@ -210,17 +210,17 @@ def _expressions(change: Change) -> dict[str, Any]:
         f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()
     ]
     sets += [f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.set_leases.items()]
-    removes += [paths[t] for t in change.removed_leases]
+    removals += [paths[t] for t in change.removed_leases]
     sets += [
         f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}"
         for k, span in change.set_waiting.items()
     ]
-    removes += [entry("w", str(k)) for k in change.removed_waiting]
+    removals += [entry("w", str(k)) for k in change.removed_waiting]
     if change.scalars is not None and change.scalars.round not in (None, change.before.round):
         sets.append(f"r = {value(text(_round_text(change.scalars.round)))}")
     update = f"SET {', '.join(sets)}" if sets else ""
-    if removes:
-        update += f" REMOVE {', '.join(removes)}"
+    if removals:
+        update += f" REMOVE {', '.join(removals)}"
     return {
         "UpdateExpression": update.strip(),
         "ConditionExpression": " AND ".join(conditions),
@@ -342,11 +342,11 @@ def _round_text(round: Round) -> str:
 def _parse_round(text: str | None) -> Round | None:
     if text is None:
         return None
-    epoch, began, left, part_texts = text.split(";")
+    epoch, began_text, left_text, part_texts = text.split(";")
     rows = [[int(number) for number in part.split(".")] for part in part_texts.split(",") if part]
-    began_ms = int(began)
+    began_ms = int(began_text)
     parts = {rank: Part(count, began_ms + last, demand) for rank, count, last, demand in rows}
-    return Round(int(epoch), began_ms, int(left), parts)
+    return Round(int(epoch), began_ms, int(left_text), parts)
 
 
 def _leases(cursor: Cursor) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Dynamo:
         if operation == "transact_write_items":
             request["ClientRequestToken"] = self._token()
         attempt = 0
-        resent = False
+        is_resent = False
         while True:
             attempt += 1
             try:
@@ -48,10 +48,10 @@ class Dynamo:
                 return answer
             except ClientError as error:
                 if is_conflict(error) and attempt < _TRIES:
-                    resent = resent or was_resent(error)
+                    is_resent = is_resent or was_resent(error)
                     self._pause(attempt)
                     continue
-                raise translate(error, resent) from error
+                raise translate(error, is_resent) from error
             except BotoCoreError as error:
                 raise translate(error) from error
 
@@ -65,8 +65,8 @@ class Dynamo:
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **condition,
             )
-        except ConditionFailed as failed:
-            return failed.retried and failed.item == item  # our own success, whose answer was lost
+        except ConditionFailed as error:
+            return error.retried and error.item == item  # our own success, whose answer was lost
         return True
 
     def query(self, **request: Any) -> Iterator[Item]:
@@ -111,12 +111,13 @@ class Dynamo:
 
     def _batch(self, table: str, requests: Sequence[dict[str, Any]]) -> None:
         for start in range(0, len(requests), _BATCH):
-            unwritten = {table: requests[start : start + _BATCH]}
+            unwritten_requests = {table: requests[start : start + _BATCH]}
             for attempt in range(1, _TRIES + 1):
-                unwritten = (
-                    self.call("batch_write_item", RequestItems=unwritten).get("UnprocessedItems") or {}
+                unwritten_requests = (
+                    self.call("batch_write_item", RequestItems=unwritten_requests).get("UnprocessedItems")
+                    or {}
                 )
-                if not unwritten:
+                if not unwritten_requests:
                     break
                 self._pause(attempt)
             else:

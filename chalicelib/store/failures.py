@@ -58,31 +58,31 @@ def was_resent(error: ClientError) -> bool:
 
 
 def translate(
-    error: ClientError | BotoCoreError, resent: bool = False
+    error: ClientError | BotoCoreError, is_resent: bool = False
 ) -> HeadraceError | ConditionFailed | Cancelled | Exception:
     """The error to raise in place of one of botocore's; unexpected ones stay as they are.
 
-    `resent`: the same request was made before, and the SDK sent it more than once.
+    `is_resent`: the same request was made before, and the SDK sent it more than once.
     """
     if isinstance(error, BotoCoreError):
         return unavailable()
     response: dict[str, Any] = dict(error.response)
     code = code_of(error)
     if code == "ConditionalCheckFailedException":
-        return ConditionFailed(response.get("Item"), resent or was_resent(error))
+        return ConditionFailed(response.get("Item"), is_resent or was_resent(error))
     if code == "TransactionCanceledException":
-        return _cancelled(error, resent)
+        return _cancelled(error, is_resent)
     return unavailable() if code in _TRANSIENT else error
 
 
-def _cancelled(error: ClientError, resent: bool) -> Exception:
+def _cancelled(error: ClientError, is_resent: bool) -> Exception:
     reasons: list[dict[str, Any]] = [dict(r) for r in error.response.get("CancellationReasons", [])]
     if any(r.get("Code") == "TransactionConflict" for r in reasons):
         return unavailable()
     if not any(r.get("Code") == "ConditionalCheckFailed" for r in reasons):
         return unavailable()
     items = [r.get("Item", {}) if r.get("Code") == "ConditionalCheckFailed" else None for r in reasons]
-    return Cancelled(items, resent)
+    return Cancelled(items, is_resent)
 
 
 def is_conflict(error: ClientError) -> bool:

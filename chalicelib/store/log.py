@@ -62,7 +62,7 @@ class DynamoLog:
         segment: Segment,
         pack: Pack,
         dedup: Sequence[DedupEntry] = (),
-        moved: Sequence[Promotable] = (),
+        promotables: Sequence[Promotable] = (),
     ) -> PutResult:
         request: dict[str, Any] = {
             "TableName": self._table,
@@ -71,18 +71,18 @@ class DynamoLog:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
-        moves = [self._move(each, shard, segment, n) for n, each in enumerate(moved)]
-        indexes = [index for index, actions in enumerate(moves) for _ in actions]
+        move_actions = [self._move(each, shard, segment, n) for n, each in enumerate(promotables)]
+        indexes = [index for index, actions in enumerate(move_actions) for _ in actions]
         try:
-            if dedup or moved:
-                actions = [{"Put": request}, *beside, *chain.from_iterable(moves)]
+            if dedup or promotables:
+                actions = [{"Put": request}, *beside, *chain.from_iterable(move_actions)]
                 self._dynamo.call("transact_write_items", TransactItems=actions)
             else:
                 self._dynamo.call("put_item", **request)
-        except ConditionFailed as failed:
-            return _stored_or_taken(segment, failed.item)
-        except Cancelled as cancelled:
-            return _refused(segment, dedup, indexes, cancelled.items)
+        except ConditionFailed as error:
+            return _stored_or_taken(segment, error.item)
+        except Cancelled as error:
+            return _refused(segment, dedup, indexes, error.items)
         return Stored()
 
     def _move(
@@ -119,7 +119,7 @@ class DynamoLog:
             return None
         return int_of(answer["Attributes"], "c") - count
 
-    def begin_reserving(self, shard: ShardKey, following: int) -> None:
+    def begin_reserving(self, shard: ShardKey, next_offset: int) -> None:
         try:
             self._dynamo.call(
                 "update_item",
@@ -128,7 +128,7 @@ class DynamoLog:
                 UpdateExpression="SET c = :c, w = :w, v = :v",
                 ConditionExpression="attribute_not_exists(c)",
                 ExpressionAttributeValues={
-                    ":c": number(following),
+                    ":c": number(next_offset),
                     ":w": text(Allocation.RESERVED),
                     ":v": {"N": FORMAT},
                 },
@@ -154,8 +154,8 @@ class DynamoLog:
                 ConditionExpression="attribute_not_exists(o)",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
-        except ConditionFailed as failed:
-            return segment_of(failed.item) if failed.item else tombstone
+        except ConditionFailed as error:
+            return segment_of(error.item) if error.item else tombstone
         return tombstone
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
@@ -184,9 +184,9 @@ class DynamoLog:
         notes = [cursor_amend(table, key, cursor, offset) for key, cursor in cursors.items()]
         try:
             self._dynamo.call("transact_write_items", TransactItems=[self._rewrite(shard, old, pack), *notes])
-        except Cancelled as cancelled:
-            if cancelled.retried:
-                raise unavailable() from cancelled
+        except Cancelled as error:
+            if error.retried:
+                raise unavailable() from error
             return False
         return True
 
@@ -361,12 +361,12 @@ def _refused(
     segment: Segment, dedup: Sequence[DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
 ) -> PutResult:
     """The outcome of a cancelled transaction, by the items that failed its conditions."""
-    first, used_items, lacking = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
+    first, used_items, missing_items = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
         if duplicates := used_entries(dedup, used_items):
             return DedupHit(duplicates)
         if missing_places := {
-            index for index, item in zip(indexes, lacking, strict=True) if item is not None
+            index for index, item in zip(indexes, missing_items, strict=True) if item is not None
         }:
             return AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

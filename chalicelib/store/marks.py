@@ -70,9 +70,9 @@ class DynamoMarks:
         watched_versions = {
             key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)
         }
-        moving = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
+        moving_topics = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
         return EachMinute(
-            watched_versions, moving, _ranks(key for key in versions if key.startswith(_TROUBLED))
+            watched_versions, moving_topics, _ranks(key for key in versions if key.startswith(_TROUBLED))
         )
 
     def _put(self, home: str, key: str, rest: Item) -> None:

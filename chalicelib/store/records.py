@@ -153,8 +153,8 @@ class DynamoRecords:
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **_unchanged(letter),
             )
-        except ConditionFailed as failed:
-            return failed.retried and not failed.item
+        except ConditionFailed as error:
+            return error.retried and not error.item
         return True
 
     def forget(self, group_uid: str) -> None:

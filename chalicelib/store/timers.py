@@ -47,8 +47,8 @@ class DynamoTimers:
         ids = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
         try:
             self._dynamo.call("transact_write_items", TransactItems=[*ids, *puts])
-        except Cancelled as cancelled:
-            return used_entries(dedup, cancelled.items)
+        except Cancelled as error:
+            return used_entries(dedup, error.items)
         return ()
 
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:

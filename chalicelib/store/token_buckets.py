@@ -47,8 +47,8 @@ class DynamoTokenBuckets:
                     ExpressionAttributeValues={":t": number(before_ns)},
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
-            except ConditionFailed as failed:
-                item = failed.item or {}
+            except ConditionFailed as error:
+                item = error.item or {}
             else:
                 return grant
         return Grant(0, 1)  # everybody else was faster: so the account is in use to the full

@@ -39,8 +39,8 @@ class DynamoTransactions:
         try:
             actions = [*ids, transaction_put, timer_put(tables.timers, check_timer(transaction))]
             self._dynamo.call("transact_write_items", TransactItems=actions)
-        except Cancelled as cancelled:
-            return used_entries(dedup, cancelled.items)
+        except Cancelled as error:
+            return used_entries(dedup, error.items)
         return ()
 
     def get(self, transaction_id: str) -> Transaction | None:

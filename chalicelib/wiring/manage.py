@@ -97,7 +97,7 @@ class ManageServices(InspectServices):
             producer=self.producer,
             waker=self.waker,
             clock=a.clock,
-            filled=self.empty_lanes.drop,
+            on_filled=self.empty_lanes.drop,
         )
 
     @cached_property

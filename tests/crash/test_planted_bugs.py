@@ -24,9 +24,9 @@ _NO_BUSY_UNITS = ("busy = _leased_units(cursor)", "busy: set[str] = set()")
 _LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""
 _ANY_LEASE = _LEASE_VALUE[:-1] + ' OR attribute_exists(e)"'
 _WAIT = """if age < HOLE_AGE:
-            self._young.put(shard, following.accepted_ms + _HOLE_MS)
+            self._young.put(shard, next_segment.accepted_ms + _HOLE_MS)
             return None"""
-_SKIP = "return Segment(at, following.first - at, '', 0, 0)"
+_SKIP = "return Segment(at, next_segment.first - at, '', 0, 0)"
 
 BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     "a claim without its condition on the epoch": (
@@ -108,7 +108,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             LogReader,
             "_close",
-            "self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)",
+            "self._log.put_tombstone(shard, start, segment.accepted_ms, segment.expires_s)",
             "Segment(start, 1, '', 0, 0)",
         ),
         "append too slowly to a reserved shard",

@@ -179,7 +179,7 @@ BUGS: dict[str, Bug] = {
         "skipped=ranges.total(selection.settled)",
     ),
     "what waits in its cursor, left out of the count": Bug(
-        counts, "account", "retrying=waiting_counts[False] + retrying", "retrying=retrying"
+        counts, "account", "retrying=waiting_counts[False] + retrying_count", "retrying=retrying_count"
     ),
     "a list that goes by the state over all groups": Bug(
         Lookup,

@@ -56,8 +56,8 @@ BUGS: dict[str, Bug] = {
     "a burial that stops at the first that is kept for longer": Bug(
         ClaimPlanner,
         "plan_burial",
-        "staying[-1].offset if len(staying) > MAX_PASSED_OVER",
-        "staying[0].offset if staying",
+        "staying_candidates[-1].offset if len(staying_candidates) > MAX_PASSED_OVER",
+        "staying_candidates[0].offset if staying_candidates",
     ),
     "what a burial passes over, forgotten": Bug(
         ClaimPlanner, "plan_burial", "passed_over=tuple(passed_over)", "passed_over=()"
@@ -92,8 +92,8 @@ BUGS: dict[str, Bug] = {
     "a dead letter that is counted as a success, too": Bug(
         counts,
         "account",
-        "settled_count - retrying - dead - skipped_count",
-        "settled_count - retrying - skipped_count",
+        "settled_count - retrying_count - dead_count - skipped_count",
+        "settled_count - retrying_count - skipped_count",
     ),
 }
 

@@ -22,7 +22,7 @@ def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Healt
     for outcome in outcomes:
         kind = outcome.lower()
         health = after(
-            health, kind == ".", now_ms, FULL, is_own_answer=kind == "a", repeated=outcome.isupper()
+            health, kind == ".", now_ms, FULL, is_own_answer=kind == "a", is_repeated=outcome.isupper()
         )
     return health
 

@@ -82,7 +82,7 @@ def test_a_refusal_says_what_stands_there_and_whether_it_may_be_our_own(
 
 def test_a_cancelled_transaction_says_which_actions_were_refused_and_by_what() -> None:
     item = {"a": number(1)}
-    refusal = translate(cancelled({**REFUSED, "Item": item}, FINE, REFUSED, resends=1), resent=True)
+    refusal = translate(cancelled({**REFUSED, "Item": item}, FINE, REFUSED, resends=1), is_resent=True)
     assert isinstance(refusal, Cancelled)
     assert (refusal.items, refusal.retried) == ([item, None, {}], True)
     by_sdk = translate(cancelled(REFUSED, resends=1))

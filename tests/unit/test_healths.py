@@ -138,7 +138,7 @@ def test_ten_failures_open_it_unless_it_answered_or_the_message_failed_before(
     of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.DONE)], FULL)
     outcome = CallResult(Verdict.FAILED, is_own_answer=bool(is_own_answer))
     for _ in range(10):
-        of.note(TOPIC, GROUP, registration.held, [outcome], FULL, repeated=bool(repeats))
+        of.note(TOPIC, GROUP, registration.held, [outcome], FULL, is_repeated=bool(repeats))
     assert (of.allowance(registration.held, FULL) == 0) == bool(is_open)
 
 

@@ -160,7 +160,7 @@ BUGS: Planted = {
         lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(memory_stage()),
     ),
     "a burial that drops the message": (
-        Bug(StepMaker, "_record", "self._content(receipt) if dead else None", "None"),
+        Bug(StepMaker, "_record", "self._content(receipt) if is_dead else None", "None"),
         lambda: burying.test_a_message_rejected_for_good_is_buried_at_once(memory_stage()),
     ),
     "a cancellation by nobody": (
@@ -321,7 +321,7 @@ BUGS: Planted = {
         ),
     ),
     "a circuit that opens because of messages": (
-        Bug(breaker, "after", "if is_own_answer and repeated and not half_open:", "if False:"),
+        Bug(breaker, "after", "if is_own_answer and is_repeated and not half_open:", "if False:"),
         breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
     ),
     "a batch whose halves wait": (

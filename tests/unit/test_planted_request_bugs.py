@@ -65,7 +65,7 @@ BUGS: Planted = {
         lambda: resending.test_where_too_much_was_stored_since_it_says_so(memory_stage()),
     ),
     "a try under way that nobody heads off": (
-        Bug(ResendLookup, "_closed", "following.allocation is not Allocation.RESERVED", "True"),
+        Bug(ResendLookup, "_closed", "next_segment.allocation is not Allocation.RESERVED", "True"),
         lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(memory_stage()),
     ),
     "equal messages of a batch taken for one": (

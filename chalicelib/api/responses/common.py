@@ -42,11 +42,11 @@ class Page(TypedDict, Generic[T]):
     next_page_token: NotRequired[str]
 
 
-def page(context: "Context", purpose: str, items: Sequence[T], following: Any) -> Page[T]:
-    """One page of a list; `following` is where the next one starts, None at the end."""
-    if following is None:
+def page(context: "Context", purpose: str, items: Sequence[T], next_start: Any) -> Page[T]:
+    """One page of a list; `next_start` is where the next one starts, None at the end."""
+    if next_start is None:
         return {"items": items}
-    token = context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(following))
+    token = context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(next_start))
     return {"items": items, "next_page_token": token}
 
 

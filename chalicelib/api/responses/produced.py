@@ -45,12 +45,12 @@ class BatchView(TypedDict):
     results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
 
 
-def view(topic: str, message: "ProduceResult", standing: str | None = None) -> Produced:
-    """Where a message was stored; `standing` is what has become of one that was stored before."""
+def view(topic: str, message: "ProduceResult", status: str | None = None) -> Produced:
+    """Where a message was stored; `status` is what has become of one that was stored before."""
     body: Produced = {
         "id": message.id,
         "topic": topic,
-        "status": standing or ("NEW" if message.due_ms is None else "DELAYED"),
+        "status": status or ("NEW" if message.due_ms is None else "DELAYED"),
         "shard": message.shard,
         "offset": message.offset,
         "accepted_at": at(message.accepted_ms),

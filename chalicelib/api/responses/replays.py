@@ -62,9 +62,9 @@ def view(replay: Replay) -> ReplayView:
     }
 
 
-def created(replay: Replay, started: bool) -> CreatedReplay:
+def created(replay: Replay, is_started: bool) -> CreatedReplay:
     """A replay that was just made, and whether its job has begun."""
-    body: CreatedReplay = {**view(replay), "started": started}
-    if not started:
+    body: CreatedReplay = {**view(replay), "started": is_started}
+    if not is_started:
         body["run_with"] = f"make replay ARGS='--replay {replay.id}'"
     return body

@@ -31,10 +31,10 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     selection = which(context.query, context.deps.adapters.clock.now_ms())
     before, limit = parse.page_start(context, "audit"), parse.limit(context.query)
     trail = context.deps.adapters.audit
-    entries, following = newest_first(
+    entries, next_start = newest_first(
         trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
     )
-    return Response(page(context, "audit", [audit.view(entry) for entry in entries], following))
+    return Response(page(context, "audit", [audit.view(entry) for entry in entries], next_start))
 
 
 def which(query: Mapping[str, str], now_ms: int) -> AuditFilter:

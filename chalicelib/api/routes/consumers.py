@@ -29,12 +29,10 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration; in a broadcast it gets messages from now on."""
     topic, group = context.group(consistent=True)
     contact = _contact(context.body, context.deps)
-    member, created, secret = context.deps.registry.register(
-        topic, group, context.params["consumer"], contact
-    )
+    member, is_new, secret = context.deps.registry.register(topic, group, context.params["consumer"], contact)
     context.deps.waker.wake_for(topic, group, member.consumer)
     text = format_secret(secret) if secret else None
-    return Response(consumers.registered(_view(context, member), text), 201 if created else 200)
+    return Response(consumers.registered(_view(context, member), text), 201 if is_new else 200)
 
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:

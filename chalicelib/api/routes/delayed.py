@@ -50,8 +50,8 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
             raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
         return Response({"items": [_by_id(context, topic, id) for id in body.ids]})
     purpose = "delayed:" + json.dumps([topic.name, {f: context.query.get(f) for f in _FILTERS}])
-    rows, following = _page(context, topic, purpose)
-    return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], following))
+    rows, next_start = _page(context, topic, purpose)
+    return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], next_start))
 
 
 def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waiting], list[str | int] | None]:

@@ -26,11 +26,11 @@ def put_group(context: Context) -> Response[GroupView]:
         fields["begin"] = _begin(fields["begin"])
     if "filter" in fields:
         fields["tags"] = parse.tags(fields.pop("filter"))
-    group, created = context.deps.admin.put_group(topic, name, fields, parse.new_retry(fields))
+    group, is_new = context.deps.admin.put_group(topic, name, fields, parse.new_retry(fields))
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
-    if not created and fields.keys() & {"max_in_flight", "batch_size"}:
+    if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(groups.view(group), 201 if created else 200)
+    return Response(groups.view(group), 201 if is_new else 200)
 
 
 def _begin(text: str) -> str:
@@ -69,8 +69,8 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         if group.name > after and context.may_use_group(group.name)
     ]
     items = [groups.summary(group, counts.group_status(topic, group)) for group in rest[:limit]]
-    following = rest[limit - 1].name if len(rest) > limit else None
-    return Response(page(context, purpose, items, following))
+    next_start = rest[limit - 1].name if len(rest) > limit else None
+    return Response(page(context, purpose, items, next_start))
 
 
 @call("DELETE", _GROUP, scopes=(Scope.ADMIN,), statuses=(204,))

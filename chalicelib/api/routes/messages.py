@@ -83,8 +83,8 @@ def amend_message(context: Context) -> Response[MessageView]:
     message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
         raise _in_transaction(message)
-    present = (message if isinstance(message, Message) else message.message).draft.headers
-    changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), present)
+    header_names = (message if isinstance(message, Message) else message.message).draft.headers
+    changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), header_names)
     if not isinstance(message, Message):
         try:
             return Response(_view(context, topic, context.deps.delayed.amend(topic, message, changes, by)))
@@ -92,8 +92,8 @@ def amend_message(context: Context) -> Response[MessageView]:
             if "due_ms" in changes:
                 raise
             message = _come_due(context, topic, message.timer.id, conflict)
-    amended = context.deps.amender.amend(topic, message, changes, by, context.may_use_group)
-    return Response(_view(context, topic, amended))
+    new_message = context.deps.amender.amend(topic, message, changes, by, context.may_use_group)
+    return Response(_view(context, topic, new_message))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
@@ -185,14 +185,14 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     purpose = "messages:" + json.dumps([topic.name, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     start = parse.page_start(context, purpose)
     if filters.status == _DELAYED:
-        items, following = _delayed(context, topic, filters, start)
+        items, next_start = _delayed(context, topic, filters, start)
     elif filters.status == _PREPARED and _key(context) is None:
-        items, following = _prepared(context, topic, filters, start)
+        items, next_start = _prepared(context, topic, filters, start)
     else:
         look = context.deps.statuses.look(topic)
-        rows, following = _newest_first(context, look, filters, start)
+        rows, next_start = _newest_first(context, look, filters, start)
         items = [_view(context, topic, row, look) for row in rows]
-    return Response(page(context, purpose, items, following))
+    return Response(page(context, purpose, items, next_start))
 
 
 def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
@@ -211,8 +211,8 @@ def _delayed(context: Context, topic: Topic, filters: Filters, start: Any) -> tu
     from ...services.inspect.delayed_list import reader, soonest_first
 
     read, limit = reader(context.deps.adapters.timers), parse.limit(context.query)
-    rows, following = soonest_first(read, topic, filters, _key(context), limit, start)
-    return [_view(context, topic, row) for row in rows], following
+    rows, next_start = soonest_first(read, topic, filters, _key(context), limit, start)
+    return [_view(context, topic, row) for row in rows], next_start
 
 
 def _prepared(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:
@@ -222,10 +222,10 @@ def _prepared(context: Context, topic: Topic, filters: Filters, start: Any) -> t
     rows = transactions.listed(topic, TransactionState(state), after, limit)
     whole = (transactions.get(row.id) for row in rows)
     items = [_view(context, topic, each) for each in whole if each and _is_prepared(each, filters)]
-    following = [state, rows[-1].sort_key] if len(rows) == limit else None
-    if following is None and state == TransactionState.PREPARED:
-        following = [TransactionState.UNDECIDED, None]
-    return items, following
+    next_start = [state, rows[-1].sort_key] if len(rows) == limit else None
+    if next_start is None and state == TransactionState.PREPARED:
+        next_start = [TransactionState.UNDECIDED, None]
+    return items, next_start
 
 
 def _is_prepared(transaction: Transaction, filters: Filters) -> bool:

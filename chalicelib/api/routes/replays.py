@@ -29,8 +29,8 @@ def create_replay(context: Context) -> Response[CreatedReplay]:
     """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
     draft = _draft(context.body, context.params["topic"])
     check_reach(context.caller, draft.source, draft.into, draft.group)
-    replay, started = context.deps.replays.create(draft, start=context.body.start)
-    return Response(replays.created(replay, started), 202)
+    replay, is_started = context.deps.replays.create(draft, start=context.body.start)
+    return Response(replays.created(replay, is_started), 202)
 
 
 def _draft(body: ReplayBody, topic: str) -> Replay:
@@ -66,8 +66,8 @@ def _forbidden(context: Context, replay: Replay) -> bool:
     caller = context.caller
     if caller is None:
         return False
-    reaches = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
-    return not (reaches and caller.may_use(replay.source) and caller.may_use(replay.into))
+    may_use_group = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
+    return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
 
 
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
@@ -75,14 +75,14 @@ def list_replays(context: Context) -> Response[Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
     purpose = f"replays:{topic}"
-    rows, following = parse.visible(
+    rows, next_start = parse.visible(
         context,
         purpose,
         lambda before, most: context.deps.adapters.control.replays(topic, before, most),
         lambda replay: not _forbidden(context, replay),
         lambda replay: replay.id,
     )
-    return Response(page(context, purpose, [replays.view(row) for row in rows], following))
+    return Response(page(context, purpose, [replays.view(row) for row in rows], next_start))
 
 
 @call("GET", _REPLAY, scopes=_ROLES)

@@ -58,11 +58,11 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
 def stats(context: Context) -> Response[Page[NamedStats]]:
     """Counts per topic and group."""
-    pairs, following = parse.counted_topics(context, "stats")
+    pairs, next_start = parse.counted_topics(context, "stats")
     items: list[NamedStats] = [
         {"topic": topic.name, **topics.stats(stats, context.may_use_group)} for topic, stats in pairs
     ]
-    return Response(page(context, "stats", items, following))
+    return Response(page(context, "stats", items, next_start))
 
 
 @call("GET", "/v1/openapi.json", scopes=())

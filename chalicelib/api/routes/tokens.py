@@ -35,8 +35,8 @@ def list_tokens(context: Context) -> Response[Page[TokenView]]:
     """Tokens, without their secrets."""
     limit = parse.limit(context.query)
     rows = context.deps.tokens.listed(parse.page_start(context, "tokens"), limit)
-    following = rows[-1][0].id if len(rows) == limit else None
-    return Response(page(context, "tokens", [tokens.view(*row) for row in rows], following))
+    next_start = rows[-1][0].id if len(rows) == limit else None
+    return Response(page(context, "tokens", [tokens.view(*row) for row in rows], next_start))
 
 
 @call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)

@@ -26,10 +26,10 @@ from ..responses.topics import TopicDetail, TopicView
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], parse.settings(context.body)
-    topic, created = context.deps.admin.put_topic(name, fields, parse.new_retry(fields))
-    if "shards" in fields and not created:
+    topic, is_new = context.deps.admin.put_topic(name, fields, parse.new_retry(fields))
+    if "shards" in fields and not is_new:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(topics.view(topic), 201 if created else 200)
+    return Response(topics.view(topic), 201 if is_new else 200)
 
 
 @call("GET", "/v1/topics/{topic}", scopes=ANY)
@@ -79,9 +79,9 @@ def get_as_of(context: Context) -> Response[AsOfView]:
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
-    pairs, following = parse.counted_topics(context, "topics")
+    pairs, next_start = parse.counted_topics(context, "topics")
     return Response(
-        page(context, "topics", [topics.detail(*pair, context.may_use_group) for pair in pairs], following)
+        page(context, "topics", [topics.detail(*pair, context.may_use_group) for pair in pairs], next_start)
     )
 
 

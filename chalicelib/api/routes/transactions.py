@@ -47,16 +47,16 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     checks = Checks(body.check_url, body.check_after_seconds)
     admitted_draft = deps.rate_limited_producer.admit(topic, tracing.joined(draft, context.headers))
     # A delay counts from the commit; `deliver_at` is a time by itself.
-    transaction, created = deps.transactor.prepare(
+    transaction, is_new = deps.transactor.prepare(
         topic, admitted_draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by
     )
     secret = format_secret(deps.transactor.secret(topic))
     answer: PreparedTransaction = {
         **transactions.view(transaction),
         "check_secret": secret,
-        "duplicate": not created,
+        "duplicate": not is_new,
     }
-    return Response(answer, 201 if created else 200)
+    return Response(answer, 201 if is_new else 200)
 
 
 def _draft(context: Context) -> Draft:
@@ -110,5 +110,5 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
     purpose = "transactions:" + json.dumps([topic.name, state])
     after, limit = parse.page_start(context, purpose), parse.limit(context.query)
     rows = context.deps.transactor.listed(topic, TransactionState(state), after, limit)
-    following = rows[-1].sort_key if len(rows) == limit else None
-    return Response(page(context, purpose, [transactions.view(row) for row in rows], following))
+    next_start = rows[-1].sort_key if len(rows) == limit else None
+    return Response(page(context, purpose, [transactions.view(row) for row in rows], next_start))

@@ -32,10 +32,10 @@ def audit(visit: Visit) -> Shown:
         return Page("audit.html", model, 400)
     keys = visit.deps.signing_keys
     before = keys.verified(_PURPOSE, visit.query.get("before", "")) or None
-    entries, following = newest_first(
+    entries, next_start = newest_first(
         visit.deps.adapters.audit, selection, before, _LINES, may_go_on=lambda looks: visit.has_units(_LEFT)
     )
-    page_token = keys.sign(_PURPOSE, following) if following else None
+    page_token = keys.sign(_PURPOSE, next_start) if next_start else None
     return Page(
         "audit.html",
         {"refusal": None, "entries": entries, "following": page_token, "problem": None, "deed": query},

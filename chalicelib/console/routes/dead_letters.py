@@ -27,9 +27,9 @@ def dead_letters(visit: Visit) -> Shown:
 
     check_may_read(visit)
     topic, group = visit.group()
-    letters, following, letter_count = read_letters(visit, topic, group)
+    letters, next_start, letter_count = read_letters(visit, topic, group)
     records = visit.deps.adapters.records
-    exact_count = letter_count if following is None and "after" not in visit.query else None
+    exact_count = letter_count if next_start is None and "after" not in visit.query else None
     if exact_count is None:
         exact_count = (
             records.count_dead(topic.uid, group.uid, _MOST_COUNTED) if visit.has_units(6) else letter_count
@@ -40,9 +40,9 @@ def dead_letters(visit: Visit) -> Shown:
         "letters": letters,
         "kinds": view.kinds(letters),
         "names": visit.deps.catalog.consumer_names(topic, group),
-        "following": following,
+        "following": next_start,
         "counted": exact_count,
-        "more": following is not None and exact_count >= _MOST_COUNTED,
+        "more": next_start is not None and exact_count >= _MOST_COUNTED,
         "filter": filter_of(visit),
     }
     return Page("dead_letters.html", model)

@@ -27,17 +27,23 @@ def find(visit: Visit) -> Shown:
     check_may_read(visit)
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
-    last, searched, following = after, 0, None
-    named = _named(visit, text) if text and not after else []
+    last, searched_count, next_start = after, 0, None
+    name_hits = _named(visit, text) if text and not after else []
     for topic in _topics(visit, after) if text else ():
         if not visit.has_units(_LEFT):
-            following = last
+            next_start = last
             break
         last = topic.name
         if visit.caller.may_use(topic.name):
             hits += [(topic, message) for message in _hits(visit, topic, text)]
-            searched += 1
-    model = {"text": text, "named": named, "hits": hits, "searched": searched, "following": following}
+            searched_count += 1
+    model = {
+        "text": text,
+        "named": name_hits,
+        "hits": hits,
+        "searched": searched_count,
+        "following": next_start,
+    }
     return Page("find.html", model)
 
 

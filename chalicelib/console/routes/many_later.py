@@ -20,8 +20,8 @@ def many_later(visit: Visit) -> Shown:
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
     read = reader(visit.deps.adapters.timers, consistent=False)
-    delayed = delayed_of(visit, topic, read, _MOST)
-    rows = delayed.rows
+    delayed_list = delayed_of(visit, topic, read, _MOST)
+    rows = delayed_list.rows
     if ids:
         rows = [row for row in rows if row.timer.id in ids]
     model = {
@@ -31,8 +31,8 @@ def many_later(visit: Visit) -> Shown:
         "ids": [row.timer.id for row in rows],
         "first_ms": rows[0].timer.due_ms if rows else None,
         "last_ms": rows[-1].timer.due_ms if rows else None,
-        "more": delayed.following is not None and not ids,
-        "delayed": delayed,
+        "more": delayed_list.following is not None and not ids,
+        "delayed": delayed_list,
         "hour_ms": hour_of(visit),
     }
     return Page("many_later.html", model)

@@ -40,7 +40,7 @@ def _many(visit: Visit, patch: str) -> Shown:
 
     check_may_read(visit)
     topic, group = visit.group()
-    letters, following, _ = read_letters(visit, topic, group)
+    letters, next_start, _ = read_letters(visit, topic, group)
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
@@ -53,8 +53,8 @@ def _many(visit: Visit, patch: str) -> Shown:
         "topic": topic,
         "group": group,
         "number": len(letters),
-        "more": following is not None,
-        "following": following,
+        "more": next_start is not None,
+        "following": next_start,
         "filter": filter_of(visit),
         "patch": patch,
         "preview": preview,
@@ -97,7 +97,7 @@ def canary(visit: Visit) -> Shown:
     may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
     step = min(len(ids_sent), 2)
     most = _PAGE if step == 2 else _SOME
-    letters, following, _ = read_letters(visit, topic, group, most) if may_go_on else ([], None, 0)
+    letters, next_start, _ = read_letters(visit, topic, group, most) if may_go_on else ([], None, 0)
     model = {
         "topic": topic,
         "group": group,
@@ -108,7 +108,7 @@ def canary(visit: Visit) -> Shown:
         "step": step,
         "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if ids_sent else 1]),
         "rest": len(letters),
-        "more": following is not None,
+        "more": next_start is not None,
         "poll_seconds": 2,
     }
     return Page("canary.html", model)

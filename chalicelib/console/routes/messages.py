@@ -36,12 +36,12 @@ def messages(visit: Visit) -> Shown:
     )
     survey = survey.seen_by(visit.caller)
     group = next((each for each in survey.groups if each.group.name == query.get("group")), None)
-    entries, following = _listed(visit, topic, survey, group, shard)
+    entries, next_start = _listed(visit, topic, survey, group, shard)
     model = {
         "topic": topic,
         "survey": survey,
         "lines": view.lines(entries, survey),
-        "following": following,
+        "following": next_start,
         "statuses": _STATUSES,
         "shown_groups": [each.group.name for each in survey.groups[: view.MOST_GROUPS]],
     }
@@ -133,8 +133,8 @@ def _newest(
         ]
         if not rows:
             break
-    following = visit.deps.signing_keys.sign(purpose, json.dumps(next_offsets)) if next_offsets else None
-    return entries, following
+    next_start = visit.deps.signing_keys.sign(purpose, json.dumps(next_offsets)) if next_offsets else None
+    return entries, next_start
 
 
 def _passes(status: str, message: Message, group: GroupSurvey | None, statuses: dict[str, str]) -> bool:

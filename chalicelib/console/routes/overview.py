@@ -24,8 +24,8 @@ def overview(visit: Visit) -> Shown:
     from ...services.inspect.troubles import Kind
     from ..views.overview import overview as view
 
-    topics, following = _topics(visit, visit.name_before)
-    is_all = following is None and "after" not in visit.query
+    topics, next_start = _topics(visit, visit.name_before)
+    is_all = next_start is None and "after" not in visit.query
     board = visit.deps.board
     troubles = {} if is_all else _noted(visit)
     if not is_all and not board.is_turn_of(topics):
@@ -42,7 +42,7 @@ def overview(visit: Visit) -> Shown:
     model_view = view(topics, surveys, history, visit.now_ms, others)
     names = {line.topic.name for line in model_view.lines if line.survey}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
-    model = {"overview": model_view, "following": following, "uncounted": other_troubles}
+    model = {"overview": model_view, "following": next_start, "uncounted": other_troubles}
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
 
 

@@ -20,9 +20,9 @@ def sign_in(visit: Visit) -> Shown:
         return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
     text = visit.form.get("token", "").strip()
     cookie = session.begin(visit.deps, text, secure=visit.secure)
-    begun = session.of(visit.deps, {"cookie": cookie.partition(";")[0]}, secure=visit.secure)
-    if correction := corrections.resumed(replace(visit, signed_in=begun)):
-        return Page("signed_in_again.html", {"correction": correction}, begun=(begun, cookie))
+    new_session = session.of(visit.deps, {"cookie": cookie.partition(";")[0]}, secure=visit.secure)
+    if correction := corrections.resumed(replace(visit, signed_in=new_session)):
+        return Page("signed_in_again.html", {"correction": correction}, begun=(new_session, cookie))
     return SeeOther(visit.links.back(visit.form.get("back", "")), cookie)
 
 

@@ -31,13 +31,13 @@ def tokens(visit: Visit) -> Shown:
     from .. import deeds
 
     refusal = deeds.why_not_allowed(_token_list(""), visit.caller)
-    items, following = ([], "") if refusal else _tokens(visit, visit.query.get("page", ""))
+    items, next_start = ([], "") if refusal else _tokens(visit, visit.query.get("page", ""))
     name = visit.query.get("name", "")
-    fitting = [each for each in items if _has(each, name)]
-    while name and following and len(fitting) < _TOKENS and visit.has_units(_FOR_TOKENS):
-        items, following = _tokens(visit, following)
-        fitting += [each for each in items if _has(each, name)]
-    return Page("tokens.html", {"items": fitting, "following": following, "refusal": refusal})
+    matches = [each for each in items if _has(each, name)]
+    while name and next_start and len(matches) < _TOKENS and visit.has_units(_FOR_TOKENS):
+        items, next_start = _tokens(visit, next_start)
+        matches += [each for each in items if _has(each, name)]
+    return Page("tokens.html", {"items": matches, "following": next_start, "refusal": refusal})
 
 
 def _token_list(start: str) -> Deed:

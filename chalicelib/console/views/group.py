@@ -97,7 +97,7 @@ def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> M
 
 def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool) -> SeekPreview:
     """What becomes of a group that is sent to these offsets, by shard."""
-    again = passed_over = running = 0
+    again = passed_over = running_count = 0
     for progress in survey.shards:
         if progress.shard is None or progress.shard not in targets:
             continue
@@ -108,5 +108,5 @@ def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool
             max(0, min(high, target) - low) for low, high in cursor.settled
         )
         passed_over += max(0, unsettled_count)
-        running += len(cursor.leases)
-    return SeekPreview(again, passed_over, running, whole)
+        running_count += len(cursor.leases)
+    return SeekPreview(again, passed_over, running_count, whole)

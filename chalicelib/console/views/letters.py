@@ -75,7 +75,7 @@ def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) 
     if not isinstance(strict.parse(patch), dict):
         raise Malformed("VALIDATION", 'A patch is an object, such as {"customer": null}.')
     diffs: dict[str, Sequence[DiffLine]] = {}
-    changing: list[str] = []
+    changed_ids: list[str] = []
     no_json = 0
     for letter in letters:
         draft = letter.message.draft
@@ -84,10 +84,10 @@ def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) 
             continue
         before, after = merged(draft.body, b"{}"), merged(draft.body, patch)
         if before != after:
-            changing.append(letter.message.id)
+            changed_ids.append(letter.message.id)
             if len(diffs) < most_shown:
                 diffs[letter.message.id] = diff(_pretty(before), _pretty(after))
-    return PatchPreview(diffs, len(changing), no_json, " ".join(changing))
+    return PatchPreview(diffs, len(changed_ids), no_json, " ".join(changed_ids))
 
 
 def _pretty(body: bytes) -> str:

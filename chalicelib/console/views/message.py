@@ -116,8 +116,8 @@ def coming(topic: Topic, group: Group, message: Message, status: DeliveryStatus)
     draft = message.draft
     retry = ladder.overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
     moments = [status.next_attempt_ms]
-    for failed in range(status.attempts + 1, status.attempts + min(status.retries_left, _MOST_COMING)):
-        moments.append(moments[-1] + ladder.wait_ms(retry, failed, message.id))
+    for attempts in range(status.attempts + 1, status.attempts + min(status.retries_left, _MOST_COMING)):
+        moments.append(moments[-1] + ladder.wait_ms(retry, attempts, message.id))
     return moments
 
 

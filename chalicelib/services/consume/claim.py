@@ -102,8 +102,8 @@ class Claimer:
                 return []
             if not state.exists and not self._may_begin(claimant):
                 return []
-            dead = self._dead(claimant, shard, plan, now_ms)
-            if not self._wrote(key, state, _change(state, after), dead, token):
+            dead_records = self._dead(claimant, shard, plan, now_ms)
+            if not self._wrote(key, state, _change(state, after), dead_records, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
@@ -125,13 +125,13 @@ class Claimer:
         key: CursorKey,
         state: CursorSnapshot,
         change: cursor_write.Change,
-        dead: Sequence[Record],
+        dead_records: Sequence[Record],
         token: str,
     ) -> bool:
         """Write a claim; False where it lost a race. If the write's answer was lost, the cursor is read again:
         otherwise the granted messages would be stuck until the lease ends."""
         try:
-            return self._states.write(key, state, change, dead) is not None
+            return self._states.write(key, state, change, dead_records) is not None
         except Unavailable:
             if token not in self._states.read(key).cursor.leases:
                 raise
@@ -154,9 +154,9 @@ class Claimer:
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
             if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, message_count=0):
                 return count  # the cursor is full: the next run continues
-            dead = self._dead(claimant, shard, plan, now_ms)
-            if self._states.write(key, state, _change(state, after), dead) is not None:
-                count += len(dead)
+            dead_records = self._dead(claimant, shard, plan, now_ms)
+            if self._states.write(key, state, _change(state, after), dead_records) is not None:
+                count += len(dead_records)
             if not has_time():
                 return count
 

@@ -92,23 +92,30 @@ class ClaimPlanner:
         slots = self._resolved(rows.values(), trust)
         by_offset = {slot.offset: slot for slot in slots if not slot.newer}
         back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
-        want = min(most, MAX_RECEIVE)
+        wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
-            want = max(0, want - len(dues))
+            wanted_count = max(0, wanted_count - len(dues))
         while True:
-            ahead = self._ahead(current, want, trust) if want else []
+            ahead = self._ahead(current, wanted_count, trust) if wanted_count else []
             new_candidates = [self._candidate(slot, None) for slot in ahead]
-            waiting_candidates, new_candidates, dead = _within_bounds(back, new_candidates, most_bytes)
+            waiting_candidates, new_candidates, dead_candidates = _within_bounds(
+                back, new_candidates, most_bytes
+            )
             selection = self._policy.select(current, waiting_candidates, new_candidates, most)
             granted_count = sum(s.count for s in selection.granted)
-            if granted_count >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
+            if (
+                granted_count >= most
+                or len(ahead) < wanted_count
+                or wanted_count >= _LOOKAHEAD
+                or not wanted_count
+            ):
                 break
-            want = min(_LOOKAHEAD, want * 2)
+            wanted_count = min(_LOOKAHEAD, wanted_count * 2)
         if granted_count and self._claimant.claimants > 1:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, waiting_candidates, new_candidates, part)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
-        return self._plan(ahead, current, selection, messages, dead, granted_count)
+        return self._plan(ahead, current, selection, messages, dead_candidates, granted_count)
 
     def plan_burial(self, cursor: Cursor) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
@@ -121,18 +128,20 @@ class ClaimPlanner:
         back = [self._candidate(slots[offset], span) for offset, span in waits if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
-        staying = [c for c in new_candidates if not _is_settled(c)][: MAX_PASSED_OVER + 1]
-        end = staying[-1].offset if len(staying) > MAX_PASSED_OVER else _AFTER_ALL
-        waiting_dead, new_dead, dead = _within_bounds(
+        staying_candidates = [c for c in new_candidates if not _is_settled(c)][: MAX_PASSED_OVER + 1]
+        end = staying_candidates[-1].offset if len(staying_candidates) > MAX_PASSED_OVER else _AFTER_ALL
+        waiting_dead, new_dead, dead_candidates = _within_bounds(
             [c for c in back if _is_settled(c)],
             [c for c in new_candidates if _is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
-        passed_over = [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
+        passed_over = [
+            Span(c.offset, 1, c.attempt, c.unit) for c in staying_candidates if c.offset < selection.next
+        ]
         selection = replace(selection, passed_over=tuple(passed_over))
         messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
-        return self._plan(ahead, current, selection, messages, dead)
+        return self._plan(ahead, current, selection, messages, dead_candidates)
 
     def _plan(
         self,
@@ -140,17 +149,17 @@ class ClaimPlanner:
         current: Cursor,
         selection: Selection,
         messages: dict[int, Message],
-        dead: Sequence[Candidate],
+        dead_candidates: Sequence[Candidate],
         available: int = 0,
     ) -> ClaimPlan:
-        records = self._records(dead, selection, messages)
+        records = self._records(dead_candidates, selection, messages)
         counted_selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
         return ClaimPlan(
             self._with_hint(ahead, current, counted_selection), current, messages, records, available
         )
 
-    def _ahead(self, current: Cursor, want: int, trust: Freshness) -> list[Slot]:
-        slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, want, trust)
+    def _ahead(self, current: Cursor, wanted_count: int, trust: Freshness) -> list[Slot]:
+        slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, wanted_count, trust)
         return list(takewhile(lambda slot: not slot.newer, self._resolved(slots, trust)))
 
     def _trust(self, cursor: Cursor) -> Freshness:
@@ -191,9 +200,9 @@ class ClaimPlanner:
         )
         is_owed = is_owed and not draft.cancelled and draft.target_group_uid in (None, group.uid)
         is_exhausted = attempts_before(draft) + attempt > self._claimant.last_attempt(draft)
-        dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
-        verdict = ClaimVerdict.DELIVER if is_owed and not dead else ClaimVerdict.SETTLE
-        return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and dead, draft.weight)
+        is_dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
+        verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
+        return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and is_dead, draft.weight)
 
     def _is_over(self, message: Message) -> bool:
         in_lane = self._shard is None
@@ -219,12 +228,12 @@ class ClaimPlanner:
         return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
 
     def _records(
-        self, dead: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
+        self, dead_candidates: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
     ) -> tuple[Record, ...]:
         """A DEAD record for each dead letter of the claim."""
         return tuple(
             self._record(candidate, messages[candidate.offset])
-            for candidate in dead
+            for candidate in dead_candidates
             if ranges.contains(selection.settled, candidate.offset)
         )
 
@@ -262,7 +271,7 @@ def _within_bounds(
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
     """Cut the candidates so that one answer holds their bodies, and one transaction their dead letters."""
     candidates: list[Candidate] = []
-    dead: list[Candidate] = []
+    dead_candidates: list[Candidate] = []
     size = dead_size = 0
     for candidate in (*back, *new_candidates):
         size += candidate.size
@@ -270,8 +279,10 @@ def _within_bounds(
             break
         if candidate.dead:
             dead_size += candidate.size
-            if len(dead) == DEAD_PER_WRITE or (dead and dead_size > _DEAD_BYTES_PER_WRITE):
+            if len(dead_candidates) == DEAD_PER_WRITE or (
+                dead_candidates and dead_size > _DEAD_BYTES_PER_WRITE
+            ):
                 break
-            dead.append(candidate)
+            dead_candidates.append(candidate)
         candidates.append(candidate)
-    return candidates[: len(back)], candidates[len(back) :], dead
+    return candidates[: len(back)], candidates[len(back) :], dead_candidates

@@ -52,11 +52,13 @@ def decision_after(
 ) -> SettleDecision:
     """The decision after an attempt. `is_split`: the message was in a batch that is split and tried again at once; the
     last attempt is never immediate."""
-    detail, took = result.detail or None, result.duration_ms
+    detail, duration_ms = result.detail or None, result.duration_ms
     if result.verdict is Verdict.DONE:
-        return SettleDecision(Disposition.SUCCESS, duration_ms=took)
+        return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)
     if result.verdict is Verdict.REFUSED:
-        return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=took)
+        return SettleDecision(
+            Disposition.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=duration_ms
+        )
     if result.verdict is Verdict.UNDECODABLE:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, detail=detail)
     if result.verdict is Verdict.NOT_ATTEMPTED:
@@ -65,7 +67,7 @@ def decision_after(
     receipt = claimed_message.receipt
     retry = _retry_of(topic, group, claimed_message.message.draft)
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
-        return SettleDecision(Disposition.RETRY, 0, None, detail, took)
+        return SettleDecision(Disposition.RETRY, 0, None, detail, duration_ms)
     number = receipt.attempt_since_redrive(claimed_message.attempt)
     due_ms = now_ms + next_wait_ms(retry, number, claimed_message.message.id, result.retry_after_ms)
     if result.busy_ms:
@@ -75,10 +77,12 @@ def decision_after(
         if (
             claimed_message.attempt >= receipt.last_attempt
         ):  # the claim that finds it due makes the dead letter
-            return SettleDecision(Disposition.RETRY, ended_ms, None, detail, took)
+            return SettleDecision(Disposition.RETRY, ended_ms, None, detail, duration_ms)
         due_ms = max(due_ms, ended_ms)
     decision = decision_after_failure(group, receipt, claimed_message.attempt, due_ms, detail)
-    return SettleDecision(decision.disposition, decision.due_ms, decision.reason, decision.detail, took)
+    return SettleDecision(
+        decision.disposition, decision.due_ms, decision.reason, decision.detail, duration_ms
+    )
 
 
 def decision_after_failure(

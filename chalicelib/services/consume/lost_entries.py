@@ -36,20 +36,20 @@ class LostEntries:
         self._timers = timers
 
     def instead(
-        self, claimant: Claimant, lane: Cursor, dead: Sequence[Record], most: int, now_ms: int
+        self, claimant: Claimant, lane: Cursor, dead_records: Sequence[Record], most: int, now_ms: int
     ) -> list[Record]:
-        """The dead letters that a claim on a retry lane makes instead of `dead`, `most` at most: for entries that name
-        no message, the deliveries that have lost their entry."""
-        nameless = [record for record in dead if record.of is None]
+        """The dead letters that a claim on a retry lane makes instead of `dead_records`, `most` at most: for entries
+        that name no message, the deliveries that have lost their entry."""
+        nameless = [record for record in dead_records if record.of is None]
         if not nameless:
-            return list(dead)
-        references = [record for record in dead if record.of is not None]
-        remains = (record.message.draft for record in nameless if record.message)
+            return list(dead_records)
+        references = [record for record in dead_records if record.of is not None]
+        drafts = (record.message.draft for record in nameless if record.message)
         records: list[Record] = []
         for orphan in self._orphans(claimant, lane, now_ms):
             if len(references) + len(records) >= most:
                 break
-            records.append(self._buried(claimant, orphan, next(remains, _NOTHING), now_ms))
+            records.append(self._buried(claimant, orphan, next(drafts, _NOTHING), now_ms))
         return [*references, *records, *nameless[len(records) :]][:most]
 
     def _orphans(self, claimant: Claimant, lane: Cursor, now_ms: int) -> Iterator[Record]:

@@ -96,10 +96,11 @@ class Receiver:
                 return claimed_messages
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
-            present = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
-            if present.uid != group.uid:  # made anew, perhaps in another mode: that one is for the next call
+            current_group = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
+            # Made anew, perhaps in another mode: that one is for the next call.
+            if current_group.uid != group.uid:
                 return []
-            group, claimant = present, replace(claimant, group=present)
+            group, claimant = current_group, replace(claimant, group=current_group)
 
     def _opened(
         self, topic: Topic, group: Group, claimed_messages: Sequence[ClaimedMessage]

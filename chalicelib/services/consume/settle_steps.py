@@ -50,8 +50,8 @@ class Step:
     @property
     def actions(self) -> int:
         """How many actions of a transaction it takes."""
-        dead = self.record is not None and self.record.message is not None
-        return (self.record is not None) + (self.timer is not None) + dead
+        is_dead = self.record is not None and self.record.message is not None
+        return (self.record is not None) + (self.timer is not None) + is_dead
 
     @property
     def weight(self) -> int:
@@ -126,7 +126,7 @@ class StepMaker:
         )
 
     def _record(self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int) -> Record:
-        dead = decision.disposition is Disposition.DEAD
+        is_dead = decision.disposition is Disposition.DEAD
         ends_ms = max(self._now_ms, decision.due_ms)
         return Record(
             shard=receipt.shard,
@@ -140,8 +140,8 @@ class StepMaker:
             next_ms=self._next_ms(receipt, decision),
             attempts_before_redrive=receipt.attempts_before_redrive,
             of=self.delivery_key(receipt.shard) if receipt.entry is not None else None,
-            message=self._content(receipt) if dead else None,
-            expires_s=None if dead else self._topic.expires_s(ends_ms),
+            message=self._content(receipt) if is_dead else None,
+            expires_s=None if is_dead else self._topic.expires_s(ends_ms),
         )
 
     def delivery_key(self, shard: int) -> CursorKey:

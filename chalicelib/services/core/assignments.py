@@ -85,10 +85,10 @@ class Assignments:
         ]
         return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
 
-    def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
+    def seat(self, topic: Topic, group: Group, uid: str, asked_count: int) -> Seat | None:
         """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only
         one, or while a consumer's row cannot be read: ranks would differ between processes that can read it and others.
-        `asked`: how many messages it can take in this call."""
+        `asked_count`: how many messages it can take in this call."""
         policy = POLICIES[group.mode]
         if not uid or policy.per_consumer or policy.holds_back:
             return None
@@ -97,10 +97,10 @@ class Assignments:
             called_uids = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
         except Unreadable:
             return None
-        pulling = [member for member in assignment.members if member not in called_uids]
-        if uid not in pulling or len(pulling) < 2:
+        pull_uids = [member for member in assignment.members if member not in called_uids]
+        if uid not in pull_uids or len(pull_uids) < 2:
             return None
-        return Seat(assignment.epoch, pulling.index(uid), len(pulling), asked)
+        return Seat(assignment.epoch, pull_uids.index(uid), len(pull_uids), asked_count)
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
         """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""

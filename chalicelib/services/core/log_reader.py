@@ -75,9 +75,9 @@ class LogReader:
         self._recent_moment = 0
         self._met: BoundedCache[str, int] = BoundedCache()
 
-    def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Freshness:
+    def trust(self, group: Group, consumer_uid: str = "", amended_ranges: Ranges = ()) -> Freshness:
         """Which cached segments are acceptable for a group (in a broadcast, a consumer) whose cursor has the notes
-        `amended`.
+        `amended_ranges`.
 
         A message that was edited before the group existed is in no note of the group's cursor. So segments that were
         cached before this process first met the group are not used, unless the group is older than everything in the
@@ -85,8 +85,8 @@ class LogReader:
         """
         now = self._segments.moment()
         if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
-            return Freshness(0, amended, now)
-        return Freshness(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
+            return Freshness(0, amended_ranges, now)
+        return Freshness(self._met.of(consumer_uid or group.uid, lambda: now), amended_ranges, now)
 
     def recent(self) -> Freshness:
         """For the console and lists: segments read within the last second."""
@@ -163,13 +163,13 @@ class LogReader:
         """When the young hole that stopped the last reading of this shard may be closed."""
         return self._young.get(shard)
 
-    def segment_at(self, shard: ShardKey, slots: list[Slot], following: int) -> int:
-        """Where the segment that holds offset `following` begins, from the slots just read."""
-        last = next((s for s in reversed(slots) if s.end <= following), None)
+    def segment_at(self, shard: ShardKey, slots: list[Slot], next_offset: int) -> int:
+        """Where the segment that holds offset `next_offset` begins, from the slots just read."""
+        last = next((s for s in reversed(slots) if s.end <= next_offset), None)
         if last is None:
-            return following
+            return next_offset
         segment = self._segments.holding(shard, last.offset)
-        return last.segment_first if segment and segment.segment.end > following else following
+        return last.segment_first if segment and segment.segment.end > next_offset else next_offset
 
     def _copy(self, shard: ShardKey, at: int, trust: Freshness, end: int | None = None) -> Segment | None:
         """The cached segment that holds `at`, if it is acceptable from there to its end (or to `end`)."""
@@ -198,14 +198,14 @@ class LogReader:
             )
         return self._holding(shard, at, sure=is_consistent) or self._gap(shard, at)
 
-    def _rows_for(self, shard: ShardKey, first: int, want: int) -> int:
-        """An estimate of how many rows hold `want` messages, from the cached segments of this shard; more if no other
+    def _rows_for(self, shard: ShardKey, first: int, count: int) -> int:
+        """An estimate of how many rows hold `count` messages, from the cached segments of this shard; more if no other
         process has claimed since, as the next claims will then need them."""
         average = self._segments.average(shard)
         if average is None:
-            return min(want, _FIRST_ROWS)
+            return min(count, _FIRST_ROWS)
         ahead = _AHEAD if self._ended.get(shard) == first else 1
-        return max(1, min(_MOST_ROWS, round(want * ahead / average + 0.5)))
+        return max(1, min(_MOST_ROWS, round(count * ahead / average + 0.5)))
 
     def _holding(self, shard: ShardKey, offset: int, *, sure: bool = False) -> Segment | None:
         now = self._segments.moment()
@@ -218,7 +218,7 @@ class LogReader:
         """The segment for offsets that a read has missed: a late row, a closed hole, or expired rows.
 
         That read may have been stale. Only consistent reads may show that an offset is missing, in this order, so that
-        every row that was there before `following` is seen.
+        every row that was there before `next_segment` is seen.
         """
         now = self._segments.moment()
         rows = self._log.read(shard, at, 1, consistent=True)
@@ -227,32 +227,33 @@ class LogReader:
             return self._segments.keep(shard, before[0], now, sure=True)
         if not rows:
             return None
-        following = rows[0]
-        age = timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms)
-        if following.allocation is Allocation.RESERVED:
+        next_segment = rows[0]
+        age = timedelta(milliseconds=self._clock.now_ms() - next_segment.accepted_ms)
+        if next_segment.allocation is Allocation.RESERVED:
             if age < HOLE_AGE:
-                self._young.put(shard, following.accepted_ms + _HOLE_MS)
+                self._young.put(shard, next_segment.accepted_ms + _HOLE_MS)
                 return None
-            if before and following.first - before[0].end <= MAX_HOLE:
-                return self._close(shard, before[0].end, at, following)
-            if age < LATE_WRITER and following.first - at <= MAX_HOLE:  # perhaps a hole behind expired rows
-                return self._close(shard, at, at, following)
-        size = following.first - at
-        if following.allocation is Allocation.RESERVED and age < LATE_WRITER:
+            if before and next_segment.first - before[0].end <= MAX_HOLE:
+                return self._close(shard, before[0].end, at, next_segment)
+            # Perhaps a hole behind expired rows.
+            if age < LATE_WRITER and next_segment.first - at <= MAX_HOLE:
+                return self._close(shard, at, at, next_segment)
+        size = next_segment.first - at
+        if next_segment.allocation is Allocation.RESERVED and age < LATE_WRITER:
             size -= MAX_HOLE
         return Segment(
             first=at,
             count=size,
             request_id="expired",
-            accepted_ms=following.accepted_ms,
-            expires_s=following.expires_s,
+            accepted_ms=next_segment.accepted_ms,
+            expires_s=next_segment.expires_s,
         )
 
-    def _close(self, shard: ShardKey, start: int, at: int, following: Segment) -> Segment:
+    def _close(self, shard: ShardKey, start: int, at: int, segment: Segment) -> Segment:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""
         while True:
             now = self._segments.moment()
-            tombstone = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
+            tombstone = self._log.put_tombstone(shard, start, segment.accepted_ms, segment.expires_s)
             self._segments.keep(shard, tombstone, now, sure=True)
             if tombstone.end > at:
                 return tombstone

@@ -49,12 +49,12 @@ class SegmentCache:
             entry = self._held[shard, firsts[at]] if at >= 0 else None
         return entry if entry and offset < entry.segment.end else None
 
-    def keep(self, shard: ShardKey, segment: Segment, read: int, *, sure: bool) -> Segment:
-        """Cache a segment that was read from moment `read` on. Returns its newest known edition. If the cached
+    def keep(self, shard: ShardKey, segment: Segment, read_at: int, *, sure: bool) -> Segment:
+        """Cache a segment that was read from moment `read_at` on. Returns its newest known edition. If the cached
         segment has another request id, its row has expired, and the new one replaces it."""
         with self._lock:
             old = self._held.get((shard, segment.first))
-            surely = read if sure else 0
+            surely = read_at if sure else 0
             if old is None:
                 self._order.append((shard, segment.first))
                 bisect.insort(self._firsts.setdefault(shard, []), segment.first)
@@ -65,8 +65,8 @@ class SegmentCache:
             else:
                 segment = old.segment
             if old:
-                read, surely = max(read, old.read), max(surely, old.sure)
-            self._held[shard, segment.first] = CachedSegment(segment, read, surely)
+                read_at, surely = max(read_at, old.read), max(surely, old.sure)
+            self._held[shard, segment.first] = CachedSegment(segment, read_at, surely)
             while self._bytes > self._most_bytes and len(self._order) > 1:
                 self._drop(*self._order.popleft())
         return segment

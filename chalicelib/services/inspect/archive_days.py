@@ -95,8 +95,8 @@ def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDa
     }
     missing_offsets: defaultdict[str, int] = defaultdict(int)
     for shard in manifest.shards:
-        lacking = subtract(_half_open(shard.missing), tuple(_half_open(ends.get(shard.key, ()))))
-        missing_offsets[shard.topic] += total(lacking)
+        lacking_ranges = subtract(_half_open(shard.missing), tuple(_half_open(ends.get(shard.key, ()))))
+        missing_offsets[shard.topic] += total(lacking_ranges)
     topics = {
         name: TopicDay(rows["messages"].get(name, 0), rows["deliveries"].get(name, 0), missing_offsets[name])
         for name in sorted({*rows["messages"], *rows["deliveries"], *missing_offsets})

@@ -168,8 +168,12 @@ class Counts:
         delivery is: in its shard's cursor, or dead. It reads their entries, if a record tells that there may be such
         a delivery."""
         cursors = {(each.shard, each.consumer_uid): each.cursor for each in shards}
-        dead = {(each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD}
-        if not dead and all(_has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart):
+        dead_places = {
+            (each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD
+        }
+        if not dead_places and all(
+            _has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart
+        ):
             return 0
         count = 0
         for key, cursor in lanes.items():
@@ -179,7 +183,7 @@ class Counts:
                 if origin is None:
                     continue
                 place = origin.shard, key.consumer_uid, origin.offset
-                if place in dead or not _has_left(cursors, *place):
+                if place in dead_places or not _has_left(cursors, *place):
                     count += 1
         return count
 

@@ -115,13 +115,13 @@ class Lookup:
         _, shard, offset = location
         if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
             return None
-        found: list[DeadLetter] = []
+        matches: list[DeadLetter] = []
         for letter in self._letters(topic, shard, offset, may_use_group, may_go_on):
             if letter.message.id == message_id:
-                found.append(letter)
+                matches.append(letter)
                 if _worth(letter) == _AS_PRODUCED:
                     break
-        return max(found, key=_worth).message if found else None
+        return max(matches, key=_worth).message if matches else None
 
     def _may_have_expired(self, shard: ShardKey, offset: int, message_id: str) -> bool:
         """May the message's row be over? No, if another message is in its place, or if the row before it is so young

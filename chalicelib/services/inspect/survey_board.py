@@ -75,8 +75,8 @@ class Board:
         memory = _Memory(now_ms, lacks_groups=has_gaps and not survey.is_whole)
         for reading in reversed(recent):
             later = reading.filled_from(later)
-            settled = sum(each.settled for each in later.groups.values())
-            memory.points.appendleft(Point(later.at_ms, later.accepted, settled))
+            settled_count = sum(each.settled for each in later.groups.values())
+            memory.points.appendleft(Point(later.at_ms, later.accepted, settled_count))
         return memory
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
@@ -129,8 +129,8 @@ class Board:
             self._surveys[uid] = survey
             self._memories[uid] = memory
             if survey.is_whole:
-                settled = sum(group.settled for group in survey.groups)
-                memory.points.append(Point(survey.at_ms, survey.accepted, settled))
+                settled_count = sum(group.settled for group in survey.groups)
+                memory.points.append(Point(survey.at_ms, survey.accepted, settled_count))
             while len(self._surveys) > _MOST_TOPICS:
                 oldest = next(iter(self._surveys))
                 del self._surveys[oldest]

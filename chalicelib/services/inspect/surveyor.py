@@ -86,8 +86,8 @@ class Surveyor:
             tail = self._log.tail(key).offset
             return Extent(shard, tail + 1, tail)
         segments = last if not whole or last[0].first == 0 else [*self._log.read(key, 0, 1), *last]
-        accepted = tuple((range(each.first, each.end), each.accepted_ms) for each in segments)
-        return Extent(shard, segments[0].first, last[0].end - 1, accepted)
+        accepted_ranges = tuple((range(each.first, each.end), each.accepted_ms) for each in segments)
+        return Extent(shard, segments[0].first, last[0].end - 1, accepted_ranges)
 
     def reading(self, topic: Topic, only: Group | None = None) -> Reading:
         """The topic's meters now, of all shards, and of one group or all that can be counted: half a read unit for each
@@ -141,14 +141,14 @@ class Surveyor:
         unreadable_cursors: list[str] = []
         shards, lanes = self._cursors_of(topic, group, extents, oldest, unreadable_cursors.append)
         failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
-        dead = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
+        dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
             group,
             tuple(shards),
             tuple(lanes),
-            dead,
+            dead_count,
             sum(each.status == words.Status.RETRYING for each in failures),
-            dead >= _MOST_LETTERS,
+            dead_count >= _MOST_LETTERS,
             len(failures) >= MOST_FAILURES,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
             not unreadable_cursors,

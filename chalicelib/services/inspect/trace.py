@@ -101,14 +101,14 @@ class Tracer:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
         rows = self._traces.covering(key, message.offset)
-        dead: set[str] = set()
+        dead_uids: set[str] = set()
         for row in rows:
             uid = row.key.consumer_uid
             for attempt in row.entries:
                 if attempt.offset == message.offset:
                     yield from _events(group, message.shard, row, attempt, names.get(uid))
-                    dead |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
-        yield from self._buried_unseen(topic, group, message, names, dead, snapshot)
+                    dead_uids |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
+        yield from self._buried_unseen(topic, group, message, names, dead_uids, snapshot)
 
     def _buried_unseen(
         self,
@@ -142,13 +142,13 @@ def _entry(message: Message) -> list[Event]:
     headers, draft = message.draft.headers, message.draft
     replay_id = headers.get(REPLAY_HEADER)
     replay_note = f"replay {replay_id} of {headers.get(REPLAY_OF_HEADER)}" if replay_id is not None else None
-    came = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
-    events = [came]
+    accepted_event = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
+    events = [accepted_event]
     if draft.accepted_ms is not None and draft.due_ms is not None:
         events = [*_given(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
     elif draft.accepted_ms is not None:
         event = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
-        events = [event, replace(came, by=None)]
+        events = [event, replace(accepted_event, by=None)]
     if draft.changed_ms and not draft.acts:  # it was changed by an older release
         events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
     return events + _acts(draft)
@@ -158,10 +158,10 @@ def _given(message: Message, due_ms: int) -> list[Event]:
     """The events of a delayed message's beginning. `due_ms` is when it is due in the end."""
     at_ms, by = message.first_accepted_ms, message.by or None
     timer_id = ids.parse_timed_id(message.id)
-    begins = "accepted" if timer_id else "prepared"
+    event_name = "accepted" if timer_id else "prepared"
     first_ms = timer_id.due_ms if timer_id else due_ms
     return [
-        Event(at_ms, begins, None, by=by),
+        Event(at_ms, event_name, None, by=by),
         Event(at_ms, "delayed", None, by=by, deliver_ms=first_ms),
     ]
 

@@ -73,9 +73,9 @@ class Redriver:
         producer: Producer,
         waker: Waker,
         clock: Clock,
-        filled: Callable[[CursorKey], None],
+        on_filled: Callable[[CursorKey], None],
     ) -> None:
-        """`filled` is told of retry lanes into which something was put."""
+        """`on_filled` is told of retry lanes into which something was put."""
         self._catalog = catalog
         self._lookup = lookup
         self._records = records
@@ -84,7 +84,7 @@ class Redriver:
         self._producer = producer
         self._waker = waker
         self._clock = clock
-        self._filled = filled
+        self._on_filled = on_filled
 
     def page(
         self, topic: Topic, group: Group, selection: Wanted, after: str | None, limit: int
@@ -210,14 +210,14 @@ class Redriver:
         """Send dead letters again, each with as many attempts as the first time. Returns how many were sent; those
         that another call sent first are not counted. Not sent: letters of a broadcast's consumer that was removed,
         and unreadable ones that nobody has given a body."""
-        went = self._send_again(topic, group, letters, by)
-        if went:
+        count = self._send_again(topic, group, letters, by)
+        if count:
             self._waker.wake_group(topic, group)
-        return went
+        return count
 
     def _send_again(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str) -> int:
         """The same, and nobody is woken."""
-        went = 0
+        count = 0
         owners = set(self._catalog.cursor_owners(topic, group))
         by_owner: dict[str, list[DeadLetter]] = {}
         for letter in letters:
@@ -227,7 +227,7 @@ class Redriver:
             now_ms = self._clock.now_ms()  # before anybody can take them up
             moves = [(x, _entry_of(x)) for x in members]
             messages = self._producer.move(lane_of(topic, group, uid), moves)
-            self._filled(cursor_key(topic, group, None, uid))
+            self._on_filled(cursor_key(topic, group, None, uid))
             moved_letters = [x for x, message in zip(members, messages, strict=True) if message]
             attempts = [
                 (x.key.shard.shard, TraceEntry(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
@@ -242,18 +242,18 @@ class Redriver:
                 started_ms=now_ms,
                 attempts=attempts,
             )
-            went += len(moved_letters)
-        return went
+            count += len(moved_letters)
+        return count
 
     def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
         """Send up to `limit` matching dead letters again, page by page. Returns how many were sent."""
-        went, after = 0, None
-        while went < limit:
-            letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - went))
-            went += self.redrive(topic, group, letters, by)
+        count, after = 0, None
+        while count < limit:
+            letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - count))
+            count += self.redrive(topic, group, letters, by)
             if after is None:
                 break
-        return went
+        return count
 
     def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
         """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
@@ -307,7 +307,7 @@ class Redriver:
         timer = self._lookup.statuses.retry_timer(group, key, record)
         if timer and timer.draft:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
-            self._filled(cursor_key(topic, group, None, key.consumer_uid))
+            self._on_filled(cursor_key(topic, group, None, key.consumer_uid))
             return True
         return self._lookup.statuses.lease_in_lane(topic, group, key, record.offset) is None
 

@@ -47,7 +47,7 @@ class NewSecret:
 
     def signs(self, consumer: Consumer) -> bool:
         """Is it the consumer's present secret?"""
-        return any(self._is_it(present) for present in consumer.secrets[:1])
+        return any(self._is_it(secret) for secret in consumer.secrets[:1])
 
     def _is_it(self, row: Secret) -> bool:
         return self._secret_cipher.is_of(row, self._secret, self._context)

@@ -303,8 +303,8 @@ class Registry:
     def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
         """A consumer that comes back to a skipping broadcast goes to the tail."""
         now_ms = self._clock.now_ms()
-        returns = is_online(new, now_ms) and not is_online(old, now_ms)
-        if returns and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
+        is_back = is_online(new, now_ms) and not is_online(old, now_ms)
+        if is_back and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
             for key in cursor_keys(topic, group, new.uid):
                 self._positions.seek(topic, key, LATEST)
 

@@ -81,7 +81,7 @@ class Appender:
         shard: int | None,
         pack: Pack,
         originals: Sequence[Draft],
-        moved: Sequence[Promotable] = (),
+        promotables: Sequence[Promotable] = (),
         by: str = "",
         resend_lookup: ResendLookup | None = None,
     ) -> list[ProduceResult] | DedupHit | AlreadyMoved | RowsFound:
@@ -101,7 +101,7 @@ class Appender:
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
                 self._note_keys(topic, key, segment)
-                result = self._log.put(key, segment, pack, entries, moved)
+                result = self._log.put(key, segment, pack, entries, promotables)
                 if isinstance(result, DedupHit | AlreadyMoved):
                     return result
                 self._learn(key, segment, result, losses)

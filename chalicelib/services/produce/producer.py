@@ -132,12 +132,14 @@ class Producer:
             [(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]
         ):
             try:
-                going = [(i, draft) for i, draft in run if _unit_of(topic, draft) not in errors]
-                timers = [self._first_timer(topic, self.offload(topic, draft)) for _, draft in going]
-                self._store_batch(topic, going, timers, outcomes)
+                numbered_drafts = [(i, draft) for i, draft in run if _unit_of(topic, draft) not in errors]
+                timers = [
+                    self._first_timer(topic, self.offload(topic, draft)) for _, draft in numbered_drafts
+                ]
+                self._store_batch(topic, numbered_drafts, timers, outcomes)
             except HeadraceError as error:
-                errors |= {unit: error for _, draft in going if (unit := _unit_of(topic, draft))}
-                for i, _ in going:
+                errors |= {unit: error for _, draft in numbered_drafts if (unit := _unit_of(topic, draft))}
+                for i, _ in numbered_drafts:
                     outcomes[i] = outcomes[i] or error
             for i, draft in run:
                 outcomes[i] = outcomes[i] or errors[_unit_of(topic, draft)]

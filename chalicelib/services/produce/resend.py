@@ -59,15 +59,15 @@ class ResendLookup:
             return None
         since_ms = 0 if low is not None else (self._request.since_ms or 0) - _SLACK_MS
         own: list[Segment] = []
-        following, rows = segment, 0
-        while following.first > (low or 0):
-            page = self._log.read_back(self._key, following.first - 1, _ROWS_PER_PAGE, consistent=True)
+        next_segment, rows = segment, 0
+        while next_segment.first > (low or 0):
+            page = self._log.read_back(self._key, next_segment.first - 1, _ROWS_PER_PAGE, consistent=True)
             for row in page:
-                own += self._closed(row.end, following)
+                own += self._closed(row.end, next_segment)
                 if row.first < (low or 0) or row.accepted_ms < since_ms:
                     return self._found(own)
                 own += [row] if self._request.wrote(self._key, row) else []
-                following = row
+                next_segment = row
             rows += len(page)
             if len(page) < _ROWS_PER_PAGE:
                 break
@@ -75,14 +75,14 @@ class ResendLookup:
                 raise _too_late()
         return self._found(own)
 
-    def _closed(self, start: int, following: Segment) -> list[Segment]:
+    def _closed(self, start: int, next_segment: Segment) -> list[Segment]:
         """Close a hole, offset by offset: where offsets are reserved, an earlier try may be about to write there. Its
         rows, where it just has."""
         own: list[Segment] = []
-        if following.allocation is not Allocation.RESERVED or following.first - start > MAX_BATCH:
+        if next_segment.allocation is not Allocation.RESERVED or next_segment.first - start > MAX_BATCH:
             return own
-        while start < following.first:
-            row = self._log.put_tombstone(self._key, start, following.accepted_ms, following.expires_s)
+        while start < next_segment.first:
+            row = self._log.put_tombstone(self._key, start, next_segment.accepted_ms, next_segment.expires_s)
             own += [row] if self._request.wrote(self._key, row) else []
             start = row.end
         return own

@@ -43,13 +43,13 @@ class SubscriberHealth:
         results: Sequence[CallResult],
         full: int,
         *,
-        repeated: bool = False,
+        is_repeated: bool = False,
     ) -> None:
-        """Note the result of one request. `repeated`: every message in it had failed before. The registration is
+        """Note the result of one request. `is_repeated`: every message in it had failed before. The registration is
         written only when the circuit changes, or when failures begin or end; if that fails now, only this process
         knows."""
         try:
-            self._note(topic, group, consumer, results, full, repeated)
+            self._note(topic, group, consumer, results, full, is_repeated)
         except Unavailable:
             return
 
@@ -60,7 +60,7 @@ class SubscriberHealth:
         consumer: Consumer,
         results: Sequence[CallResult],
         full: int,
-        repeated: bool,
+        is_repeated: bool,
     ) -> None:
         attempts = [r for r in results if r.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
         if any(r.verdict is Verdict.GONE for r in attempts):
@@ -73,7 +73,7 @@ class SubscriberHealth:
                 group,
                 consumer,
                 lambda before, now_ms: breaker.after(
-                    before, ok, now_ms, full, is_own_answer=is_own_answer, repeated=repeated
+                    before, ok, now_ms, full, is_own_answer=is_own_answer, is_repeated=is_repeated
                 ),
             )
             if breaker.should_disable(after.failing_ms, after.times_opened, self._clock.now_ms()):
@@ -95,8 +95,8 @@ class SubscriberHealth:
         """The health of a consumer that this process has not called yet: good, if it is not new and its registration
         shows no failures."""
         now_ms = self._clock.now_ms()
-        works = consumer.failing_ms is None and now_ms - consumer.created_ms >= breaker.LATELY_MS
-        return Health(succeeded_ms=now_ms if works else None)
+        is_healthy = consumer.failing_ms is None and now_ms - consumer.created_ms >= breaker.LATELY_MS
+        return Health(succeeded_ms=now_ms if is_healthy else None)
 
     def _known(self, consumer: Consumer) -> tuple[int, Health]:
         """This process's view, updated from the registration if another process wrote it since. The given `consumer`

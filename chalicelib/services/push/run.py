@@ -193,7 +193,7 @@ class DispatchRun:
         is_repeated = all(d.receipt.attempt_since_redrive(d.attempt) > 1 for d in call.claimed_messages)
         most = group.max_in_flight
         self._context.subscriber_health.note(
-            topic, group, call.consumer, call.results, most, repeated=is_repeated
+            topic, group, call.consumer, call.results, most, is_repeated=is_repeated
         )
 
     def _decisions(

@@ -47,13 +47,13 @@ class Settlements:
         """Write decisions, and keep those that the store cannot take now. Returns how many came too late, after the
         lease had ended."""
         answers = self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
-        late = 0
+        late_count = 0
         for receipt, answer in zip(decisions, answers, strict=True):
-            late += isinstance(answer, Conflict)
+            late_count += isinstance(answer, Conflict)
             if isinstance(answer, Unavailable):
                 self._owed[receipt] = decisions[receipt]
         self._tries = 0 if len(self._owed) < len(decisions) else self._tries
-        return late
+        return late_count
 
     def give_back(self, topic: Topic, group: Group, receipts: Sequence[Receipt]) -> None:
         """Return messages that were not sent; no attempt is counted."""

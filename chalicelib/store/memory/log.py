@@ -50,19 +50,21 @@ class MemoryLog:
         segment: Segment,
         pack: Pack,
         dedup: Sequence[DedupEntry] = (),
-        moved: Sequence[Promotable] = (),
+        promotables: Sequence[Promotable] = (),
     ) -> PutResult:
-        check_actions(1 + len(dedup) + sum(1 if isinstance(each, Timer) else 2 for each in moved))
+        check_actions(1 + len(dedup) + sum(1 if isinstance(each, Timer) else 2 for each in promotables))
         with self._lock:
             by = self._rows.get((shard, segment.first))
             if by is not None:
                 return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
             if duplicates := self._tables.known(dedup):
                 return DedupHit(duplicates)
-            if lacking := tuple(index for index, each in enumerate(moved) if not self._tables.has(each)):
-                return AlreadyMoved(lacking)
+            if missing_places := tuple(
+                index for index, each in enumerate(promotables) if not self._tables.has(each)
+            ):
+                return AlreadyMoved(missing_places)
             self._tables.remember(dedup)
-            for n, each in enumerate(moved):
+            for n, each in enumerate(promotables):
                 self._tables.move(each, shard, segment, n)
             self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))
         self._on_put(shard)
@@ -83,9 +85,9 @@ class MemoryLog:
                 self._counters[shard] = first + count
             return first
 
-    def begin_reserving(self, shard: ShardKey, following: int) -> None:
+    def begin_reserving(self, shard: ShardKey, next_offset: int) -> None:
         with self._lock:
-            self._counters.setdefault(shard, following)
+            self._counters.setdefault(shard, next_offset)
 
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
         with self._lock:

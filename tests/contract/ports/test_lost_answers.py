@@ -110,10 +110,10 @@ def test_a_move_is_made_once(a: Adapters, plan: FaultPlan, letter: DeadLetter, f
     timer, shard, segment = make.timer(), make.shard(), make.segment(0, 2)
     a.timers.store([timer])
     next_call(plan, fault)
-    assert a.log.put(shard, segment, make.packed(segment), moved=[timer, letter]) == Stored()
+    assert a.log.put(shard, segment, make.packed(segment), promotables=[timer, letter]) == Stored()
     assert plan.fired
     again = make.segment(2, 2)
-    assert a.log.put(shard, again, make.packed(again), moved=[timer, letter]) == AlreadyMoved((0, 1))
+    assert a.log.put(shard, again, make.packed(again), promotables=[timer, letter]) == AlreadyMoved((0, 1))
     assert a.log.tail(shard) == Tail(1)
 
 

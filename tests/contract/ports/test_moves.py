@@ -57,7 +57,7 @@ def left(timers: Timers, batch: list[Timer]) -> list[Timer]:
 
 
 def put(log: Log, shard: ShardKey, segment: Segment, promotables: list[Timer | DeadLetter]) -> PutResult:
-    return log.put(shard, segment, make.packed(segment), moved=promotables)
+    return log.put(shard, segment, make.packed(segment), promotables=promotables)
 
 
 def buried(cursors: Cursors, key: CursorKey, *buried_records: Record) -> list[DeadLetter]:

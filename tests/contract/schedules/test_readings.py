@@ -185,7 +185,7 @@ def look_again(desk: Desk) -> None:
     desk.stage.clock.advance(MINUTE_MS)
     troubles = desk.stage.adapters.marks.each_minute().troubled
     mine = {name: rank for name, rank in troubles.items() if name == desk.topic.name}
-    desk.deps.meter_reader.run_once(set(), troubled=mine)
+    desk.deps.meter_reader.run_once(set(), troubled_topics=mine)
 
 
 def test_what_is_wrong_with_a_topic_is_noted_when_it_comes_to_rest(stage: Stage) -> None:

@@ -62,7 +62,7 @@ class Stage:
         """A minute later, what the sweep does beside sweeping."""
         self.clock.advance(MINUTE)
         each_minute = self.deps.adapters.marks.each_minute()
-        self.deps.meter_reader.run_once(each_minute.moving, troubled=each_minute.troubled)
+        self.deps.meter_reader.run_once(each_minute.moving, troubled_topics=each_minute.troubled)
 
     def look(self, browser: Browser) -> Screen:
         """The overview, some seconds after the last look."""

@@ -19,7 +19,7 @@ KEEP_SECONDS = START_MS // 1000 + 86_400
 
 
 def put(stage: Stage, shard: ShardKey, segment: Segment, *promotables: Promotable) -> PutResult:
-    return stage.adapters.log.put(shard, segment, make.packed(segment), moved=promotables)
+    return stage.adapters.log.put(shard, segment, make.packed(segment), promotables=promotables)
 
 
 def claim(cursor: Cursor, token: str, *spans: Span) -> Cursor:
