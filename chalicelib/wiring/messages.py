@@ -71,6 +71,7 @@ class MessageServices(CoreServices):
 
         a = self.adapters
         return Delayed(
+            catalog=self.catalog,
             timers=a.timers,
             transactions=a.transactions,
             log=a.log,

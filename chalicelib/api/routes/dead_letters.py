@@ -158,7 +158,7 @@ def delete_dead_letter(context: Context) -> Response[None]:
 @call("POST", "/v1/topics/{topic}/messages/{id}/retry", scopes=_ROLES, body=RetryNowBody)
 def retry_now(context: Context) -> Response[Retried]:
     """Try a RETRYING or DEAD delivery again now."""
-    topic, id = context.topic(), context.params["id"]
+    topic, id = context.topic(consistent=True), context.params["id"]
     check_group(context.caller, context.body.group)
     group = context.deps.catalog.group(topic, context.body.group, consistent=True)
     message = context.deps.lookup.find_kept(topic, id, context.may_use_group)

@@ -10,7 +10,7 @@ from itertools import islice
 
 from ...domain import ids
 from ...domain.errors import Conflict, NotFound, newer_format
-from ...domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE, TAIL_SURE
+from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
 from ...domain.message import DeadReason, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
@@ -110,7 +110,7 @@ class Lookup:
         each letter, up to four of a broadcast's consumers. Reading stops when `may_go_on()` is False. Where the row
         cannot have expired, this costs one read."""
         location = ids.parse_message_id(message_id)
-        if location is None or location[1] >= topic.shards:
+        if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
         if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
@@ -191,7 +191,7 @@ class Lookup:
     def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
         """The message at the shard and offset in its id. Raises Conflict if only a later release can read it."""
         location = ids.parse_message_id(message_id)
-        if location is None or location[1] >= topic.shards:
+        if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
         slot = self._reader.fetch(topic.shard_key(shard), [offset], self._reader.recent())[offset]

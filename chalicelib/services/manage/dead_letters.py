@@ -11,6 +11,7 @@ from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import Position, position
 from ...domain.errors import Conflict, NotFound
+from ...domain.limits import MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
@@ -155,7 +156,7 @@ class Redriver:
 
     def _locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
         location = self._location_of(topic, message_id)
-        if location and location[0] < topic.shards:
+        if location and location[0] < MAX_SHARDS:  # `topic` may be of before it grew
             shard, offset = location
             for uid in self._catalog.cursor_owners(topic, group):
                 yield cursor_key(topic, group, shard, uid), offset

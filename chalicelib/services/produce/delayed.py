@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...domain import ids
 from ...domain.errors import Conflict, changed_meanwhile
+from ...domain.limits import MAX_SHARDS
 from ...domain.message import Act, Message, acted
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
@@ -18,6 +19,7 @@ from ...ports.log import Log
 from ...ports.timers import Timers
 from ...ports.transactions import Transactions
 from ...ports.world import Clock
+from ..core.catalog import Catalog
 from ..core.positions import Positions
 from ..core.wake import Waker
 from .producer import Producer, check_size
@@ -50,6 +52,7 @@ class Delayed:
     def __init__(
         self,
         *,
+        catalog: Catalog,
         timers: Timers,
         transactions: Transactions,
         log: Log,
@@ -58,6 +61,7 @@ class Delayed:
         waker: Waker,
         clock: Clock,
     ) -> None:
+        self._catalog = catalog
         self._producer = producer
         self._timers = timers
         self._transactions = transactions
@@ -99,8 +103,17 @@ class Delayed:
         waiting, due_ms = self._waiting(message_id, first_ms)
         if waiting:
             return waiting if waiting.timer.shard.topic_uid == topic.uid else None
-        numbers = range(topic.shards) if shard is None else [shard]
-        shards = [topic.shard_key(number) for number in numbers if number < topic.shards]
+        if shard is not None:
+            return self._in_logs(topic, [shard] if shard < MAX_SHARDS else [], message_id, due_ms)
+        message = self._in_logs(topic, range(topic.shards), message_id, due_ms)
+        if message:
+            return message
+        grown = self._catalog.topic(topic.name, consistent=True)
+        return self._in_logs(topic, range(topic.shards, grown.shards), message_id, due_ms)
+
+    def _in_logs(self, topic: Topic, numbers: Iterable[int], message_id: str, due_ms: int) -> Message | None:
+        """The message in the log of one of these shards, near the time at which it was due."""
+        shards = [topic.shard_key(number) for number in numbers]
         # Who moved it may have had a clock that ran before ours: then it came into its log before its time.
         spans = [(due_ms, _FOREVER_MS), (due_ms - _CLOCKS_DIFFER_MS, due_ms)]
         looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)

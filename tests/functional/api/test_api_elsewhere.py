@@ -1,7 +1,7 @@
 """A change is made whole by a process whose caches are from before another process's change.
 
-Each process caches a group's consumers for three seconds. What one process shows may be as old as that; what it changes
-must reach every consumer that is registered by then.
+Each process caches topics, groups and their consumers for three seconds. What one process shows may be as old as that;
+what it changes must reach every consumer that is registered by then, and every message that was accepted is found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chalicelib import wiring
 from chalicelib.api.calls import CALLS
 from tests.support.background import Background
 from tests.support.dead_letters import bodies, bury, edit, letters, redriven, try_now
-from tests.support.http import Client, Gateway, Group
+from tests.support.http import Client, Gateway, Group, Reply
 
 ONE = {
     *("put_group", "delete_group", "pause_group", "resume_group", "create_replay"),  # of the group's own row
@@ -99,7 +99,7 @@ DEEDS: dict[str, list[Callable[[Client, Group, str], None]]] = {
 def test_a_change_reaches_a_consumer_that_another_process_registered(
     api: Client, background: Background, deed: Callable[[Client, Group, str], None]
 ) -> None:
-    elsewhere = Client(Elsewhere(api.gateway, wiring.Deps(background.deps.adapters)), api.token)
+    elsewhere = _another(api, background)
     topic = api.topic(mode="broadcast", shards=1)
     group = topic.group()
     group.register("early")
@@ -120,6 +120,67 @@ def test_every_change_of_a_group_is_tried_elsewhere() -> None:
         c.handler.__name__ for c in changes if "{group}" in c.path or "group" in fields[c.handler.__name__]
     }
     assert of_groups == ONE | DEEDS.keys()
+
+
+NEW_SHARD = 1
+LOOKS: dict[str, Callable[[Client, Group, str], Reply]] = {
+    "get_message": lambda client, group, id: client.get(f"{group.topic.path}/messages/{id}"),
+    "get_trace": lambda client, group, id: client.get(f"{group.topic.path}/messages/{id}/trace"),
+    "get_fate": lambda client, group, id: client.get(f"{group.topic.path}/messages/{id}/fate"),
+    "amend_message": lambda client, group, id: client.call(
+        "PATCH", f"{group.topic.path}/messages/{id}", {"body": 1}
+    ),
+    "cancel_message": lambda client, group, id: client.delete(f"{group.topic.path}/messages/{id}"),
+}
+OF_LETTERS: dict[str, Callable[[Client, Group, str], Reply]] = {
+    "get_dead_letter": lambda client, group, id: client.get(f"{group.path}/dead-letters/{id}"),
+    "edit_dead_letter": lambda client, group, id: edit(Group(client, group.topic, group.name), id, 1),
+    "delete_dead_letter": lambda client, group, id: client.delete(f"{group.path}/dead-letters/{id}"),
+    "retry_now": lambda client, group, id: try_now(Group(client, group.topic, group.name), id),
+}
+
+
+@pytest.mark.parametrize("name", [*LOOKS, *OF_LETTERS])
+def test_a_message_is_found_by_a_process_that_does_not_know_its_shard_yet(
+    api: Client, background: Background, name: str
+) -> None:
+    elsewhere = _another(api, background)
+    topic = api.topic(shards=1)
+    group = topic.group()
+    with background.clock.stopped():
+        assert elsewhere.get(topic.path).expect(200)["shards"] == 1
+        api.put(topic.path, {"shards": NEW_SHARD + 1}).expect(200)
+        sent = topic.produce("x", shard=NEW_SHARD, keys=["k"], dedup_id="d")
+        for query in ("key=k", "dedup_id=d"):
+            [item] = elsewhere.get(f"{topic.path}/messages?{query}").expect(200)["items"]
+            assert item["id"] == sent["id"]
+        if name in OF_LETTERS:
+            bury(group)
+        reply = (LOOKS | OF_LETTERS)[name](elsewhere, group, sent["id"])
+        reply.expect(204 if reply.raw == b"" else 200)
+
+
+def test_a_delayed_message_is_found_in_whatever_shard_it_came(api: Client, background: Background) -> None:
+    elsewhere = _another(api, background)
+    topic = api.topic(shards=1)
+    with background.clock.stopped():
+        elsewhere.get(topic.path).expect(200)
+        api.put(topic.path, {"shards": 8, "key_shards": 8}).expect(200)
+        ids = [topic.produce("x", ordering_key=key, delay_seconds=1)["id"] for key in "abcdefgh"]
+        background.pass_time(1)
+        messages = [elsewhere.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+        assert elsewhere.get(topic.path).expect(200)["shards"] == 1, "what it shows may be old"
+    assert len({message["shard"] for message in messages}) > 1
+
+
+def test_every_call_about_a_message_is_tried_elsewhere() -> None:
+    about_one = {call.handler.__name__ for call in CALLS if "{topic}" in call.path and "{id}" in call.path}
+    assert about_one == LOOKS.keys() | OF_LETTERS.keys()
+
+
+def _another(api: Client, background: Background) -> Client:
+    """A client of another process on the same store."""
+    return Client(Elsewhere(api.gateway, wiring.Deps(background.deps.adapters)), api.token)
 
 
 def _consumers(client: Client, group: Group) -> list[Any]:
