@@ -24,7 +24,7 @@ from .limits import (
 from .message import Message
 from .secret import Secret
 from .segment import Segment, ShardKey
-from .times import DAY_MS, DAY_SECONDS
+from .times import DAY_MS
 
 _ID_CHARS = 128
 IAM = "iam:"
@@ -80,7 +80,7 @@ DEFAULT_RETRY = Retry(DEFAULT_MAX_ATTEMPTS, "rocketmq")
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic's settings. `uid` tells it from an earlier topic of the same name. Ordering keys are spread over the
-    first `key_shards`; None: over all."""
+    first `key_shards`; None: over all. `rows_until_ms`: no new row's retention ends before it."""
 
     name: str
     uid: str
@@ -98,6 +98,7 @@ class Topic:
     wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
     key_shards: int | None = None
     is_called: bool = True  # was a push consumer ever registered? A new topic has False
+    rows_until_ms: int = 0
     version: int = 0  # rises with every write
 
     @property
@@ -106,10 +107,10 @@ class Topic:
         return self.key_shards or self.shards
 
     def expires_s(self, accepted_ms: int) -> int:
-        """When DynamoDB may remove a row of the topic's log."""
-        return (
-            accepted_ms // 1000 + self.retention_days * DAY_SECONDS + RETENTION_GRACE // timedelta(seconds=1)
-        )
+        """When DynamoDB may remove a row of the topic's log: not before an older row, also after the retention was
+        lowered."""
+        ends_ms = max(accepted_ms + self.retention_ms, self.rows_until_ms)
+        return ends_ms // 1000 + RETENTION_GRACE // timedelta(seconds=1)
 
     @property
     def retention_ms(self) -> int:
@@ -320,6 +321,7 @@ def lane_of(topic: Topic, group: Group, consumer_uid: str = "") -> Topic:
         group.created_ms,
         shards=1,
         retention_days=topic.retention_days,
+        rows_until_ms=topic.rows_until_ms,
     )
 
 

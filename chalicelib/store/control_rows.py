@@ -134,6 +134,7 @@ class TopicRow(Row[Topic]):
     wake = UnicodeAttribute()
     key_shards = NumberAttribute(null=True)
     is_called = BooleanAttribute()
+    rows_until_ms = NumberAttribute(null=True)
 
 
 class GroupRow(Row[Group]):

@@ -53,15 +53,6 @@ BUGS: dict[str, Bug] = {
         "min(of.ends_ms, of.accepted_ms + self.retention_ms)",
         "of.accepted_ms + self.retention_ms",
     ),
-    "a burial that stops at the first that is kept for longer": Bug(
-        ClaimPlanner,
-        "plan_burial",
-        "staying_candidates[-1].offset if len(staying_candidates) > MAX_PASSED_OVER",
-        "staying_candidates[0].offset if staying_candidates",
-    ),
-    "what a burial passes over, forgotten": Bug(
-        ClaimPlanner, "plan_burial", "passed_over=tuple(passed_over)", "passed_over=()"
-    ),
     "a lane's entry that outlives the row it points to": Bug(
         retry_lane, "resolve", "min(message.ends_ms, entry.ends_ms)", "entry.ends_ms"
     ),

@@ -7,6 +7,7 @@ import pytest
 from chalicelib.domain import ladder, spans, strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
+from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
@@ -36,6 +37,7 @@ from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
 from tests.contract.schedules import test_sweeping as sweeping
 from tests.contract.services import test_assigning as assigning
+from tests.contract.services import test_burials as burials
 from tests.contract.services import test_burying as burying
 from tests.contract.services import test_changes_meanwhile as meanwhile
 from tests.contract.services import test_consuming as consuming
@@ -54,6 +56,7 @@ from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
 from tests.unit import test_breaker as breaker
 from tests.unit import test_ladder_waits as waits
+from tests.unit import test_row_ends as row_ends
 
 
 def _in_a_batch(*, is_gone: bool) -> None:
@@ -67,6 +70,10 @@ def _after_retention() -> None:
     retention.test_what_a_group_owes_past_its_retention_is_buried_by_the_claim_that_meets_it(
         stage, stage.clock.advance
     )
+
+
+def _some_are_kept() -> None:
+    burials.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(memory_stage(), 127)
 
 
 def _a_tiny_number_is_refused() -> None:
@@ -327,6 +334,28 @@ BUGS: Planted = {
     "a batch whose halves wait": (
         Bug(run, "is_to_be_split", "len(claimed_messages) > 1 and", "len(claimed_messages) > 999 and"),
         lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
+    ),
+    "a burial that stops at the first that is kept for longer": (
+        Bug(
+            ClaimPlanner,
+            "plan_burial",
+            "staying_candidates[-1].offset if len(staying_candidates) > MAX_PASSED_OVER",
+            "staying_candidates[0].offset if staying_candidates",
+        ),
+        _some_are_kept,
+    ),
+    "what a burial passes over, forgotten": (
+        Bug(ClaimPlanner, "plan_burial", "passed_over=tuple(passed_over)", "passed_over=()"),
+        _some_are_kept,
+    ),
+    "a row that goes before older ones": (
+        Bug(
+            Topic,
+            "expires_s",
+            "accepted_ms + self.retention_ms, self.rows_until_ms",
+            "accepted_ms + self.retention_ms, 0",
+        ),
+        row_ends.test_i1_no_row_ends_before_an_older_one,
     ),
     "a retention that only TTL ends": (
         Bug(ClaimPlanner, "_is_over", "ends_ms <= self._now_ms or", "False or"),

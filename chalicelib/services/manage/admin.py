@@ -72,6 +72,9 @@ class Admin:
             else:
                 # A key stays in its shard while the topic grows: in another it might overtake what waits in this one.
                 new = replace(old, **{"key_shards": _kept(old, settings), **settings})
+                if new.retention_days < old.retention_days:
+                    ends_ms = self._clock.now_ms() + old.retention_ms
+                    new = replace(new, rows_until_ms=max(old.rows_until_ms, ends_ms))
                 _check_growth(old, new)
             if new.shards_of_keys > new.shards:
                 raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")

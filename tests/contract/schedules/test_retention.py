@@ -12,7 +12,7 @@ import pytest
 
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.limits import FRAGMENTS, MAX_PASSED_OVER
 from chalicelib.domain.message import Message
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
@@ -170,6 +170,34 @@ def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(
     after = Desk(empty_stage, empty_stage.process(), desk.deps.catalog.topic(desk.topic.name))
     assert offsets(after.receive(after.group("late"))) == []
     assert letters(after, after.deps.catalog.group(after.topic, "late")) == []
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_i1_no_row_goes_before_older_ones_when_the_retention_is_lowered_and_raised(
+    empty_stage: Stage, mode: str
+) -> None:
+    """More older messages than a burial passes over."""
+    desk = Desk.at(empty_stage, mode=mode, retention_days=3)
+    group = desk.group()
+    desk.produce(*make.drafts(MAX_PASSED_OVER + 1))
+    for days in (1, 3):
+        desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": days})
+        desk.produce(make.draft())
+    for _ in range(16):
+        empty_stage.clock.advance(6 * HOUR_MS)
+        empty_stage.process().expirer.run_once()
+        empty_stage.drop_expired()
+    assert desk.deps.counts.group_status(desk.topic, group).dead == MAX_PASSED_OVER + 3
+
+
+def test_a_retention_that_is_lowered_counts_for_new_messages_at_once(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=7)
+    group = desk.group()
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
+    desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.process().expirer.run_once()
+    assert letters(desk, group) == [(0, "EXPIRED")]
 
 
 def test_rows_that_wait_for_the_archive_are_out_of_reach_all_the_same(empty_stage: Stage) -> None:
