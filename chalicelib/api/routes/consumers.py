@@ -97,7 +97,7 @@ def heartbeat(context: Context) -> Response[MemberView]:
 @call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
-    topic, group, consumer = _find(context)
+    topic, group, consumer = _find(context, consistent=True)
     secret = context.deps.registry.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
     return Response({"secret": format_secret(secret)})
 
@@ -111,8 +111,8 @@ def delete_consumer(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-def _find(context: Context) -> tuple[Topic, Group, Consumer]:
-    topic, group = context.group()
+def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group(consistent=consistent)
     return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from chalicelib import wiring
 from chalicelib.api.calls import CALLS
+from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import bodies, bury, edit, letters, redriven, try_now
 from tests.support.http import Client, Gateway, Group, Reply
@@ -176,6 +177,22 @@ def test_a_delayed_message_is_found_in_whatever_shard_it_came(api: Client, backg
 def test_every_call_about_a_message_is_tried_elsewhere() -> None:
     about_one = {call.handler.__name__ for call in CALLS if "{topic}" in call.path and "{id}" in call.path}
     assert about_one == LOOKS.keys() | OF_LETTERS.keys()
+
+
+@pytest.mark.parametrize(("comes_back", "status"), [(False, 404), (True, 200)])
+def test_a_secret_is_rotated_of_the_consumer_that_is_there_now(
+    api: Client, background: Background, receiver: Receiver, comes_back: bool, status: int
+) -> None:
+    elsewhere = _another(api, background)
+    group = api.topic().group()
+    path = f"{group.path}/consumers/c"
+    api.put(path, {"url": receiver.url}).expect(201)
+    with background.clock.stopped():
+        assert len(_consumers(elsewhere, group)) == 1
+        api.delete(path).expect(204)
+        if comes_back:
+            api.put(path, {"url": receiver.url}).expect(201)
+        elsewhere.post(f"{path}/rotate-secret").expect(status)
 
 
 def _another(api: Client, background: Background) -> Client:
