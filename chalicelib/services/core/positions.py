@@ -36,9 +36,10 @@ class Positions:
         self._states = states
         self._clock = clock
 
-    def find(self, topic: Topic, shard: ShardKey, where: Where) -> tuple[int, int]:
+    def find(self, topic: Topic, key: CursorKey, where: Where) -> tuple[int, int]:
         """The offset, and where its segment begins. An offset outside the log is moved to its nearest end."""
-        end = self._tails.read(shard, topic.created_ms).offset + 1
+        shard = key.shard
+        end = self._end(topic, key)
         if where == LATEST:
             return end, end
         first = self._first(topic, shard, end)
@@ -50,6 +51,10 @@ class Positions:
         offset = min(max(where, first), end)
         holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
         return offset, holding[0].first if holding else offset
+
+    def _end(self, topic: Topic, key: CursorKey) -> int:
+        """The end of the log on which the cursor is given a position."""
+        return self._tails.read(key.shard, topic.created_ms, mending=key.group_uid).offset + 1
 
     def _first(self, topic: Topic, shard: ShardKey, end: int) -> int:
         """The first offset of the log: rows whose retention has ended do not count."""
@@ -90,7 +95,7 @@ class Positions:
         if where == EARLIEST and self._clock.now_ms() < topic.created_ms + _SHORTEST_RETENTION_MS:
             return
         for key in cursor_keys(topic, group, consumer_uid):
-            offset, segment_at = self.find(topic, key.shard, where)
+            offset, segment_at = self.find(topic, key, where)
             first = replace(start_at(offset), segment_at=segment_at)
             if offset or where != EARLIEST:
                 self._states.cursors.create(key, first)
@@ -98,7 +103,7 @@ class Positions:
     def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
         """Move a cursor, and repair it if it is damaged; every lease on it is dropped. Raises NotFound if its group was
         deleted."""
-        offset, segment_at = self.find(topic, key.shard, where)
+        offset, segment_at = self.find(topic, key, where)
 
         def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
             if state.cursor.is_closed:
@@ -109,8 +114,7 @@ class Positions:
         try:
             snapshot = self._states.update(key, attempt)
         except Unreadable:
-            end = self._tails.read(key.shard, topic.created_ms).offset + 1
-            anew = transitions.rebuilt(offset, end, self._clock.now_ms())
+            anew = transitions.rebuilt(offset, self._end(topic, key), self._clock.now_ms())
             snapshot = self._states.rebuild(key, replace(anew, segment_at=segment_at))
         if snapshot is None:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
@@ -123,7 +127,7 @@ class Positions:
         try:
             self._states.read(lane)
         except Unreadable:
-            end = self._tails.read(lane.shard).offset + 1
+            end = self._tails.read(lane.shard, mending=group.uid).offset + 1
             entries = [
                 span
                 for entry in self._entries(lane.shard)

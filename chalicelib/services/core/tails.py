@@ -33,27 +33,31 @@ class Tails:
         self._cursors = cursors
         self._clock = clock
 
-    def read(self, shard: ShardKey, created_ms: int = 0) -> Tail:
-        """The tail, never below a cursor that stands on the shard, unless that is damaged: a seek, which mends it, asks
-        here, too. `created_ms` is its topic's: a log younger than the shortest retention has lost no row.
+    def read(self, shard: ShardKey, created_ms: int = 0, *, mending: str = "") -> Tail:
+        """The tail, never below a cursor that stands on the shard. `created_ms` is its topic's: a log younger than the
+        shortest retention has lost no row. `mending` is the uid of a group that is given a position: its damaged
+        cursors are about to be replaced, and do not count.
 
-        Two reads; for an old log without new rows for a day, also the groups and a cursor of each."""
+        Two reads; for an old log without new rows for a day, also the groups and a cursor of each. Raises Unreadable
+        where one of these is damaged: what is appended below it would be lost if its row is repaired."""
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
-        given_out = max(map(self._given_out, self._cursor_keys(shard)), default=0)
+        given_out = max((self._given_out(key, mending) for key in self._cursor_keys(shard)), default=0)
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)
         self._log.checkpoint(shard, tail)
         return tail
 
-    def _given_out(self, key: CursorKey) -> int:
-        """The offset before which the cursor has claimed all; 0 if it tells nothing."""
+    def _given_out(self, key: CursorKey, mending: str) -> int:
+        """The offset before which the cursor has claimed all."""
         try:
             cursor = self._cursors.get(key, consistent=True)
         except Unreadable:
-            return 0
+            if key.group_uid == mending:
+                return 0
+            raise
         return cursor.next if cursor and not cursor.is_closed else 0
 
     def _cursor_keys(self, shard: ShardKey) -> Iterator[CursorKey]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain.record import DeadLetter
-from chalicelib.domain.topic import Group
+from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.manage.dead_letters import Wanted
@@ -68,7 +68,7 @@ def look_everywhere(desk: Desk, group: Group) -> None:
     deps.counts.stats([topic])
     deps.redriver.redrive_some(topic, group, Wanted(), 100)
     for where in ("earliest", "latest", 1, f"@{desk.stage.clock.now_ms()}"):
-        deps.positions.find(topic, topic.shard_key(0), where)
+        deps.positions.find(topic, cursor_key(topic, group, 0), where)
     for job in (deps.sweeper, deps.expirer, deps.checkpointer, deps.watch):
         job.run_once(lambda: True)
 
