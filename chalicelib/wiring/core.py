@@ -100,7 +100,14 @@ class CoreServices:
         from ..services.core.positions import Positions
 
         a = self.adapters
-        return Positions(log=a.log, tails=self.tails, states=self.states, records=a.records, clock=a.clock)
+        return Positions(
+            log=a.log,
+            tails=self.tails,
+            states=self.states,
+            records=a.records,
+            timers=a.timers,
+            clock=a.clock,
+        )
 
     @cached_property
     def attempt_log(self) -> AttemptLog:

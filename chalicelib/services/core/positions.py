@@ -9,13 +9,16 @@ from ...domain import cursor_write
 from ...domain.cursor import Cursor, start_at
 from ...domain.errors import NotFound, Unreadable
 from ...domain.message import Origin
+from ...domain.record import Record
 from ...domain.segment import ShardKey
 from ...domain.spans import Span
 from ...domain.status import Status
+from ...domain.timer import retry_id
 from ...domain.times import DAY_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.log import Log
 from ...ports.records import Records
+from ...ports.timers import Timers
 from ...ports.world import Clock
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
@@ -28,10 +31,18 @@ class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
     def __init__(
-        self, *, log: Log, tails: Tails, states: CursorStore, records: Records, clock: Clock
+        self,
+        *,
+        log: Log,
+        tails: Tails,
+        states: CursorStore,
+        records: Records,
+        timers: Timers,
+        clock: Clock,
     ) -> None:
         self._log = log
         self._records = records
+        self._timers = timers
         self._tails = tails
         self._states = states
         self._clock = clock
@@ -122,7 +133,7 @@ class Positions:
 
     def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
         """Rebuild the cursor of a retry lane if it is damaged: entries whose records are RETRYING wait in it. One read
-        for each entry of the lane."""
+        for each entry of the lane, and one for each that was given back in it."""
         lane = cursor_key(topic, group, None, consumer_uid)
         try:
             self._states.read(lane)
@@ -134,6 +145,9 @@ class Positions:
                 if entry[0] < end  # what has come since then is yet to be claimed
                 and (span := self._waiting(topic, group, lane, entry))
             ]
+            # A timer that fired meanwhile has put a newer entry into the lane.
+            newest = {offset for offset, _ in self._entries(lane.shard)}
+            entries = [span for span in entries if span.start in newest]
             self._states.rebuild(lane, transitions.rebuilt_lane(entries, end, self._clock.now_ms()))
 
     def _entries(self, lane: ShardKey) -> list[tuple[int, Origin]]:
@@ -156,7 +170,25 @@ class Positions:
         if record is None or record.status != Status.RETRYING:
             return None
         attempts = record.attempts - origin.attempts
-        return Span(offset, attempt=attempts + 1) if not attempts or record.next_ms is None else None
+        if attempts and self._waits_for_timer(delivery_key, record):
+            return None
+        return Span(offset, attempt=attempts + 1)
+
+    def _waits_for_timer(self, delivery_key: CursorKey, record: Record) -> bool:
+        """Has the delivery left its entry for a timer? If it was due at once it may have been given back instead: then
+        there is no timer."""
+        if record.next_ms is None:
+            return False
+        if record.next_ms > record.at_ms:
+            return True
+        id = retry_id(
+            delivery_key.group_uid,
+            delivery_key.consumer_uid,
+            record.shard,
+            record.offset,
+            record.attempts,
+        )
+        return self._timers.find(record.next_ms, id) is not None
 
 
 def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:

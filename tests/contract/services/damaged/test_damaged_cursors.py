@@ -15,9 +15,11 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span
+from chalicelib.domain.timer import Timer, TimerKind, retry_id
 from chalicelib.domain.times import DAY_MS
-from chalicelib.domain.topic import cursor_key
+from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.ports.log import Log
+from chalicelib.ports.records import Records
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
@@ -26,7 +28,7 @@ from tests.contract.services.damaged.scenes import anew, stored
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, Change, change_cursor, having, without
-from tests.support.desk import Desk, attempts, offsets
+from tests.support.desk import GIVE_BACK, Desk, attempts, offsets
 from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
@@ -245,6 +247,59 @@ def test_what_comes_into_a_lane_while_it_is_made_anew_is_delivered_once(stage: S
     again = anew(desk).receive(group, 100)
     assert sorted(offsets(again)) == [0, 1]
     assert desk.ack(group, again) == [None, None]
+    assert desk.drain(group) == []
+
+
+def given_back_in_damaged_lane(stage: Stage) -> tuple[Desk, Group]:
+    """A message was given back in a retry lane, whose cursor was damaged then."""
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(make.draft())
+    assert desk.nack(group, desk.receive(group), Nack(delay_ms=1_000)) == [None]
+    stage.clock.advance(1_000)
+    assert desk.nack(group, desk.receive(group), GIVE_BACK) == [None]
+    change_cursor(stage, cursor_key(desk.topic, group, None), without("x"))
+    return desk, group
+
+
+def test_what_was_given_back_in_a_lane_is_delivered_when_its_cursor_is_made_anew(stage: Stage) -> None:
+    desk, group = given_back_in_damaged_lane(stage)
+    anew(desk).deps.positions.mend_lane(desk.topic, group)
+    again = anew(desk).receive(group, 100)
+    assert attempts(again) == {0: 3}
+    assert desk.ack(group, again) == [None]
+    assert desk.drain(group) == []
+
+
+@pytest.mark.parametrize("fires_meanwhile", [False, True])
+def test_what_a_timer_brings_back_at_once_is_delivered_once_in_a_lane_made_anew(
+    stage: Stage, fires_meanwhile: bool
+) -> None:
+    """Where a lane's cursor has no room, a message that is given back has a timer; its record is the same."""
+    desk, group = given_back_in_damaged_lane(stage)
+    lane = cursor_key(desk.topic, group, None)
+    draft = stage.adapters.log.read(lane.shard, 0, 1, consistent=True)[0].drafts[0]
+    assert draft.origin
+    timer = Timer(
+        due_ms=stage.clock.now_ms(),
+        id=retry_id(group.uid, "", 0, 0, 2),
+        kind=TimerKind.RETRY,
+        shard=lane.shard,
+        draft=replace(draft, origin=replace(draft.origin, attempts=2)),
+        keep_days=desk.topic.retention_days,
+    )
+    stage.adapters.timers.store([timer])
+
+    def fires(name: str, *_: object) -> bool:
+        if name == "get" and fires_meanwhile:
+            desk.deps.mover.tick(range(FRAGMENTS))
+        return False
+
+    records = cast(Records, Troubled(stage.adapters.records, fires))
+    Deps(replace(stage.another(), records=records)).positions.mend_lane(desk.topic, group)
+    again = anew(desk).receive(group, 100)
+    assert [(each.message.offset, each.attempt) for each in again] == [(0, 3)]
+    assert desk.ack(group, again) == [None]
     assert desk.drain(group) == []
 
 
