@@ -80,8 +80,11 @@ def test_functions_that_start_one_another_may_do_so_for_ever(packaged: Path) -> 
 @pytest.mark.parametrize("packaged", ["dev"], indirect=True)
 def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
-    bad.write_text(packaged.read_text().replace("PAY_PER_REQUEST", "PAY_PER_WISH"))
-    assert lint(bad)[0] != 0
+    table = json.dumps({"Resources": {"Bad": resources(packaged, "AWS::DynamoDB::Table").popitem()[1]}})
+    bad.write_text(table.replace("PAY_PER_REQUEST", "PAY_PER_WISH"))
+    code, found = lint(bad)
+    assert code != 0
+    assert "PAY_PER_WISH" in found
 
 
 def test_the_tables_are_those_of_the_layout() -> None:
