@@ -135,7 +135,9 @@ def test_a_receive_that_meets_only_what_cannot_be_read_goes_on_waiting(desk: Des
     group = desk.group()
     desk.produce(make.draft(LARGE))
     bodies.away = set(bodies.names)
+    began_ms = desk.stage.clock.now_ms()
     assert desk.deps.receiver.receive(desk.topic, group, None, 10, 5, 30) == []
+    assert desk.stage.clock.now_ms() - began_ms == 5 * SECOND_MS
     bodies.away.clear()
     assert offsets(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == [0]
 

@@ -1,0 +1,217 @@
+"""How a receive waits, and which of its sources it asks in what order, for how many messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.errors import Refused
+from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Consumer, Group
+from chalicelib.ports.cursors import Cursors
+from chalicelib.ports.log import Log
+from chalicelib.ports.world import Clock
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import ManualClock
+from tests.support.desk import Desk, offsets
+from tests.support.stages import memory_stage
+from tests.support.troubled import Troubled
+
+
+class Sleeper:
+    """ports.Clock of a process during whose sleeps something happens, `events` by the second since it began."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._began_ms = clock.now_ms()
+        self.pauses: list[float] = []
+        self.events: list[tuple[int, Callable[[], object]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    @property
+    def seconds(self) -> float:
+        return (self._clock.now_ms() - self._began_ms) / SECOND_MS
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self._clock.sleep(seconds)
+        while self.events and self.events[0][0] <= self.seconds:
+            self.events.pop(0)[1]()
+
+
+class Waiter:
+    """A process that waits for messages of a group."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.clock = Sleeper(desk.stage.clock)
+        self._desk = desk
+        self._deps = Deps(replace(desk.stage.another(), clock=cast(Clock, self.clock)))
+
+    def receive(self, group: Group, seconds: float, consumer: Consumer | None = None) -> list[ClaimedMessage]:
+        return self._deps.receiver.receive(self._desk.topic, group, consumer, 10, seconds, 30)
+
+
+def test_a_receive_looks_at_growing_intervals_and_not_longer_than_it_may() -> None:
+    desk = Desk.at(memory_stage())
+    waiter = Waiter(desk)
+    assert waiter.receive(desk.group(), 5) == []
+    assert waiter.clock.seconds == 5
+    *pauses, last = waiter.clock.pauses
+    assert pauses == pytest.approx([min(0.02 * 1.5**n, 1) for n in range(len(pauses))])
+    assert 0 < last <= 1
+
+
+def test_who_waits_notices_within_seconds_that_the_group_is_paused_and_resumed() -> None:
+    desk = Desk.at(memory_stage())
+    group, waiter = desk.group(), Waiter(desk)
+    waiter.clock.events = [
+        (0, lambda: desk.deps.admin.pause(desk.topic, group.name, True)),
+        (4, lambda: desk.produce(make.draft())),
+        (8, lambda: desk.deps.admin.pause(desk.topic, group.name, False)),
+    ]
+    assert offsets(waiter.receive(group, 20)) == [0]
+    assert 8 <= waiter.clock.seconds <= 12
+
+
+def test_who_waits_gets_what_passes_the_groups_filter_of_now() -> None:
+    desk = Desk.at(memory_stage())
+    group, waiter = desk.group(), Waiter(desk)
+    waiter.clock.events = [
+        (0, lambda: desk.group(tags=("red",))),
+        (4, lambda: desk.produce(make.draft(tag="blue"), make.draft(tag="red"))),
+    ]
+    assert offsets(waiter.receive(group, 20)) == [1]
+
+
+def test_who_waits_for_a_group_that_is_made_anew_gets_none_of_the_new_ones_messages() -> None:
+    desk = Desk.at(memory_stage())
+    group, waiter = desk.group(), Waiter(desk)
+
+    def replaced() -> None:
+        desk.deps.admin.delete_group(desk.topic, group)
+        desk.group(mode="broadcast")
+        desk.produce(make.draft())
+
+    waiter.clock.events = [(1, replaced)]
+    assert waiter.receive(group, 60) == []
+    assert waiter.clock.seconds < 12
+
+
+def retrying(desk: Desk, group: Group, count: int) -> None:
+    """So many messages that failed once are due in the retry lane."""
+    desk.produce(*make.drafts(count))
+    assert set(desk.nack(group, desk.receive(group, count), Nack(delay_ms=SECOND_MS))) == {None}
+    desk.stage.clock.advance(SECOND_MS)
+    assert desk.deps.mover.tick(range(FRAGMENTS)).moved == count
+
+
+@pytest.mark.parametrize(("most", "retries"), [(4, 1), (7, 1), (8, 2), (100, 25)])
+def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
+    most: int, retries: int
+) -> None:
+    desk = Desk.at(memory_stage())
+    group = desk.group()
+    retrying(desk, group, 30)
+    desk.produce(*make.drafts(100))
+    for _ in range(1 if most == 100 else 3):
+        taken = [delivery.attempt for delivery in desk.receive(group, most)]
+        assert (taken.count(2), taken.count(1)) == (retries, most - retries)
+
+
+def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new() -> None:
+    desk = Desk.at(memory_stage())
+    group = desk.group()
+    retrying(desk, group, 60)
+    desk.produce(*make.drafts(60))
+    taken = [delivery.attempt for _ in range(60) for delivery in desk.receive(group, 1)]
+    assert len(taken) == 60
+    assert 5 <= taken.count(2) <= 30
+
+
+def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out() -> None:
+    desk = Desk.at(memory_stage())
+    group = desk.group()
+    retrying(desk, group, 20)
+    desk.produce(make.draft())
+    one, _ = desk.consumer(group, "one"), desk.consumer(group, "two")
+    assert [delivery.attempt for delivery in desk.receive(group, 8, one)] == [2, 2, 1, *[2] * 5]
+    assert len(desk.receive(group, 100, one)) == 13, "at once, though the lane was asked just now"
+
+
+def test_a_busy_shard_does_not_hide_the_others() -> None:
+    desk = Desk.at(memory_stage(), shards=3)
+    group = desk.group()
+    desk.produce(*(make.draft(shard=0) for _ in range(200)), make.draft(shard=1), make.draft(shard=2))
+    taken = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
+    assert {1, 2} <= set(taken)
+
+
+def test_a_consumer_whose_shard_another_one_has_now_goes_on_with_the_rest() -> None:
+    desk = Desk.at(memory_stage(), shards=2, mode="serial")
+    group = desk.group()
+    one = desk.consumer(group, "one")
+    desk.produce(make.draft(shard=1))
+    assert len(desk.receive(group, 1, one)) == 1
+    desk.consumer(group, "two")
+    desk.produce(make.draft(shard=0))
+    assert len(desk.receive(group, 1, one)) == 1
+    for _ in range(10):
+        assert desk.receive(group, 1, one) == []
+
+
+def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() -> None:
+    desk = Desk.at(memory_stage(), shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(shard=0) for _ in range(5)))
+    claims, goes_on = threading.Event(), threading.Event()
+
+    def is_claimed_slowly(name: str, *_: object) -> bool:
+        if name == "write" and not claims.is_set():
+            claims.set()
+            assert goes_on.wait(20)
+        return False
+
+    def is_asked_besides(name: str, shard: ShardKey, *_: object) -> bool:
+        if name == "read" and shard.shard == 1 and claims.is_set():
+            goes_on.set()
+        return False
+
+    adapters = desk.stage.another()
+    cursors = cast(Cursors, Troubled(adapters.cursors, is_claimed_slowly))
+    log = cast(Log, Troubled(adapters.log, is_asked_besides))
+    receiver = Deps(replace(adapters, cursors=cursors, log=log)).receiver
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(receiver.receive, desk.topic, group, None, 1, 0, 30)
+        assert claims.wait(20)
+        second = threads.submit(receiver.receive, desk.topic, group, None, 10, 0, 30)
+        assert (offsets(first.result()), offsets(second.result())) == ([0], [1, 2, 3, 4])
+
+
+def test_an_answer_is_filled_from_all_shards_as_far_as_its_size_allows() -> None:
+    desk = Desk.at(memory_stage(), shards=3)
+    group = desk.group()
+    desk.produce(*(make.draft("x" * 200_000, shard=n % 3) for n in range(36)))
+    sizes = []
+    while messages := [delivery.message for delivery in desk.receive(group, 100)]:
+        sizes.append(sum(message.draft.weight for message in messages))
+        assert len(sizes) > 1 or len({message.shard for message in messages}) > 1
+    assert MAX_ANSWER_BYTES - 250_000 < sizes[0] <= MAX_ANSWER_BYTES
+    assert sum(sizes) > 36 * 200_000
+
+
+def test_a_broadcast_says_that_it_needs_a_consumer() -> None:
+    desk = Desk.at(memory_stage())
+    with pytest.raises(Refused, match="CONSUMER_REQUIRED"):
+        desk.receive(desk.group(mode="broadcast"))
