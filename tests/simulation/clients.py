@@ -73,8 +73,10 @@ class SimClient(Client):
     def unregister(self, group: str, consumer: str) -> None:
         if self.world.groups[group].mode == "broadcast":
             return super().unregister(group, consumer)
-        member = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
-        self.deps.registry.unregister(self.topic, self.group(group), member)
+        consumer_group = self.group(group)
+        member = self.deps.catalog.consumer(self.topic, consumer_group, consumer)
+        self.deps.registry.unregister(self.topic, consumer_group, member)
+        self.deps.waker.wake_for(self.topic, consumer_group, member)
 
     def seek(self, group: str, where: str) -> None:
         super().seek(group, where)

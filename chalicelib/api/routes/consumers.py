@@ -108,6 +108,7 @@ def delete_consumer(context: Context) -> Response[None]:
     topic, group = context.group(consistent=True)
     consumer = context.deps.registry.consumer_to_remove(topic, group, context.params["consumer"])
     context.deps.registry.unregister(topic, group, consumer)
+    context.deps.waker.wake_for(topic, group, consumer)
     return Response(None, 204)
 
 

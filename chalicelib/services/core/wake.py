@@ -141,7 +141,7 @@ class Waker:
             self.start(task, News(changed=True))
 
     def wake_for(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Wake what a registration changes: the group's runs; in a broadcast the consumer's own."""
+        """Wake what a registration, or its end, changes: the group's runs; in a broadcast the consumer's own."""
         tasks = [task for task in self.tasks_of(topic, group) if task.consumer_uid in ("", consumer.uid)]
         for task in tasks:
             self.start(task, News(changed=True))

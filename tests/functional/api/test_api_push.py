@@ -69,6 +69,27 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
     assert background.push(topic) == {}
 
 
+def test_what_a_leaving_consumer_leaves_behind_is_pushed_to_the_others_at_once(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group(mode="serial")
+    subscribe(group, "called", url=receiver.url)
+    subscribe(group, "puller")
+    topic.produce("of the second shard", shard=1)
+    background.push(topic)
+    assert not receiver.seen
+    background.inbox.asked.clear()
+    api.delete(f"{group.path}/consumers/puller").expect(204)
+    events = [event for function, event in background.inbox.asked if function == "deliver"]
+    assert [(event["group"], event["worker"], event.get("changed")) for event in events] == [
+        ("g", 0, True),
+        ("g", 1, True),
+    ]
+    background.push(topic)
+    assert attempts(receiver) == [1]
+
+
 def test_a_given_secret_signs_and_an_old_one_for_a_day_after_its_rotation(
     api: Client, background: Background, clock: ShiftingClock, receiver: Receiver
 ) -> None:
