@@ -141,7 +141,8 @@ class MoverRun:
         self._wanted, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
             if is_looking:
-                is_looking = self._clock.now_ms() < awake_until_ms
+                # A look that is still under way may have begun before the timer was stored.
+                is_looking = self._clock.now_ms() < awake_until_ms or bool(self._takes.under_way)
                 self._take(self._wanted - self._held.keys(), consistent=awake_ms > 0)
                 is_looking = is_looking or bool(self._takes.under_way)
             if not self._held and not is_looking:
