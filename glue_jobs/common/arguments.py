@@ -107,8 +107,8 @@ def name(text: str) -> str:
 def day(text: str) -> date:
     """A day as 2026-11-21, in UTC."""
     try:
-        if len(text) == 10 and (found := date.fromisoformat(text)).year in _YEARS:
-            return found
+        if len(text) == 10 and (day := date.fromisoformat(text)).year in _YEARS:
+            return day
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-21")

@@ -82,9 +82,9 @@ def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     table = json.dumps({"Resources": {"Bad": resources(packaged, "AWS::DynamoDB::Table").popitem()[1]}})
     bad.write_text(table.replace("PAY_PER_REQUEST", "PAY_PER_WISH"))
-    code, found = lint(bad)
+    code, output = lint(bad)
     assert code != 0
-    assert "PAY_PER_WISH" in found
+    assert "PAY_PER_WISH" in output
 
 
 def test_the_tables_are_those_of_the_layout() -> None:

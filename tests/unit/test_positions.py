@@ -70,8 +70,8 @@ class Shelf:
 
     @property
     def earliest(self) -> int:
-        kept = (row.first for row in self.rows if self.topic.keeps_until_ms(row) > self.now_ms)
-        return next(kept, self.end)
+        firsts = (row.first for row in self.rows if self.topic.keeps_until_ms(row) > self.now_ms)
+        return next(firsts, self.end)
 
 
 @given(
@@ -92,10 +92,10 @@ def test_an_offset_is_itself_within_the_log_and_its_segment_holds_it(
     rows: list[Row], later_steps: int, offset: int
 ) -> None:
     shelf = Shelf(rows, later_steps)
-    found, segment_at = shelf.find(offset)
-    assert found == min(max(offset, shelf.earliest), shelf.end)
-    before = [row.first for row in shelf.rows if row.first <= found]
-    assert segment_at == (before[-1] if before and found < shelf.end else found)
+    place, segment_at = shelf.find(offset)
+    assert place == min(max(offset, shelf.earliest), shelf.end)
+    before = [row.first for row in shelf.rows if row.first <= place]
+    assert segment_at == (before[-1] if before and place < shelf.end else place)
 
 
 @given(
@@ -109,22 +109,22 @@ def test_a_time_divides_the_rows_that_came_before_from_those_that_came_since(
 ) -> None:
     shelf = Shelf(rows, later_steps)
     at_ms = START_MS + at_step * STEP_MS + off_ms
-    found, segment_at = shelf.find(f"@{at_ms}")
-    assert segment_at == found
-    assert shelf.earliest <= found <= shelf.end
+    place, segment_at = shelf.find(f"@{at_ms}")
+    assert segment_at == place
+    assert shelf.earliest <= place <= shelf.end
     for row in shelf.rows:
         if row.first >= shelf.earliest:
-            assert (row.first >= found) if row.accepted_ms >= at_ms else (row.end <= found)
+            assert (row.first >= place) if row.accepted_ms >= at_ms else (row.end <= place)
 
 
 @given(rows=ROWS, at_step=st.integers(-1, 40))
 def test_a_time_is_found_among_all_rows_that_are_left(rows: list[Row], at_step: int) -> None:
     shelf = Shelf(rows, 4 * RETENTION_STEPS)
     at_ms = START_MS + at_step * STEP_MS
-    found = shelf.positions.at_time(shelf.shard, at_ms)
+    place = shelf.positions.at_time(shelf.shard, at_ms)
     since = [row.first for row in shelf.rows if row.accepted_ms >= at_ms]
     before = [row.end for row in shelf.rows if row.accepted_ms < at_ms]
-    assert max(before, default=0) <= found <= min(since, default=shelf.end)
+    assert max(before, default=0) <= place <= min(since, default=shelf.end)
 
 
 @pytest.mark.parametrize("where", [EARLIEST, LATEST, f"@{START_MS}", 0, 99])

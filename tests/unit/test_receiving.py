@@ -126,8 +126,8 @@ def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
     retrying(desk, group, 30)
     desk.produce(*make.drafts(100))
     for _ in range(1 if most == 100 else 3):
-        taken = [delivery.attempt for delivery in desk.receive(group, most)]
-        assert (taken.count(2), taken.count(1)) == (retries, most - retries)
+        attempts = [delivery.attempt for delivery in desk.receive(group, most)]
+        assert (attempts.count(2), attempts.count(1)) == (retries, most - retries)
 
 
 def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new() -> None:
@@ -135,9 +135,9 @@ def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new()
     group = desk.group()
     retrying(desk, group, 60)
     desk.produce(*make.drafts(60))
-    taken = [delivery.attempt for _ in range(60) for delivery in desk.receive(group, 1)]
-    assert len(taken) == 60
-    assert 5 <= taken.count(2) <= 30
+    attempts = [delivery.attempt for _ in range(60) for delivery in desk.receive(group, 1)]
+    assert len(attempts) == 60
+    assert 5 <= attempts.count(2) <= 30
 
 
 def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out() -> None:
@@ -154,8 +154,8 @@ def test_a_busy_shard_does_not_hide_the_others() -> None:
     desk = Desk.at(memory_stage(), shards=3)
     group = desk.group()
     desk.produce(*(make.draft(shard=0) for _ in range(200)), make.draft(shard=1), make.draft(shard=2))
-    taken = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
-    assert {1, 2} <= set(taken)
+    shards = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
+    assert {1, 2} <= set(shards)
 
 
 def test_a_consumer_whose_shard_another_one_has_now_goes_on_with_the_rest() -> None:

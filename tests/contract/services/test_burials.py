@@ -61,9 +61,9 @@ def test_i7_what_is_kept_keeps_its_ordering_key(stage: Stage) -> None:
     group = desk.group()
     desk.produce(*(make.draft(ordering_key=key) for key in "aab"), short(stage, ordering_key="c"))
     assert bury(desk, group) == 1
-    held = desk.receive(group)
-    assert offsets(held) == [0, 2]
-    desk.ack(group, held)
+    messages = desk.receive(group)
+    assert offsets(messages) == [0, 2]
+    desk.ack(group, messages)
     assert offsets(desk.receive(group)) == [1]
 
 

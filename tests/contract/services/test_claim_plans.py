@@ -95,9 +95,9 @@ def test_i7_what_comes_back_of_a_free_key_is_found_behind_a_busy_one(stage: Stag
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
     desk.produce(*(make.draft(ordering_key=key) for key in "aab"))
-    held = claim(desk, group, 3)
-    assert offsets(held) == [0, 2]
-    desk.nack(group, held[1:])
+    messages = claim(desk, group, 3)
+    assert offsets(messages) == [0, 2]
+    desk.nack(group, messages[1:])
     assert attempts(claim(desk, group, 1)) == {2: 2}
 
 

@@ -135,8 +135,8 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
         return CallResult(Verdict.DONE)
 
     desk.produce(*(make.draft(shard=shard) for shard in (0, 1) for _ in range(9)))
-    while held := desk.receive(group, 18):
-        desk.nack(group, held, Nack(dead_letter=True))
+    while messages := desk.receive(group, 18):
+        desk.nack(group, messages, Nack(dead_letter=True))
     for name, seconds in (("one", 10), ("two", 100)):
         desk.function(group, name, seconds, behaviour=notes)
     letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]

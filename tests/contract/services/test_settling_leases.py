@@ -116,9 +116,9 @@ def test_i14_what_is_given_back_unsent_counts_as_no_attempt_anywhere(stage: Stag
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(make.draft())
-    held = desk.receive(group)
+    messages = desk.receive(group)
     desk.deps.counters.take()
-    release(desk, group, held)
+    release(desk, group, messages)
     assert told(desk) == (0, 0)
     assert outcomes(desk, group, 0) == []
     assert records(desk, group) == {}
@@ -134,7 +134,7 @@ def test_what_comes_back_to_a_lane_that_was_just_seen_empty_is_found_at_once(
     desk.produce(make.draft())
     desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
     stage.clock.advance(SECOND_MS)
-    held = desk.receive(group)
+    messages = desk.receive(group)
     assert desk.receive(group) == [], "the lane is empty now"
-    gives_back(desk, group, held)
+    gives_back(desk, group, messages)
     assert attempts(desk.receive(group)) == {0: number}

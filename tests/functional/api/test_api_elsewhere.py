@@ -107,11 +107,11 @@ def test_a_change_reaches_a_consumer_that_another_process_registered(
     with background.clock.stopped():
         assert len(_consumers(elsewhere, group)) == 1
         group.register("late")
-        sent = topic.produce("x")
+        message = topic.produce("x")
         assert group.ack(*group.receive(consumer="early")) == ["ok"]
         bury(group, consumer="late")
         assert len(_consumers(elsewhere, group)) == 1, "what it shows may be old"
-        deed(elsewhere, group, sent["id"])
+        deed(elsewhere, group, message["id"])
 
 
 def test_every_change_of_a_group_is_tried_elsewhere() -> None:
@@ -151,13 +151,13 @@ def test_a_message_is_found_by_a_process_that_does_not_know_its_shard_yet(
     with background.clock.stopped():
         assert elsewhere.get(topic.path).expect(200)["shards"] == 1
         api.put(topic.path, {"shards": NEW_SHARD + 1}).expect(200)
-        sent = topic.produce("x", shard=NEW_SHARD, keys=["k"], dedup_id="d")
+        message = topic.produce("x", shard=NEW_SHARD, keys=["k"], dedup_id="d")
         for query in ("key=k", "dedup_id=d"):
             [item] = elsewhere.get(f"{topic.path}/messages?{query}").expect(200)["items"]
-            assert item["id"] == sent["id"]
+            assert item["id"] == message["id"]
         if name in OF_LETTERS:
             bury(group)
-        reply = (LOOKS | OF_LETTERS)[name](elsewhere, group, sent["id"])
+        reply = (LOOKS | OF_LETTERS)[name](elsewhere, group, message["id"])
         reply.expect(204 if reply.raw == b"" else 200)
 
 

@@ -62,8 +62,8 @@ def test_however_many_cursors_cannot_be_read_the_other_shards_are_received_from(
     desk.produce(*(make.draft(n, shard=3) for n in range(8)))
     for shard in range(3):
         change_cursor(stage, cursor_key(desk.topic, group, shard), without("x"))
-    seen = [offset for _ in range(8) for offset in offsets(anew(desk).receive(group, 1))]
-    assert seen == list(range(1, 9)), "wherever a receive begins"
+    offsets_received = [offset for _ in range(8) for offset in offsets(anew(desk).receive(group, 1))]
+    assert offsets_received == list(range(1, 9)), "wherever a receive begins"
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2, None], ids=["0", "1", "2", "lane"])
