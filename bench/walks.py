@@ -155,7 +155,7 @@ class Stage:
 
     def context(self, name: str) -> Any:
         """As Lambda gives it to a function."""
-        return self._context(function_name=name, request_id="r", stopping=threading.Event())
+        return self._context(function_name=name, request_id="r", stop=threading.Event())
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """The answer to a call. RuntimeError: it was refused."""

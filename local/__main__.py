@@ -150,13 +150,13 @@ def _create_tables(deps: Deps) -> None:
         raise Unusable(f"The engine refuses tables (HEADRACE_PREFIX begins their names): {why}") from None
 
 
-def _tell_at_end_of_stdin(ended: threading.Event) -> None:
+def _tell_at_end_of_stdin(end: threading.Event) -> None:
     """When the process that started this one closes the pipe, or dies."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1024):
             pass
-        ended.set()
+        end.set()
 
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
 

@@ -154,7 +154,7 @@ class ClockController:
 
     def _run_schedules(self, until: float) -> bool:
         self._run_due(until)
-        context = FunctionContext(function_name="clock", request_id="clock", stopping=threading.Event())
+        context = FunctionContext(function_name="clock", request_id="clock", stop=threading.Event())
         for frequent in (functions.assign, functions.sweep):
             frequent(context, self._deps())
         for rare in (functions.expire, functions.checkpoint):

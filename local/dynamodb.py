@@ -50,8 +50,8 @@ def opened(options: Options) -> Iterator[Store]:
 
         def pumps(functions: Mapping[str, Function]) -> list[Pump]:
             tables = Tables(read().prefix)
-            journaled = (tables.log, tables.traces)
-            return stream_pumps(functions, tables.log, client, journaled) if options.stream else []
+            journal_tables = (tables.log, tables.traces)
+            return stream_pumps(functions, tables.log, client, journal_tables) if options.stream else []
 
         token = TokenFile(options.data / "token")
         ending = f"what was accepted stays in {options.endpoint or options.data}"
@@ -62,7 +62,7 @@ def stream_pumps(
     functions: Mapping[str, Function],
     table: str,
     client: Callable[[str], Any],
-    journaled: Sequence[str] = (),
+    journal_tables: Sequence[str] = (),
 ) -> list[Pump]:
     """What reads the stream of `table` for `route`, and those of the tables `journaled` for `journal`; none for a
     function that there is not. `client` makes the boto3 client of a service."""
@@ -80,7 +80,7 @@ def stream_pumps(
     pumps: list[Pump] = [pump(ROUTE, table)] if ROUTE in functions else []
     if JOURNAL in functions:
         seconds = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS}
-        pumps += (pump(JOURNAL, of, **seconds, batch=_JOURNAL_BATCH, images=True) for of in journaled)
+        pumps += (pump(JOURNAL, of, **seconds, batch=_JOURNAL_BATCH, images=True) for of in journal_tables)
     return pumps
 
 

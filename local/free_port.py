@@ -12,11 +12,11 @@ _USUAL = range(_FIRST, 32_768)
 _TRIES = 100
 
 
-def choice(lent: Path = _LENT) -> range:
+def choice(path: Path = _LENT) -> range:
     """Ports that this machine does not lend to connections: between choice and start nobody is given the same one.
     `lent` is the file in which Linux says which it lends."""
     try:
-        first, last = map(int, lent.read_text().split())
+        first, last = map(int, path.read_text().split())
     except (OSError, ValueError):
         return _USUAL
     if first - _FIRST >= _TRIES:

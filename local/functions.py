@@ -49,14 +49,14 @@ class Context:
         *,
         function_name: str,
         request_id: str,
-        stopping: threading.Event,
+        stop: threading.Event,
         seconds: float = FUNCTION_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.function_name = function_name
         self.aws_request_id = request_id
         self.invoked_function_arn = _ARN + function_name
-        self._stopping = stopping
+        self._stopping = stop
         self._clock = clock
         self._deadline = clock() + seconds
 
@@ -141,7 +141,7 @@ class Invocations:
         if function not in self._functions:
             raise LookupError(f"app.py has no function named {function}")
         context = Context(
-            function_name=function, request_id=str(uuid.uuid4()), stopping=self._stopping, seconds=seconds
+            function_name=function, request_id=str(uuid.uuid4()), stop=self._stopping, seconds=seconds
         )
         try:
             answer = self._functions[function](json.loads(json.dumps(event)), context)
@@ -211,7 +211,7 @@ class Invocations:
         context = Context(
             function_name=call.function,
             request_id=call.id,
-            stopping=self._stopping,
+            stop=self._stopping,
             seconds=self._seconds.get(call.function, FUNCTION_SECONDS),
         )
         success = attempt(self._functions[call.function], json.loads(call.event), context)

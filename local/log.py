@@ -49,9 +49,9 @@ class LoggedGateway:
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Answer one request, and write its line."""
-        began = self._clock()
+        start = self._clock()
         answer = self._gateway.handle(method, path, headers, body)
-        ms = round((self._clock() - began) * 1000)
+        ms = round((self._clock() - start) * 1000)
         self._log.info(
             REQUEST, extra={"method": method, "path": _printable(path), "status": answer[0], "ms": ms}
         )

@@ -65,7 +65,7 @@ class ChangePump:
             attempt(
                 self._route,
                 _event(shards),
-                Context(function_name="route", request_id=str(uuid4()), stopping=self._stopping),
+                Context(function_name="route", request_id=str(uuid4()), stop=self._stopping),
             )
 
     def stop(self) -> None:

@@ -60,10 +60,10 @@ def not_found() -> Refusal:
     return Refusal(404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
 
 
-def method_not_allowed(allowed: list[str]) -> Refusal:
+def method_not_allowed(methods: list[str]) -> Refusal:
     """405: the path has routes, this method has none."""
     detail = "This path does not have this method."
-    return Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": ", ".join(sorted(allowed))})
+    return Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": ", ".join(sorted(methods))})
 
 
 def body_too_large(limit_bytes: int) -> Refusal:

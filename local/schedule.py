@@ -63,8 +63,8 @@ class Schedules:
 
     def run(self) -> None:
         """Go on until `stop`. Runs missed while the machine slept are made up for by one."""
-        began = self._clock()
-        due = [(began, number) for number in range(len(self._schedules))]
+        start = self._clock()
+        due = [(start, number) for number in range(len(self._schedules))]
         while due:
             at, number = due[0]
             if self._wait(max(0.0, at - self._clock())):

@@ -184,7 +184,7 @@ class StreamPoller:
             if attempt(
                 self._function,
                 event,
-                Context(function_name=self._name, request_id=str(uuid.uuid4()), stopping=self._stopping),
+                Context(function_name=self._name, request_id=str(uuid.uuid4()), stop=self._stopping),
             ):
                 return
             if pause is not None and self._stopping.wait(pause):

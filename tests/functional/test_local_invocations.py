@@ -127,7 +127,7 @@ def test_idle_threads_go_and_come_again(calls: CallLog) -> None:
 def test_the_remaining_time_shrinks_to_nothing() -> None:
     machine = Machine(end=0)
     context = Context(
-        function_name="deliver", request_id="id", stopping=threading.Event(), seconds=60, clock=machine.clock
+        function_name="deliver", request_id="id", stop=threading.Event(), seconds=60, clock=machine.clock
     )
     times_ms = []
     for _ in range(4):
