@@ -60,12 +60,12 @@ def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS, archive
 
 def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> list[Alarm]:
     """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night."""
-    existing = list(functions)
+    function_names = list(functions)
     own = [_own(prefix, *row) for row in _OWN]
-    errors = [_errors(prefix, name) for name in existing]
-    throttles = [_throttles(prefix, name) for name in _STARTED if name in existing]
-    journal = [_journal(prefix)] if "journal" in existing else []
-    stops = [_stopped(prefix, name) for name in names.TIMED if name in existing]
+    errors = [_errors(prefix, name) for name in function_names]
+    throttles = [_throttles(prefix, name) for name in _STARTED if name in function_names]
+    journal = [_journal(prefix)] if "journal" in function_names else []
+    stops = [_stopped(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
     return [*own, *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
@@ -185,12 +185,12 @@ def _queue(prefix: str) -> Alarm:
 
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
     reason = "A job of the archive failed, or was incomplete: its log says why and what is missing."
-    late = "No archive was made for 26 hours."
+    text = "No archive was made for 26 hours."
     alarms = [Alarm("JobFailed", reason, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
         metric = _ended(prefix, names.ARCHIVED)
         alarms.append(
-            Alarm("ArchiveLate", late, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True)
+            Alarm("ArchiveLate", text, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True)
         )
     return alarms
 

@@ -30,8 +30,8 @@ def dashboard(
 ) -> dict[str, Any]:
     """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
     `functions` are those of app.py; `archives`: the archive is made each night."""
-    existing = list(functions)
-    stage = _Stage(prefix, bucket, existing, alarm_names(prefix, existing, archives))
+    function_names = list(functions)
+    stage = _Stage(prefix, bucket, function_names, alarm_names(prefix, function_names, archives))
     widgets: list[dict[str, Any]] = []
     y = 0
     for title, advice, row in stage.rows():

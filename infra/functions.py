@@ -19,11 +19,11 @@ _ROUTE_FILTER = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"o": {"N": [{"an
 _JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
 
 
-def functions(prefix: str, existing: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
+def functions(prefix: str, function_names: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
     """What is added to Chalice's functions; `existing` are the names of those that app.py has, `settings` what all
     are told by their environment beside names."""
     additions = {}
-    for name in existing:
+    for name in function_names:
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
             "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
@@ -44,10 +44,11 @@ def function_id(name: str) -> str:
     return _CHALICE.get(name) or names.logical(name)
 
 
-def logs(prefix: str, existing: Iterable[str], days: int) -> dict[str, Any]:
+def logs(prefix: str, function_names: Iterable[str], days: int) -> dict[str, Any]:
     """A log group for each function, which keeps lines for so many days."""
     return {
-        _log_id(name): log_group(f"/aws/lambda/{names.function(prefix, name)}", days) for name in existing
+        _log_id(name): log_group(f"/aws/lambda/{names.function(prefix, name)}", days)
+        for name in function_names
     }
 
 
@@ -75,13 +76,13 @@ def failure_queue(prefix: str) -> dict[str, Any]:
     }
 
 
-def stream_mappings(existing: Iterable[str]) -> dict[str, Any]:
+def stream_mappings(function_names: Iterable[str]) -> dict[str, Any]:
     """The streams that wake `route` and feed `journal`."""
     mappings: dict[str, Any] = {}
     streams = tables.streams()
-    if "route" in existing:
+    if "route" in function_names:
         mappings["RouteFromLog"] = _mapping("route", streams["log"], _ROUTE_FILTER, _WAKING)
-    if "journal" in existing:
+    if "journal" in function_names:
         for noun in roles.STREAMS["journal"]:
             if noun in streams:
                 logical = f"JournalFrom{names.logical(noun)}"

@@ -184,8 +184,8 @@ def _trigger(prefix: str, job: Job) -> dict[str, Any]:
         properties |= {"Type": "SCHEDULED", "Schedule": job.at}
     else:
         # Also after one that failed or was incomplete: what it did is whole.
-        follows = {"JobName": {"Ref": _job_id(job.after)}, "LogicalOperator": "EQUALS"}
-        conditions = [{**follows, "State": state} for state in ("SUCCEEDED", *_BADLY)]
+        condition = {"JobName": {"Ref": _job_id(job.after)}, "LogicalOperator": "EQUALS"}
+        conditions = [{**condition, "State": state} for state in ("SUCCEEDED", *_BADLY)]
         properties |= {"Type": "CONDITIONAL", "Predicate": {"Logical": "ANY", "Conditions": conditions}}
     return {"Type": "AWS::Glue::Trigger", "Properties": properties}
 

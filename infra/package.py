@@ -39,13 +39,13 @@ _NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*|chalicelib/store/memory/.*"
 def package(stack: Stack, build: Path = BUILD) -> Path:
     """Write `template.json`, with both zips and their bill of materials beside it; its path. Wrong, where Chalice
     fails, with what it said."""
-    described = describe(stack, build)
+    description = describe(stack, build)
     for file in (APP, LAYER):
         slim(build / file)
     sbom.write(build / SBOM, build / APP, build / LAYER)
     if stack.glue:
         _pack_jobs(build / GLUE)
-    return described
+    return description
 
 
 def describe(stack: Stack, build: Path) -> Path:

@@ -30,8 +30,8 @@ def write(file: Path, app: Path, layer: Path) -> None:
 
 
 def _version(app: Path) -> str:
-    with zipfile.ZipFile(app) as packed:
-        return str(_VERSION.findall(packed.read("chalicelib/__init__.py").decode())[0])
+    with zipfile.ZipFile(app) as archive:
+        return str(_VERSION.findall(archive.read("chalicelib/__init__.py").decode())[0])
 
 
 def _bill(version: str, components: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def _bill(version: str, components: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _described(layer: Path) -> Iterator[Message]:
-    with zipfile.ZipFile(layer) as packed:
-        for name in packed.namelist():
+    with zipfile.ZipFile(layer) as archive:
+        for name in archive.namelist():
             if _DESCRIBED.fullmatch(name):
-                yield Parser().parsestr(packed.read(name).decode())
+                yield Parser().parsestr(archive.read(name).decode())
 
 
 def _chalice() -> Message:

@@ -118,16 +118,16 @@ class Deployment:
         body = answer["TemplateBody"] if answer else None
         return _reservations(json.loads(body) if isinstance(body, str) else body) if body else None
 
-    def _may_reserve(self, reserved: int | None) -> bool:
+    def _may_reserve(self, reservations: int | None) -> bool:
         """Does the account lend what the functions reserve? Lambda would refuse it in the middle of a deployment.
         `reserved` is what the stack has already. Wrong, where it does not and the stage is not to be without."""
-        if reserved is None:
+        if reservations is None:
             return True
-        additions = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reserved
+        additions = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reservations
         if additions <= 0:
             return True
-        lent = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
-        free = lent["UnreservedConcurrentExecutions"]
+        limits = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
+        free = limits["UnreservedConcurrentExecutions"]
         if free - additions >= _UNRESERVED:
             return True
         short = (
@@ -163,9 +163,9 @@ class Deployment:
         self._aws.run("s3", "mb", f"s3://{self._artifacts}", check=False)
         try:
             self._aws.run(*self._owned())
-        except Refused as refused:
+        except Refused as error:
             raise Wrong(
-                f"The bucket {self._artifacts} is not this account's, or you may not use it ({refused}). Names of "
+                f"The bucket {self._artifacts} is not this account's, or you may not use it ({error}). Names of "
                 "buckets are the world's: whoever made it could change what is deployed. Take another region."
             ) from None
 
@@ -219,8 +219,8 @@ class Deployment:
         raise Wrong(f"AWS does not take the template: {reason}")
 
     def _execute(self, change: str, deed: str) -> None:
-        began = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
-        since = began["Stacks"][0].get("LastUpdatedTime", "")
+        description = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
+        since = description["Stacks"][0].get("LastUpdatedTime", "")
         self._aws.run(
             *("cloudformation", "execute-change-set", "--stack-name", self._name, "--change-set-name", change)
         )
@@ -255,8 +255,8 @@ class Deployment:
 
     def _drop_logs(self) -> None:
         """Functions that still ran while their stack went have opened their logs anew."""
-        begins = f"/aws/lambda/{self._name}-"
-        groups = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", begins) or {}
+        prefix = f"/aws/lambda/{self._name}-"
+        groups = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", prefix) or {}
         there = {str(each["logGroupName"]) for each in groups.get("logGroups", [])}
         for name in self._stack.functions:
             log = f"/aws/lambda/{names.function(self._name, name)}"

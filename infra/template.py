@@ -129,23 +129,23 @@ class Stack:
 
 def template(stack: Stack) -> dict[str, Any]:
     """The merge template."""
-    prefix, existing = stack.prefix, stack.functions
+    prefix, function_names = stack.prefix, stack.functions
     return {
         "Description": f"Headrace, stage {stack.stage}, prefix {prefix}",
         "Resources": {
             **tables.tables(prefix),
             **bucket.bucket(prefix),
             **keys.key(prefix),
-            **functions.functions(prefix, existing, _settings(stack)),
-            **functions.logs(prefix, existing, stack.log_days),
+            **functions.functions(prefix, function_names, _settings(stack)),
+            **functions.logs(prefix, function_names, stack.log_days),
             **functions.failure_queue(prefix),
-            **functions.stream_mappings(existing),
+            **functions.stream_mappings(function_names),
             **_roles(stack),
             **_api(stack),
             **_layer(prefix),
             **_alarm_topic(stack),
-            **alarms.alarms(prefix, existing, ALARMS, stack.archives),
-            **dashboard.resource(prefix, bucket.name(prefix), existing, stack.archives),
+            **alarms.alarms(prefix, function_names, ALARMS, stack.archives),
+            **dashboard.resource(prefix, bucket.name(prefix), function_names, stack.archives),
             **_glue(stack),
         },
         "Outputs": _outputs(stack),
@@ -166,9 +166,9 @@ def _api(stack: Stack) -> dict[str, Any]:
 def _roles(stack: Stack) -> dict[str, Any]:
     role_ids = {roles.role_id(name) for name in stack.functions}
     policies = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
-    lacking = role_ids - policies.keys()
-    if lacking:
-        raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(lacking))}.")
+    missing_ids = role_ids - policies.keys()
+    if missing_ids:
+        raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing_ids))}.")
     return {logical: role for logical, role in policies.items() if logical in role_ids}
 
 

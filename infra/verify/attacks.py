@@ -220,9 +220,9 @@ def how_often(scene: Scene, notes: Notes) -> None:
     notes.refused(
         "a token with a limit makes another", scene.call("POST", "/v1/tokens", body, limited_token), {403}
     )
-    began = time.monotonic()
+    start = time.monotonic()
     statuses = [scene.call("GET", "/v1/ladders/jmq", token=limited_token).status for _ in range(60)]
-    most = 5 * (time.monotonic() - began + 2)
+    most = 5 * (time.monotonic() - start + 2)
     notes.expect(
         "60 calls with a limit of 5 a second",
         statuses.count(200) <= most,
@@ -236,12 +236,12 @@ def revocation(scene: Scene, notes: Notes) -> None:
     scene.call("GET", "/v1/ladders/jmq", token=token)
     notes.refused("a scope that is missing", scene.call("GET", "/v1/tokens", token=token), {403})
     scene.call("DELETE", f"/v1/tokens/{id}")
-    began = time.monotonic()
+    start = time.monotonic()
     while (status := scene.call("GET", "/v1/ladders/jmq", token=token).status) != 401:
-        if time.monotonic() - began > _REVOKED_SECONDS:
+        if time.monotonic() - start > _REVOKED_SECONDS:
             break
         time.sleep(1)
-    notes.expect(f"a revoked token (after {time.monotonic() - began:.0f} s)", status == 401, str(status))
+    notes.expect(f"a revoked token (after {time.monotonic() - start:.0f} s)", status == 401, str(status))
     trail = (scene.call("GET", f"/v1/audit?token={id}").json or {}).get("items", [])
     results = {entry["result"] for entry in trail}
     notes.expect("what was refused is in the audit trail", "SCOPE_MISSING" in results, ", ".join(results))
@@ -251,8 +251,8 @@ def the_second_api(stage: Stage, token: str, notes: Notes) -> None:
     """Who does not sign with SigV4 gets nothing from the API of `iam`."""
     notes.refused("SigV4: an unsigned call", stage.call("GET", "/v1/topics"), {403})
     notes.refused("SigV4: a token", stage.call("GET", "/v1/topics", token=token), {400, 403})
-    claimed = [("X-Amzn-Iam-Arn", "arn:aws:iam::1:root"), ("X-User-Arn", "arn:aws:iam::1:root")]
-    notes.refused("SigV4: a name in a header", stage.call("GET", "/v1/tokens", headers=claimed), {403})
+    headers = [("X-Amzn-Iam-Arn", "arn:aws:iam::1:root"), ("X-User-Arn", "arn:aws:iam::1:root")]
+    notes.refused("SigV4: a name in a header", stage.call("GET", "/v1/tokens", headers=headers), {403})
     notes.refused("SigV4: the console", stage.call("GET", "/console"), {403, 404})
 
 

@@ -87,16 +87,16 @@ class Notes:
     tries: int = 0
     findings: list[str] = field(default_factory=list)
 
-    def expect(self, name: str, holds: bool, seen: str = "") -> None:
+    def expect(self, name: str, holds: bool, detail: str = "") -> None:
         """A try that came out as it should, or a finding."""
         self.tries += 1
         if holds:
             self.tell(f"ok       {name}")
             return
         self.findings.append(name)
-        self.tell(f"FINDING  {name}: {seen}")
+        self.tell(f"FINDING  {name}: {detail}")
 
     def refused(self, name: str, answer: Answer, statuses: Collection[int]) -> None:
         """A request that should have been refused."""
-        seen = f"{answer.status} {answer.body[:_SHOWN_CHARS].decode(errors='replace')}"
-        self.expect(name, answer.status in statuses, seen)
+        detail = f"{answer.status} {answer.body[:_SHOWN_CHARS].decode(errors='replace')}"
+        self.expect(name, answer.status in statuses, detail)
