@@ -267,12 +267,13 @@ class Producer:
         """Take away what is decided; what may be tried again stays, and so its place in the order."""
         assert self._spool is not None
         pairs = list(zip(numbers, results, strict=True))
-        if late := [n for n, r in pairs if isinstance(r, ResendTooLate)]:
+        if late_numbers := [n for n, r in pairs if isinstance(r, ResendTooLate)]:
             _LOG.warning(
-                "%d messages are sent anew, and may be there twice: nobody can tell any more", len(late)
+                "%d messages are sent anew, and may be there twice: nobody can tell any more",
+                len(late_numbers),
             )
-            self._spool.forget(late)
-        over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late)]
+            self._spool.forget(late_numbers)
+        over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late_numbers)]
         for number, result in over:
             if isinstance(result, HeadraceError):
                 _LOG.error("A message was refused for good, and is kept in the spool: %s", result)

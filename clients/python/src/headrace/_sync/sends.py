@@ -139,7 +139,7 @@ class Sends(Caller):
         """Send one batch, and again what of it may be tried again."""
         results: dict[int, Sent | HeadraceError] = {}
         indexes = list(range(len(batch.messages)))
-        first_sent, began, tries = batch.first_sent, time.time(), 0
+        first_sent, start, tries = batch.first_sent, time.time(), 0
         while True:
             tries += 1
             try:
@@ -161,7 +161,7 @@ class Sends(Caller):
             if wait is None:
                 break
             self._transport.pause(wait)
-            first_sent = began if first_sent is None else first_sent
+            first_sent = start if first_sent is None else first_sent
         return [results[i] for i in range(len(batch.messages))]
 
     def _batch(self, batch: Batch) -> list[Sent | HeadraceError]:
@@ -303,9 +303,9 @@ class TransactionBlock:
             return
         try:
             self._sends.roll_back(self._id)
-        except (TransactionDecided, Unavailable) as late:
+        except (TransactionDecided, Unavailable) as settle_error:
             if hasattr(error, "add_note"):
-                error.add_note(f"The message was not rolled back: {late}")
+                error.add_note(f"The message was not rolled back: {settle_error}")
 
 
 def _fitting(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

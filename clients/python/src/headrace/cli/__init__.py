@@ -9,8 +9,8 @@ def main() -> None:
     """The entry point."""
     try:
         from .app import run
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("typer", "rich"):
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
             raise
         print("The command line needs more: pip install 'headrace[cli]'", file=sys.stderr)
         sys.exit(2)

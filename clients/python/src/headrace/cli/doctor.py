@@ -50,13 +50,13 @@ def doctor(context: typer.Context) -> None:
 def _findings(s: Session) -> Iterator[Finding]:
     yield Finding("service", True, f"{s.access.url}, token {masked(s.access.token)}, from {s.access.source}")
     yield from _file()
-    reached = _reached(s)
-    yield from reached
-    if reached[0].ok is False:
+    service_findings = _reached(s)
+    yield from service_findings
+    if service_findings[0].ok is False:
         return
-    allowed = _token(s)
-    yield allowed
-    if allowed.ok:
+    token_finding = _token(s)
+    yield token_finding
+    if token_finding.ok:
         yield _admin(s)
         yield from _attention(s)
 

@@ -108,11 +108,11 @@ def seek(
     before = s.hr.get_group(topic, group)
     if not s.output.as_json:
         s.output.out.print(_shards(before, shard))
-    foreseen = _preview(s, before, where, shard)
-    s.output.say(foreseen.sentence(before.group))
+    effect = _preview(s, before, where, shard)
+    s.output.say(effect.sentence(before.group))
     if preview:
         if s.output.as_json:
-            s.output.document(foreseen)
+            s.output.document(effect)
         return
     sure("Its open leases are void then. Go?", yes)
     after = s.hr.seek_group(topic, group, where, shard=shard)
@@ -152,15 +152,15 @@ class Preview:
 
 def _preview(s: Session, group: models.Group, to: str | int, shard: int | None) -> Preview:
     shards = [each for each in group.shards if shard in (None, each.shard)]
-    waiting = sum(each.backlog for each in shards)
+    backlog = sum(each.backlog for each in shards)
     if to == "latest":
-        return Preview(waiting, 0)
+        return Preview(backlog, 0)
     if isinstance(to, int):
-        return Preview(waiting, sum(max(0, each.tail - to + 1) for each in shards), "at_most")
+        return Preview(backlog, sum(max(0, each.tail - to + 1) for each in shards), "at_most")
     begin = None if to == "earliest" else to
     messages = s.hr.list_messages(group.topic, begin=begin, shard=shard, limit=200)
     count = sum(1 for _ in islice(messages, _COUNTED))
-    return Preview(waiting, count, "at_least" if count == _COUNTED else "exactly")
+    return Preview(backlog, count, "at_least" if count == _COUNTED else "exactly")
 
 
 def _shards(group: models.Group, shard: int | None = None) -> Any:

@@ -103,11 +103,11 @@ def trace(context: typer.Context, topic: Topic, id: MessageId) -> None:
 
 
 def _step(event: Event, before: datetime) -> tuple[Any, ...]:
-    took = f"{event.duration_ms:.0f} ms" if event.duration_ms is not None else ""
+    duration = f"{event.duration_ms:.0f} ms" if event.duration_ms is not None else ""
     who = event.consumer or event.owner or (event.by and (event.by.name or event.by.id))
     detail = event.detail or (event.deliver_at and f"until {text(event.deliver_at)}")
     after = _span(event.at - before)
-    return event.at, after, event.event, event.group, event.attempt, event.outcome, took, who, detail
+    return event.at, after, event.event, event.group, event.attempt, event.outcome, duration, who, detail
 
 
 def _span(span: timedelta) -> str:

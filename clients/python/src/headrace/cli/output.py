@@ -86,9 +86,9 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def visible(said: str) -> str:
-    """A text of others for a terminal, which would obey control characters, and rich its own marks."""
-    return escape(_CONTROL.sub(lambda match: repr(match[0])[1:-1], said))
+def visible(value: str) -> str:
+    """A value of others for a terminal, which would obey control characters, and rich its own marks."""
+    return escape(_CONTROL.sub(lambda match: repr(match[0])[1:-1], value))
 
 
 def text(value: Any) -> str:

@@ -98,14 +98,14 @@ class Consumer:
         s = self.settings
         try:
             group = hr.get_group(s.topic, s.group)
-        except GroupNotFound as missing:
+        except GroupNotFound as error:
             fields: dict[str, Any] = {"mode": s.mode} if s.mode else {}
             if s.tags:
                 fields["filter"] = " || ".join(s.tags)
             try:
                 group = hr.put_group(s.topic, s.group, begin=s.begin, **fields)
             except Forbidden:
-                raise missing from None
+                raise error from None
         if s.mode and group.mode != s.mode:
             raise ValueError(
                 f"Group {s.group} of {s.topic} is {group.mode}, not {s.mode}: a mode is for life."

@@ -36,8 +36,8 @@ class ThreadRunner:
         error: BaseException | None = None
         try:
             self._call(message)
-        except BaseException as raised:
-            error = raised
+        except BaseException as exception:
+            error = exception
         self._finish(message, error)
 
     def stop(self) -> None:
@@ -79,8 +79,8 @@ class LoopRunner:
         async with self._places:
             try:
                 await asyncio.wait_for(self._call(message), self._max_runtime)
-            except BaseException as raised:
-                error = raised
+            except BaseException as exception:
+                error = exception
         self._finish(message, error)
 
     def stop(self) -> None:

@@ -24,7 +24,7 @@ def function(
 ) -> Callable[[Mapping[str, Any], Any], Failures]:
     """A Lambda handler that gives each message of a batch to `handler`, as a consumer's, and names those that failed.
     (A function can't say when, nor bury: `Retry` and `Bury` fail like all else.)"""
-    call, awaits = bound(handler, middleware), is_async(handler)
+    call, handler_is_async = bound(handler, middleware), is_async(handler)
 
     def handle(event: Mapping[str, Any], context: Any = None) -> Failures:
         failures = []
@@ -37,7 +37,7 @@ def function(
                     message.topic, message.group, message.id, message.attempt, message.headers
                 ):
                     result = call(message)
-                    if awaits:
+                    if handler_is_async:
                         asyncio.run(result)
             except Exception:
                 _LOG.exception(
