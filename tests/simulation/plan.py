@@ -111,6 +111,33 @@ def plan_of(seed: int) -> Plan:
     return _broadened(replace(plan, **_troubles(seed), **_curiosity(seed)))
 
 
+def plan_of_seeks(seed: int) -> Plan:
+    """A small world without faults: a subscriber that mostly fails, people who seek, and somebody who counts all the
+    time. What is counted after a seek, before its messages have been settled again, is seen for moments only."""
+    group = GroupPlan(
+        "g0",
+        {"mode": "queue", "begin": "earliest", "max_in_flight": 1},
+        called=1,
+        moods={"good": 1, "failing": 3},
+    )
+    return Plan(
+        seed=seed,
+        seconds=20,
+        skew_ms=0,
+        faults=Faults(),
+        crash_every_s=0,
+        stream_loss=0.0,
+        topic={"shards": 1, "lease_seconds": 5, "retry": Retry(2, (1,)), "wake": "direct"},
+        groups=(group,),
+        producers=2,
+        messages=8,
+        pool=1,
+        function_seconds=60,
+        deeds=("seek",),
+        looks=12,
+    )
+
+
 def _troubles(seed: int) -> dict[str, Any]:
     """Mostly none or two of the troubles that AWS has."""
     rng = random.Random(f"troubles {seed}")

@@ -34,7 +34,7 @@ NETS: dict[str, Collection[str]] = {
     "Crash enumeration: storing and claiming": storing.BUGS,
     "Crash enumeration: deliveries, timers, dead letters": delivering.BUGS,
     "Crash enumeration: transactions": agreeing.BUGS,
-    "Simulated worlds": worlds.BUGS,
+    "Simulated worlds": worlds.BUGS | worlds.SOUGHT,
     "Shares in a queue": shares.BUGS,
     "Two tenants": tenants.BUGS,
     "Without the sweep": unswept.BUGS,

@@ -29,6 +29,7 @@ from chalicelib.store.memory.tables import MemoryTables
 from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.simulation.judge import play
+from tests.simulation.plan import plan_of_seeks
 from tests.support.planting import Bug
 
 SEEDS = (
@@ -209,10 +210,14 @@ BUGS: dict[str, Bug] = {
         "CallResult(Verdict.FAILED)",
         ("chalicelib.services.consume.receive", "chalicelib.services.push.calls"),
     ),
+}
+
+SOUGHT: dict[str, Bug] = {
     "a letter from before a seek, counted beside its message": Bug(
         counts, "account", "if position(cursor, offset)[0] is Position.SETTLED", ""
     ),
 }
+"""Seen where somebody counts all the time beside seeks."""
 
 
 FIRST = {
@@ -238,3 +243,9 @@ SLOW = {
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     BUGS[name].plant(monkeypatch)
     assert any(play(seed)[1] for seed in (*FIRST.get(name, ()), *SEEDS))
+
+
+@pytest.mark.parametrize("name", SOUGHT)
+def test_a_planted_bug_is_seen_beside_seeks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    SOUGHT[name].plant(monkeypatch)
+    assert any(play(seed, plan_of_seeks(seed))[1] for seed in range(20))
