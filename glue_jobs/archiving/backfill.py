@@ -41,10 +41,12 @@ Trace = tuple[str, int]
 """A group's traces on one shard (their partition key), and the first offset that is looked at."""
 
 
-def traces(tried: Iterable[AttemptCount]) -> list[Trace]:
+def traces(attempt_counts: Iterable[AttemptCount]) -> list[Trace]:
     """Those of the groups that attempts are known of."""
     return [
-        (f"{each.group_uid}/{each.topic_uid}/{each.shard}", each.first) for each in tried if each.group_uid
+        (f"{each.group_uid}/{each.topic_uid}/{each.shard}", each.first)
+        for each in attempt_counts
+        if each.group_uid
     ]
 
 
@@ -141,8 +143,8 @@ def lines_of(shard: str, pages: Iterable[Iterable[Item]], until_ms: int | None =
         for item in page:
             try:
                 with _only_sound(shard, item):
-                    is_late.add(late := until_ms is not None and log_rows.time_of(item) > until_ms)
-                    if late:
+                    is_late.add(is_later := until_ms is not None and log_rows.time_of(item) > until_ms)
+                    if is_later:
                         continue
                     _refuse_newer(shard, item)
                     lines = list(log_rows.lines_of(item))

@@ -82,7 +82,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
 
 def compact(start: Start, bucket: Bucket, target: Target) -> Totals:
     """Compact day after day; a bad one stops no other. Raises what would stop every day."""
-    began, totals = time.monotonic(), Totals()
+    start_time, totals = time.monotonic(), Totals()
     for name in manifest.days(bucket, target.first, target.last):
         try:
             with damage_named(bucket):
@@ -92,7 +92,7 @@ def compact(start: Start, bucket: Bucket, target: Target) -> Totals:
                 raise
             totals.failed[name] = sentence(error)
             progress(f"{name} failed: {sentence(error)}")
-    totals.seconds = time.monotonic() - began
+    totals.seconds = time.monotonic() - start_time
     return totals
 
 

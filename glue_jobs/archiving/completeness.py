@@ -50,16 +50,16 @@ class Proof:
 
     def with_named(self, rows: Iterable[str], day: str) -> Proof:
         """The same after these were named for a day; the oldest are forgotten."""
-        named = {**self.named, **dict.fromkeys(rows, day)}
-        return replace(self, named=dict([*named.items()][-_MOST_NAMED:]))
+        day_by_row = {**self.named, **dict.fromkeys(rows, day)}
+        return replace(self, named=dict([*day_by_row.items()][-_MOST_NAMED:]))
 
 
 def load(bucket: Bucket) -> Proof:
     """What is proved so far. Raises Unreadable."""
     try:
         document = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
-        named = {str(row): str(day) for row, day in document.get("named", {}).items()}
-        return Proof(_ranges(document["ranges"]), _ranges(document["lost"]), named)
+        day_by_row = {str(row): str(day) for row, day in document.get("named", {}).items()}
+        return Proof(_ranges(document["ranges"]), _ranges(document["lost"]), day_by_row)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Unreadable(
             f"{NAME} can't be read: delete it, and run the archive again, which makes it anew of the manifests."
@@ -105,14 +105,17 @@ def begin(key: str, ranges: Ranges, proof: Proof, old: Manifest | None) -> int:
 
 
 def gaps(
-    ranges_by_shard: Mapping[str, Ranges], begins: Mapping[str, int], proof: Proof, old: Manifest | None
+    ranges_by_shard: Mapping[str, Ranges],
+    first_offsets: Mapping[str, int],
+    proof: Proof,
+    old: Manifest | None,
 ) -> dict[str, Ranges]:
     """The offsets that a day should have and has not: between its own, and those that it had before."""
-    lacking: dict[str, Ranges] = {}
-    had = {shard.key: shard.ranges for shard in old.shards} if old else {}
+    missing_ranges: dict[str, Ranges] = {}
+    old_ranges = {shard.key: shard.ranges for shard in old.shards} if old else {}
     for key, ranges in ranges_by_shard.items():
-        inner_gaps = without([(begins[key], ranges[-1][1])], (*ranges, *proof.ranges.get(key, ())))
-        lacking[key] = merged((*inner_gaps, *without(had.get(key, ()), ranges)))
-    for key in had.keys() - ranges_by_shard.keys():
-        lacking[key] = had[key]
-    return {key: ranges for key, ranges in lacking.items() if ranges}
+        inner_gaps = without([(first_offsets[key], ranges[-1][1])], (*ranges, *proof.ranges.get(key, ())))
+        missing_ranges[key] = merged((*inner_gaps, *without(old_ranges.get(key, ()), ranges)))
+    for key in old_ranges.keys() - ranges_by_shard.keys():
+        missing_ranges[key] = old_ranges[key]
+    return {key: ranges for key, ranges in missing_ranges.items() if ranges}

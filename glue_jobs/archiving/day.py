@@ -66,12 +66,12 @@ class _Work:
         self._backfilled_traces = 0
 
     def run(self) -> Result:
-        scan, gaps, begins, bodies_missing = self._look()
+        scan, gaps, first_offsets, bodies_missing = self._look()
         offsets, days = self._backfill(scan, gaps)
         if offsets:
             progress(f"{self._window.name}: {offsets} offsets came from DynamoDB")
             self._engine.look_again()
-            scan, gaps, begins, bodies_missing = self._look()
+            scan, gaps, first_offsets, bodies_missing = self._look()
         self._refuse_less(scan)
         deliveries, without_id = self._write_deliveries(scan)
         parts = {MESSAGES: self._engine.messages(scan), DELIVERIES: deliveries}
@@ -80,7 +80,7 @@ class _Work:
             until_hour=self._window.until_hour,
             input=self._engine.digest,
             tables={table: self._publish(table, each) for table, each in parts.items()},
-            shards=_shards(scan, begins, gaps),
+            shards=_shards(scan, first_offsets, gaps),
             damaged=tuple(sorted(self._engine.damaged)),
             bodies_missing=bodies_missing,
             written_ms=self._settings.read_ms(self._window),
@@ -108,8 +108,8 @@ class _Work:
         """The damaged rows that were met and are not known of another day."""
         proof = completeness.load(self._bucket)
         rows = proof.news(self._engine.damaged_rows, self._window.name)
-        if (noted := proof.with_named(rows, self._window.name)) != proof:
-            completeness.save(self._bucket, noted)
+        if (new_proof := proof.with_named(rows, self._window.name)) != proof:
+            completeness.save(self._bucket, new_proof)
         return rows
 
     # What there is
@@ -117,22 +117,22 @@ class _Work:
     def _look(self) -> tuple[Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
         """The messages that the journal has and that are written now, the gaps, from where on each shard should be
         whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
-        written = self._engine.write_messages(self._old)
-        scan = written.scan
-        if not written.offsets == scan.offsets == scan.rows:
+        result = self._engine.write_messages(self._old)
+        scan = result.scan
+        if not result.offsets == scan.offsets == scan.rows:
             raise publish.Mismatch(
-                f"{self._window.name}: {written.offsets} rows were written, {scan.rows} with {scan.offsets} offsets "
+                f"{self._window.name}: {result.offsets} rows were written, {scan.rows} with {scan.offsets} offsets "
                 "are there"
             )
-        begins = {
+        first_offsets = {
             key: completeness.begin(key, ranges, self._proved, self._old)
             for key, ranges in scan.ranges.items()
         }
-        gaps = completeness.gaps(scan.ranges, begins, self._proved, self._old)
+        gaps = completeness.gaps(scan.ranges, first_offsets, self._proved, self._old)
         if gaps:
             beside = self._engine.beside()
-            gaps = {key: left for key, r in gaps.items() if (left := without(r, beside.get(key, ())))}
-        return scan, gaps, begins, written.bodies_missing
+            gaps = {key: gap for key, r in gaps.items() if (gap := without(r, beside.get(key, ())))}
+        return scan, gaps, first_offsets, result.bodies_missing
 
     # What is lacking
 
@@ -151,77 +151,77 @@ class _Work:
         return sum(counts.values()), set(counts)
 
     def _refuse_less(self, scan: Scan) -> None:
-        lacking = {
-            shard.key: left
+        lost_ranges = {
+            shard.key: lost
             for shard in (self._old.shards if self._old else ())
-            if (left := without(shard.ranges, scan.ranges.get(shard.key, ())))
+            if (lost := without(shard.ranges, scan.ranges.get(shard.key, ())))
         }
-        if lacking:
+        if lost_ranges:
             raise Shrunk(
-                f"The journal of {self._window.name} has lost {sum(map(size, lacking.values()))} messages that are in "
-                "the archive; it stays as it is."
+                f"The journal of {self._window.name} has lost {sum(map(size, lost_ranges.values()))} messages that are "
+                "in the archive; it stays as it is."
             )
 
     # Deliveries
 
     def _write_deliveries(self, scan: Scan) -> tuple[dict[str, Part], int]:
         """The deliveries' partitions that lie aside, and how many attempts are without an id."""
-        tried = self._engine.tried()
-        if not tried:
+        attempt_counts = self._engine.tried()
+        if not attempt_counts:
             return {}, 0
-        if count := self._backfill_attempts(tried):
+        if count := self._backfill_attempts(attempt_counts):
             progress(f"{self._window.name}: {count} traces came from DynamoDB")
             self._backfilled_traces = count
             self._engine.look_again()
-            tried = self._engine.tried()
-        return self._engine.write_deliveries(tried, self._with_ids(tried, scan))
+            attempt_counts = self._engine.tried()
+        return self._engine.write_deliveries(attempt_counts, self._with_ids(attempt_counts, scan))
 
-    def _backfill_attempts(self, tried: Sequence[AttemptCount]) -> int:
+    def _backfill_attempts(self, attempt_counts: Sequence[AttemptCount]) -> int:
         """Fetch the traces that the table has of the window, and the journal has not, into the journal; how many."""
         if not self._settings.prefix:
             return 0
         begin_ms = int(self._window.begin.timestamp() * 1000)
         end_ms = min(int(self._window.end.timestamp() * 1000), self._settings.now_ms)
-        return self._engine.fetch_attempts(tried, begin_ms, end_ms)
+        return self._engine.fetch_attempts(attempt_counts, begin_ms, end_ms)
 
-    def _with_ids(self, tried: Sequence[AttemptCount], scan: Scan) -> list[Manifest]:
+    def _with_ids(self, attempt_counts: Sequence[AttemptCount], scan: Scan) -> list[Manifest]:
         """The other days that tell the attempts' ids, as far back as needed. Raises Unreadable: a day may tell some and
         can't be read."""
         first: dict[str, int] = {}
-        for each in tried:
+        for each in attempt_counts:
             first[each.shard_key] = min(each.first, first.get(each.shard_key, each.first))
         all_first = dict(first)
-        others: list[Manifest] = []
-        damaged: Unreadable | None = None
+        other_days: list[Manifest] = []
+        damage: Unreadable | None = None
         for day in reversed(manifest.days(self._bucket)):
             if not first:
                 break
             if day == self._window.name:
                 continue
             try:
-                other = manifest.load(self._bucket, day)
+                other_day = manifest.load(self._bucket, day)
             except Unreadable as error:
-                damaged = error if day < self._window.name else damaged  # none tries what comes later
+                damage = error if day < self._window.name else damage  # none tries what comes later
                 continue
-            if not other:
+            if not other_day:
                 continue
-            if any(shard.key in first and shard.ranges for shard in other.shards):
-                others.append(other)
-            for shard in other.shards:
+            if any(shard.key in first and shard.ranges for shard in other_day.shards):
+                other_days.append(other_day)
+            for shard in other_day.shards:
                 if shard.ranges and shard.ranges[0][0] <= first.get(shard.key, -1):
                     del first[shard.key]
-        if damaged and any(self._lacks(scan, others, key, offset) for key, offset in all_first.items()):
-            raise damaged
-        return others
+        if damage and any(self._lacks(scan, other_days, key, offset) for key, offset in all_first.items()):
+            raise damage
+        return other_days
 
-    def _lacks(self, scan: Scan, others: Sequence[Manifest], key: str, first: int) -> bool:
+    def _lacks(self, scan: Scan, other_days: Sequence[Manifest], key: str, first: int) -> bool:
         """Is any of a shard's offsets, from this one on up to the window's own, in none of the days?"""
-        own, proved = scan.ranges.get(key), self._proved.ranges.get(key)
-        last = own[0][0] - 1 if own else max(first, proved[-1][1] if proved else first)
-        known = (
-            each for other in others for shard in other.shards if shard.key == key for each in shard.ranges
+        own, proved_ranges = scan.ranges.get(key), self._proved.ranges.get(key)
+        last = own[0][0] - 1 if own else max(first, proved_ranges[-1][1] if proved_ranges else first)
+        known_ranges = (
+            each for day in other_days for shard in day.shards if shard.key == key for each in shard.ranges
         )
-        return bool(without([(first, last)], known))
+        return bool(without([(first, last)], known_ranges))
 
     def _publish(self, table: str, parts: Mapping[str, Part]) -> tuple[Part, ...]:
         old = {part.topic: part for part in self._old.tables.get(table, ())} if self._old else {}
@@ -236,8 +236,8 @@ class _Work:
         )
 
 
-def _shards(scan: Scan, begins: Mapping[str, int], gaps: Mapping[str, Ranges]) -> tuple[Shard, ...]:
+def _shards(scan: Scan, first_offsets: Mapping[str, int], gaps: Mapping[str, Ranges]) -> tuple[Shard, ...]:
     return tuple(
-        Shard(*scan.places[key], begins[key], ranges, scan.voids[key], gaps.get(key, ()))
+        Shard(*scan.places[key], first_offsets[key], ranges, scan.voids[key], gaps.get(key, ()))
         for key, ranges in sorted(scan.ranges.items())
     )

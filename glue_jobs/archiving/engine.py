@@ -134,7 +134,7 @@ class Engine(Protocol):
         """The attempts that the journal holds. Raises TooNew."""
 
     def write_deliveries(
-        self, tried: Sequence[AttemptCount], others: Sequence[Manifest]
+        self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         """Write the attempts to a temporary folder, with message ids from this window and from other days. Returns
         the files by topic, and how many attempts have no id."""
@@ -142,7 +142,7 @@ class Engine(Protocol):
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
 
-    def fetch_attempts(self, tried: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
+    def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
 
 

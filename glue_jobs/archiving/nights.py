@@ -97,8 +97,8 @@ class Night:
             progress(f"{window.name} failed: {sentence(error)}")
 
     def _look_at(self, window: Window, *, again: bool) -> None:
-        if not again and (same := unchanged(self._bucket, window)):
-            seen_again(self._bucket, window, same, self._settings)
+        if not again and (old_manifest := unchanged(self._bucket, window)):
+            seen_again(self._bucket, window, old_manifest, self._settings)
             self.totals.unchanged += 1
             return
         if old := manifest.load(self._bucket, window.name):
@@ -139,7 +139,7 @@ class Night:
 
 def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     """Do the job; its exit code."""
-    began = time.monotonic()
+    start_time = time.monotonic()
     settings = Settings(
         choices.prefix if choices.backfill else None,
         choices.region,
@@ -162,10 +162,10 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
             now_ms=settings.now_ms,
             engine=choices.engine,
         )
-        compacted = compaction.compact(start, bucket, target)
-        night.failed |= compacted.failed
-        compaction.tell(compacted)
-    seconds = round(time.monotonic() - began, 1)
+        compaction_totals = compaction.compact(start, bucket, target)
+        night.failed |= compaction_totals.failed
+        compaction.tell(compaction_totals)
+    seconds = round(time.monotonic() - start_time, 1)
     summary(JOB, **vars(night.totals), problems=problems, failed=night.failed, seconds=seconds)
     if night.failed:
         return arguments.FAILED
@@ -187,14 +187,14 @@ def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
         except ValueError:
             progress(f"journal/*/{name} is no day: it is passed over")
             continue
-        whole = Window(day)
+        day_window = Window(day)
         if day < oldest(choices):
             continue
         if day > choices.now.date():
             progress(f"journal/*/{name} is later than now: it is passed over")
             continue
-        if whole.is_closed(choices.now, choices.lateness_minutes):
-            yield whole
+        if day_window.is_closed(choices.now, choices.lateness_minutes):
+            yield day_window
         elif choices.open:
             yield Window(day, min(24, choices.now.hour + 1 if day == choices.now.date() else 24))
 
@@ -221,9 +221,14 @@ def unchanged(bucket: Bucket, window: Window) -> Manifest | None:
 def problems_of(day: Manifest, proof: Proof) -> list[dict[str, Any]]:
     """What is wrong with a day, for the summary. Offsets that it lacks are not wrong if another day has them."""
     missing_offsets = [
-        {"day": day.day, "shard": shard.key, "missing": [list(r) for r in lacking], "offsets": size(lacking)}
+        {
+            "day": day.day,
+            "shard": shard.key,
+            "missing": [list(r) for r in missing_ranges],
+            "offsets": size(missing_ranges),
+        }
         for shard in day.shards
-        if (lacking := without(shard.missing, proof.ranges.get(shard.key, ())))
+        if (missing_ranges := without(shard.missing, proof.ranges.get(shard.key, ())))
     ]
     damaged_files = [{"day": day.day, "damaged": list(day.damaged)}] if day.damaged else []
     bodies = [{"day": day.day, "bodies_missing": list(day.bodies_missing)}] if day.bodies_missing else []

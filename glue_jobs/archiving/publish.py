@@ -67,11 +67,11 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
     `sweep` deletes them later."""
     names = {file.name for table in new.tables for file in new.files(table)}
     before = {file.name for table in old.tables for file in old.files(table)} if old else set()
-    retired = dict(old.retired) if old else {}
-    retired |= dict.fromkeys(before, now_ms)
+    retired_at = dict(old.retired) if old else {}
+    retired_at |= dict.fromkeys(before, now_ms)
     new = replace(
         new,
-        retired=tuple(sorted((name, at) for name, at in retired.items() if name not in names)),
+        retired=tuple(sorted((name, at) for name, at in retired_at.items() if name not in names)),
     )
     manifests.save(bucket, new)
     catalog.show(bucket, new)
@@ -81,8 +81,10 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
 def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int:
     """Delete the files that were retired at least `grace_ms` ago, and those that a stopped run left behind. Returns how
     many there were."""
-    retired = tuple((name, at) for name, at in manifest.retired if now_ms - at < grace_ms)
-    names = {file.name for table in manifest.tables for file in manifest.files(table)} | dict(retired).keys()
+    retired_files = tuple((name, at) for name, at in manifest.retired if now_ms - at < grace_ms)
+    names = {file.name for table in manifest.tables for file in manifest.files(table)} | dict(
+        retired_files
+    ).keys()
     leftovers = [
         entry.name
         for table in TABLES
@@ -92,8 +94,8 @@ def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int
     for name in leftovers:
         bucket.delete(name)
     bucket.delete(f"{ASIDE}/{manifest.day}")
-    if retired != manifest.retired:
-        manifests.save(bucket, replace(manifest, retired=retired))
+    if retired_files != manifest.retired:
+        manifests.save(bucket, replace(manifest, retired=retired_files))
     return len(leftovers)
 
 

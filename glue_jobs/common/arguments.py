@@ -69,12 +69,12 @@ def reader(job: str, about: str | None) -> argparse.ArgumentParser:
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments. Glue's own are left out. Leaves the process (code 2) where one is wrong."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    args = list(sys.argv[1:] if argv is None else argv)
     ours: list[str] = []
-    while words:
-        name = words.pop(0)
+    while args:
+        name = args.pop(0)
         if _GLUE.match(name):
-            del words[:1]
+            del args[:1]
         else:
             ours.append(name)
     arguments = parser.parse_args(ours)

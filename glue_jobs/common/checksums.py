@@ -17,11 +17,11 @@ def checksums(rows: DataFrame, table: str, *by: str) -> DataFrame:
 
 def hash_of(table: str) -> Column:
     """A row's hash. Each value is followed by whether it is null, so that two neighbours can't change places."""
-    hashed: list[Column] = []
+    columns: list[Column] = []
     for field in TABLES[table]:
         column = F.col(field.name)
-        hashed += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
-    return F.xxhash64(*hashed)
+        columns += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
+    return F.xxhash64(*columns)
 
 
 def in_hex(checksum: int) -> str:

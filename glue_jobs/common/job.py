@@ -69,9 +69,9 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
     try:
         yield start
     finally:
-        for started in sessions:
+        for spark_session in sessions:
             with suppress(Exception):
-                started.stop()
+                spark_session.stop()
 
 
 def _end(*_: Any) -> None:

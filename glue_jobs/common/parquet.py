@@ -51,10 +51,10 @@ def is_readable(bucket: Bucket, table: str, name: str) -> bool:
         return True
 
 
-def _has_types(columns: pa.Schema, wanted: StructType) -> bool:
+def _has_types(columns: pa.Schema, schema: StructType) -> bool:
     """Files of an earlier form lack columns."""
-    there = [each for each in wanted if each.name in columns.names]
-    return all(columns.field(each.name).type == _arrow(each.dataType) for each in there)
+    fields = [each for each in schema if each.name in columns.names]
+    return all(columns.field(each.name).type == _arrow(each.dataType) for each in fields)
 
 
 def _arrow(kind: DataType) -> pa.DataType:

@@ -133,18 +133,18 @@ def _sizes(bucket: Bucket, day: str, topics: Collection[str] | None) -> dict[str
 def _refusal(bucket: Bucket, day: str, names: Sequence[str], why: str) -> JobError:
     """What to say of a day's files, of which one is not as it was when its manifest was read."""
     manifest = load(bucket, day)
-    known = {file.name for name in TABLES for file in manifest.files(name)} if manifest else set()
-    if not known.issuperset(names):
+    manifest_names = {file.name for name in TABLES for file in manifest.files(name)} if manifest else set()
+    if not manifest_names.issuperset(names):
         return Changed(f"The archive of {day} changed meanwhile: run the job again.")
     if len(names) == 1:
-        subject, theirs, them = f"{names[0]} is damaged", "its former version in its place", "it"
+        subject, replacements, files = f"{names[0]} is damaged", "its former version in its place", "it"
     else:
         folder = names[0].rpartition("/")[0]
         subject = f"One of the {len(names)} files in {folder} is damaged, which one is not known"
-        theirs, them = "their former versions in their places", "all of them"
+        replacements, files = "their former versions in their places", "all of them"
     return Unreadable(
-        f"{subject}: {why}. Put {theirs}, or, if the journal of {day} is whole, delete {them} and run the archive with "
-        f"--window {day}."
+        f"{subject}: {why}. Put {replacements}, or, if the journal of {day} is whole, delete {files} and run the "
+        f"archive with --window {day}."
     )
 
 

@@ -162,10 +162,10 @@ class ReplayJob:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Meanwhile tell the service each minute that the replay runs: one that does not change any more was killed."""
-        over = threading.Event()
+        end = threading.Event()
 
         def tell() -> None:
-            while not over.wait(_BEAT_SECONDS):
+            while not end.wait(_BEAT_SECONDS):
                 try:
                     self._tell("RUNNING")
                 except JobError as error:
@@ -176,7 +176,7 @@ class ReplayJob:
         try:
             yield
         finally:
-            over.set()
+            end.set()
             teller.join()
 
     def fail(self, why: str) -> None:
@@ -216,14 +216,14 @@ def run(options: argparse.Namespace, service: Service) -> int:
         print(error, file=sys.stderr)
         summary("replay", error=str(error))
         return BAD_ARGUMENTS
-    began = time.monotonic()
+    start_time = time.monotonic()
     if request.state == "DONE":
         progress(f"replay {request.id} was done before: nothing is sent")
         code, report = DONE, {"state": "DONE"}
     else:
         with job.spark("replay", options) as start:
             code, report = _run(start(), options, service, request)
-    seconds = round(time.monotonic() - began, 1)
+    seconds = round(time.monotonic() - start_time, 1)
     summary("replay", replay=request.id, dry_run=request.dry_run, **report, seconds=seconds)
     return code
 

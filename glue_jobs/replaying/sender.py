@@ -94,11 +94,11 @@ class ReplaySender:
         for n in range(_TRIES):
             path = f"/v1/replays/{self.replay}/messages"
             results = self.service.ask("POST", path, {"messages": messages})["results"]
-            again = [m for m, r in zip(messages, results, strict=True) if _is_unknown(r)]
+            unknown_messages = [m for m, r in zip(messages, results, strict=True) if _is_unknown(r)]
             total = sum((outcome(r) for r in results if not _is_unknown(r)), total)
-            if not again:
+            if not unknown_messages:
                 return total
-            messages = again
+            messages = unknown_messages
             self.sleep(0.5 * 2**n)
         raise Unreachable("The service could not store some messages, however often they were sent.")
 

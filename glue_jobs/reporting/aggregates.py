@@ -51,18 +51,18 @@ def by_hour(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _moved(messages, deliveries.withColumn("hour", F.date_trunc("hour", "started_at")), "hour")
 
 
-def _moved(messages: DataFrame, deliveries: DataFrame, when: str) -> DataFrame:
+def _moved(messages: DataFrame, deliveries: DataFrame, time_column: str) -> DataFrame:
     arrivals = messages.select(*_MESSAGE, "accepted_at")
     tries = attempts(deliveries).join(arrivals, list(_MESSAGE), "left")
     latency = F.when(F.col("outcome") == "SUCCESS", _ms(ended()) - _ms(F.col("accepted_at")))
     ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
     rows = (
         tries.withColumn("latency", latency)
-        .groupBy(*_PAIR, when)
+        .groupBy(*_PAIR, time_column)
         .agg(
             F.count("*").alias("attempts"),
             F.countDistinct(*_MESSAGE).alias("messages"),
-            *(_count_if(F.col("outcome") == word).alias(name) for name, word in _OUTCOMES.items()),
+            *(_count_if(F.col("outcome") == outcome).alias(name) for name, outcome in _OUTCOMES.items()),
             F.countDistinct("consumer").alias("consumers"),
             F.max("attempt").alias("most_attempts"),
             F.percentile_approx("latency", ranks, _ACCURACY).alias("ranks"),
@@ -71,7 +71,7 @@ def _moved(messages: DataFrame, deliveries: DataFrame, when: str) -> DataFrame:
     )
     percentiles = [F.col("ranks")[n].alias(f"latency_{name}_ms") for n, name in enumerate(_PERCENTILES)]
     plain = [name for name in rows.columns if name not in ("ranks", "latency_max_ms")]
-    return rows.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, when)
+    return rows.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, time_column)
 
 
 _OUTCOMES = {"delivered": "SUCCESS", "retried": "RETRY", "lapsed": "LAPSED", "dead_letters": "DEAD"}
@@ -107,9 +107,9 @@ def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """For each message and each group that was seen to try something of its topic: `topic`, `group`, `accepted_at`,
     `ended_at` (null: not yet) and `fate`. Of a group that was made again only its last life counts."""
     tries = lives.of_last_groups(attempts(deliveries))
-    over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), ended())
+    end = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), ended())
     ends = tries.groupBy("group", *_MESSAGE).agg(
-        F.min(over).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
+        F.min(end).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
     )
     frontier = tries.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
     groups = deliveries.select("group", "topic", "topic_uid").distinct()
@@ -173,15 +173,17 @@ def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     hours = events.where(F.col("at") >= F.lit(begin)).groupBy(
         *_PAIR, F.date_trunc("hour", "at").alias("hour")
     )
-    counted = hours.agg(F.sum("came").alias("came"), F.sum("ended").alias("ended"))
-    every = F.explode(
+    counts = hours.agg(F.sum("came").alias("came"), F.sum("ended").alias("ended"))
+    every_hour = F.explode(
         F.sequence(F.lit(begin), F.lit(end) - F.expr("INTERVAL 1 HOUR"), F.expr("INTERVAL 1 HOUR"))
     )
-    grid = owed.select(*_PAIR).distinct().select(*_PAIR, every.alias("hour"))
+    grid = owed.select(*_PAIR).distinct().select(*_PAIR, every_hour.alias("hour"))
     so_far = Window.partitionBy(*_PAIR).orderBy("hour").rowsBetween(Window.unboundedPreceding, 0)
-    whole = grid.join(counted, [*_PAIR, "hour"], "left").join(opening, list(_PAIR), "left").fillna(0)
-    waiting = F.col("opening") + F.sum(F.col("came") - F.col("ended")).over(so_far)
-    return whole.select(*_PAIR, "hour", "came", "ended", waiting.alias("waiting")).orderBy(*_PAIR, "hour")
+    filled_grid = grid.join(counts, [*_PAIR, "hour"], "left").join(opening, list(_PAIR), "left").fillna(0)
+    waiting_count = F.col("opening") + F.sum(F.col("came") - F.col("ended")).over(so_far)
+    return filled_grid.select(*_PAIR, "hour", "came", "ended", waiting_count.alias("waiting")).orderBy(
+        *_PAIR, "hour"
+    )
 
 
 def ended() -> Column:

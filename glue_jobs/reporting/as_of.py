@@ -42,15 +42,15 @@ def states(messages: DataFrame, deliveries: DataFrame, at: datetime) -> DataFram
     """For each message that was accepted by then, and each group that ever tried one of its topic: `topic`, `group`,
     `shard`, `offset`, `id`, `accepted_at`, `attempts` made or begun by then, `consumer` of the last, and `state`. Of a
     topic or group that was deleted and made again, those count that lived then."""
-    tried = lives.of_groups_at(attempts(deliveries), at)
-    by_then = tried.where(F.col("started_at") <= F.lit(at))
+    all_attempts = lives.of_groups_at(attempts(deliveries), at)
+    by_then = all_attempts.where(F.col("started_at") <= F.lit(at))
     latest = Window.partitionBy(*_ATTEMPT).orderBy(F.desc("started_at"), F.desc("attempt"))
     last = by_then.withColumn("n", F.row_number().over(latest)).where("n = 1")
     last = last.select(
         *_ATTEMPT, "consumer", F.col("attempt").alias("attempts"), "outcome", ended().alias("ended_at")
     )
-    reached = by_then.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
-    ever = tried.select(*_ATTEMPT).distinct().withColumn("is_tried", F.lit(True))
+    frontier = by_then.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
+    ever = all_attempts.select(*_ATTEMPT).distinct().withColumn("is_tried", F.lit(True))
     groups = deliveries.select("group", "topic", "topic_uid").distinct()
     return (
         messages.where(F.col("accepted_at") <= F.lit(at))
@@ -59,7 +59,7 @@ def states(messages: DataFrame, deliveries: DataFrame, at: datetime) -> DataFram
         .join(groups, ["topic", "topic_uid"])
         .join(last, [*_ATTEMPT], "left")
         .join(ever, [*_ATTEMPT], "left")
-        .join(reached, ["group", *_SHARD], "left")
+        .join(frontier, ["group", *_SHARD], "left")
         .select(
             "topic",
             "group",
@@ -103,15 +103,15 @@ def counted(states: DataFrame) -> list[dict[str, Any]]:
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Print both tables; the exit code."""
-    began, at = time.monotonic(), options.at
+    start_time, at = time.monotonic(), options.at
     first = (at - timedelta(days=options.look_back_days)).date()
     manifests = load_all(bucket, first)
     latest = manifests or load_all(bucket, *map(date.fromisoformat, days(bucket)[-1:]))
-    reaches = max((each.known_until for each in latest), default=None)
-    if not reaches or reaches < at:
-        ends = f" (it ends at {reaches:%Y-%m-%dT%H:%M:%SZ})" if reaches else ""
+    archive_end = max((each.known_until for each in latest), default=None)
+    if not archive_end or archive_end < at:
+        hint = f" (it ends at {archive_end:%Y-%m-%dT%H:%M:%SZ})" if archive_end else ""
         raise NotArchived(
-            f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}{ends}: run make archive first."
+            f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}{hint}: run make archive first."
         )
     if not has_topic(manifests, options.topic):
         raise NotArchived(
@@ -134,14 +134,14 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
             f"{at:%Y-%m-%dT%H:%M:%SZ}, as far as is archived."
         )
     print(as_text(groups, ("group", *STATES, "oldest_open_at")))
-    if options.list and (listed := _open(messages_then, options.list)):
-        print("\n" + as_text(listed, ("group", "state", "id", "accepted_at", "attempts", "consumer")))
+    if options.list and (open_rows := _open(messages_then, options.list)):
+        print("\n" + as_text(open_rows, ("group", "state", "id", "accepted_at", "attempts", "consumer")))
     span = Span(max(first, _first(manifests)), (at - _INSTANT).date())
-    lacking = gaps(manifests, span, quiet_days(bucket))
-    seconds = round(time.monotonic() - began, 1)
+    gap_sentences = gaps(manifests, span, quiet_days(bucket))
+    seconds = round(time.monotonic() - start_time, 1)
     moment = at.isoformat().replace("+00:00", "Z")
-    summary("asof", topic=options.topic, at=moment, groups=groups, lacking=lacking, seconds=seconds)
-    return INCOMPLETE if lacking else DONE
+    summary("asof", topic=options.topic, at=moment, groups=groups, lacking=gap_sentences, seconds=seconds)
+    return INCOMPLETE if gap_sentences else DONE
 
 
 def _first(manifests: Sequence[Manifest]) -> Any:

@@ -79,9 +79,9 @@ def counted(values: Iterable[float | None]) -> Axis:
 
 def timed(values: Iterable[float | None]) -> Axis:
     """The axis of durations in ms: powers of ten around them."""
-    known = [max(1.0, v) for v in values if v is not None] or [1.0]
-    low = math.floor(math.log10(min(known)))
-    high = max(low + 1, math.ceil(math.log10(max(known))))
+    known_values = [max(1.0, v) for v in values if v is not None] or [1.0]
+    low = math.floor(math.log10(min(known_values)))
+    high = max(low + 1, math.ceil(math.log10(max(known_values))))
     return Axis([10.0**n for n in range(low, high + 1)], duration, log=True)
 
 
@@ -99,37 +99,39 @@ def bars(labels: Sequence[str], series: Series, title: str) -> str:
     return _chart(title, _frame(labels, axis, step) + "".join(rects))
 
 
-def lines(labels: Sequence[str], several: Sequence[Series], axis: Axis, title: str, every: int = 0) -> str:
-    """One line for each series, named at its end; a single one is filled down to zero. `every` so many labels, the
-    first included, one is shown (0: as many as fit)."""
+def lines(
+    labels: Sequence[str], several: Sequence[Series], axis: Axis, title: str, label_step: int = 0
+) -> str:
+    """One line for each series, named at its end; a single one is filled down to zero. Of so many labels as
+    `label_step`, the first is shown (0: as many as fit)."""
     step = _plot_width() / max(1, len(labels))
     svg = "".join(_line(labels, series, step, axis, area=len(several) == 1) for series in several)
-    return _chart(title, _frame(labels, axis, step, every) + svg + _names(several, axis))
+    return _chart(title, _frame(labels, axis, step, label_step) + svg + _names(several, axis))
 
 
 def _line(labels: Sequence[str], series: Series, step: float, axis: Axis, *, area: bool) -> str:
-    known = [(n, value) for n, value in enumerate(series.values) if value is not None]
-    if not known:
+    known_values = [(n, value) for n, value in enumerate(series.values) if value is not None]
+    if not known_values:
         return ""
-    points = [(_LEFT + step * (n + 0.5), axis.y(value)) for n, value in known]
+    points = [(_LEFT + step * (n + 0.5), axis.y(value)) for n, value in known_values]
     path = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
     zero = axis.y(axis.marks[0])
-    ends = f"{path}L{points[-1][0]:.1f},{zero:.1f}L{points[0][0]:.1f},{zero:.1f}Z"
-    filled = f'<path class="area {series.colour}" d="{ends}"/>' if area else ""
+    area_path = f"{path}L{points[-1][0]:.1f},{zero:.1f}L{points[0][0]:.1f},{zero:.1f}Z"
+    area_svg = f'<path class="area {series.colour}" d="{area_path}"/>' if area else ""
     radius = 2.5 if len(points) <= _FEW else 1
     dots = "".join(
         f'<circle class="dot {series.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}">'
         f"<title>{escape(f'{labels[n]}: {axis.word(value)} {series.name}')}</title></circle>"
-        for (n, value), (x, y) in zip(known, points, strict=True)
+        for (n, value), (x, y) in zip(known_values, points, strict=True)
     )
-    return f'{filled}<path class="line {series.colour}" d="{path}"/>{dots}'
+    return f'{area_svg}<path class="line {series.colour}" d="{path}"/>{dots}'
 
 
 def _names(several: Sequence[Series], axis: Axis) -> str:
     """Names beside the last points, pushed apart where they would meet."""
-    ends = [(axis.y(last), s) for s in several if (last := _last(s)) is not None]
+    line_ends = [(axis.y(last), s) for s in several if (last := _last(s)) is not None]
     svg, free = "", float(HEIGHT)
-    for y, series in sorted(ends, key=lambda end: -end[0]):
+    for y, series in sorted(line_ends, key=lambda end: -end[0]):
         free = min(y + 4, free)
         svg += f'<text class="name" x="{WIDTH - _RIGHT + 6}" y="{free:.1f}">{escape(series.name)}</text>'
         free -= 12
@@ -140,14 +142,14 @@ def _last(series: Series) -> float | None:
     return next((value for value in reversed(series.values) if value is not None), None)
 
 
-def _frame(labels: Sequence[str], axis: Axis, step: float, every: int = 0) -> str:
+def _frame(labels: Sequence[str], axis: Axis, step: float, label_step: int = 0) -> str:
     svg = ""
     for value in axis.marks:
         y = axis.y(value)
         svg += f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         at = f'x="{_LEFT - 6}" y="{y + 3.5:.1f}"'
         svg += f'<text class="tick" {at} text-anchor="end">{axis.word(value)}</text>'
-    for n in range(0, len(labels), every or max(1, math.ceil(len(labels) / _LABELS))):
+    for n in range(0, len(labels), label_step or max(1, math.ceil(len(labels) / _LABELS))):
         at = f'x="{_LEFT + step * (n + 0.5):.1f}" y="{HEIGHT - 6}"'
         svg += f'<text class="tick" {at} text-anchor="middle">{escape(labels[n])}</text>'
     return svg

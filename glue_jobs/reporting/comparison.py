@@ -29,10 +29,10 @@ class Side:
         """Of the durations, in ms; None where there is none."""
         if not self.durations:
             return None
-        ordered = sorted(self.durations)
-        ends = accumulate(self.durations[each] for each in ordered)
+        durations = sorted(self.durations)
+        counts_so_far = accumulate(self.durations[each] for each in durations)
         place = (self.durations.total() - 1) * rank // 100
-        return next(each for each, end in zip(ordered, ends, strict=True) if place < end)
+        return next(each for each, end in zip(durations, counts_so_far, strict=True) if place < end)
 
     def sums(self) -> dict[str, Any]:
         """Attempts, and the durations of the last ones."""

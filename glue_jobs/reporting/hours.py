@@ -48,8 +48,8 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     events = _waiting(arrivals, tries, spans).unionByName(_tried(tries, spans))
     after_us = F.unix_micros("at") - F.unix_micros(F.lit(begin))
     hour = F.greatest(F.ceil(after_us / _HOUR_US), F.lit(0))
-    moves = events.where("state is not null and at is not null").withColumn("hour", hour)
-    within = moves.where(F.col("hour") <= (end - begin) // _HOUR)
+    state_changes = events.where("state is not null and at is not null").withColumn("hour", hour)
+    within = state_changes.where(F.col("hour") <= (end - begin) // _HOUR)
     return within.groupBy("topic", "group", "state", "hour").agg(F.sum("step").alias("step"))
 
 

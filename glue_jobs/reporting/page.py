@@ -146,7 +146,7 @@ def _groups(report: Report) -> list[_Group]:
     for row in report.backlog:
         backlog[row["topic"], row["group"]].append(row)
     fates = {(row["topic"], row["group"]): row for row in report.explained}
-    standing = {(each.topic, each.group): each for each in report.standing}
+    standings = {(each.topic, each.group): each for each in report.standing}
     hourly: defaultdict[Pair, dict[date, Row]] = defaultdict(dict)
     for row in report.hourly:
         hourly[row["topic"], row["group"]][row["hour"]] = row
@@ -159,21 +159,21 @@ def _groups(report: Report) -> list[_Group]:
             failures=failures[pair],
             backlog=backlog[pair],
             explained=fates.get(pair, {}),
-            standing=standing.get(pair),
+            standing=standings.get(pair),
         )
-        for pair in {**daily, **backlog, **fates, **standing}
+        for pair in {**daily, **backlog, **fates, **standings}
     ]
 
 
 def _tiles(report: Report, groups: Sequence[_Group]) -> str:
     attempts, delivered_count = (sum(g.sum(name) for g in groups) for name in ("attempts", "delivered"))
-    dead = sum(g.sum("dead_letters") for g in groups)
+    dead_count = sum(g.sum("dead_letters") for g in groups)
     worst = max((p for g in groups if (p := g.worst("latency_p99_ms")) is not None), default=None)
     tiles = [
         ("accepted", number(sum(row["accepted"] for row in report.volumes)), ""),
         ("delivered", number(delivered_count), ""),
         ("attempts per success", f"{attempts / delivered_count:.2f}" if delivered_count else "-", ""),
-        ("dead letters", number(dead), "bad" if dead else ""),
+        ("dead letters", number(dead_count), "bad" if dead_count else ""),
         ("left over at the end", number(sum(g.open for g in groups)), ""),
         ("slowest group's p99", duration(worst), ""),
     ]
@@ -261,8 +261,8 @@ def _waiting(group: _Group) -> str:
         rows = rows[23::24]
     values = [row["waiting"] for row in rows]
     labels = [_moment(row["hour"], hourly) for row in rows]
-    every = 24 if hourly and len(rows) > 24 else 0
-    return lines(labels, [Series("waiting", "c1", values)], counted(values), "Backlog", every)
+    label_step = 24 if hourly and len(rows) > 24 else 0
+    return lines(labels, [Series("waiting", "c1", values)], counted(values), "Backlog", label_step)
 
 
 def _moment(at: date, hourly: bool) -> str:

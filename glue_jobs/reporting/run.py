@@ -82,12 +82,12 @@ def quiet_days(bucket: Bucket) -> set[str]:
     """Days between two archived ones of which neither the journal nor the archive has a file: nothing was sent or
     tried. A day that was lost looks the same: its messages are missing offsets of a later day where their shard has
     later messages, and nothing shows that its attempts are missing."""
-    archived = [date.fromisoformat(day) for day in days(bucket)]
+    archived_days = [date.fromisoformat(day) for day in days(bucket)]
     folders = (f"{place}/{table}" for place in ("journal", "archive") for table in TABLES)
     busy = {name.removeprefix("day=") for folder in folders for name in bucket.folders(folder)}
     between = (
         str(before + timedelta(days=n))
-        for before, after in pairwise(archived)
+        for before, after in pairwise(archived_days)
         for n in range(1, (after - before).days)
     )
     return {*between} - busy
@@ -150,16 +150,16 @@ class ReportJob:
                 sound_table(spark, self._bucket, name, manifests, self._topics)
                 for name in (MESSAGES, DELIVERIES)
             )
-            for name, found in tables(messages, deliveries, self._span, _hour_behind(end)).items():
-                rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
+            for name, table in tables(messages, deliveries, self._span, _hour_behind(end)).items():
+                rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", table)
                 progress(f"report: {name}, {len(rows[name])} rows")
             self._hours(manifests, messages, deliveries, end, quiet)
-        lacking = gaps(manifests, self._span, quiet)
-        asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
-        sentences = [*lacking, *notes(manifests), *asked]
-        told = Report(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
-        self._bucket.write(f"{self.folder}/report.html", page(told))
-        return {name: len(found) for name, found in rows.items()}, lacking
+        gap_sentences = gaps(manifests, self._span, quiet)
+        service_notes = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
+        sentences = [*gap_sentences, *notes(manifests), *service_notes]
+        report = Report(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
+        self._bucket.write(f"{self.folder}/report.html", page(report))
+        return {name: len(table) for name, table in rows.items()}, gap_sentences
 
     def _refuse_nothing(self, manifests: Sequence[Manifest]) -> None:
         parts = (part for each in manifests for parts in each.tables.values() for part in parts)
@@ -186,23 +186,34 @@ class ReportJob:
         rows = rows_of(hours.steps(messages, deliveries, begin, end))
         first = max(self._span.first - _LOOK_BACK, date.fromisoformat(manifests[0].day))
         last = self._span.last.isoformat()
-        whole = quiet | {m.day for m in manifests if m.complete and (m.is_closed or m.day == last)}
+        whole_days = quiet | {m.day for m in manifests if m.complete and (m.is_closed or m.day == last)}
         count = hours.write(
-            self._bucket, hours.counts(rows, (end - begin) // timedelta(hours=1)), begin, end, first, whole
+            self._bucket,
+            hours.counts(rows, (end - begin) // timedelta(hours=1)),
+            begin,
+            end,
+            first,
+            whole_days,
         )
         progress(f"report: as they were at each hour, {count} texts")
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Make the report; the exit code."""
-    began = time.monotonic()
+    start_time = time.monotonic()
     span = span_of(options, [manifest.day for manifest in load_all(bucket)])
     if span is None:
         raise NothingArchived("There is nothing in the archive yet: run make archive.")
     job = ReportJob(start=start, bucket=bucket, span=span, topic=options.topic)
-    rows, lacking = job.run(*groups(options))
-    where = bucket.uri(f"{job.folder}/report.html")
+    rows, gap_sentences = job.run(*groups(options))
+    page_uri = bucket.uri(f"{job.folder}/report.html")
     if options.folder:
         progress(f"report: open {options.folder / job.folder / 'report.html'}")
-    summary("report", page=where, rows=rows, lacking=lacking, seconds=round(time.monotonic() - began, 1))
-    return INCOMPLETE if lacking else DONE
+    summary(
+        "report",
+        page=page_uri,
+        rows=rows,
+        lacking=gap_sentences,
+        seconds=round(time.monotonic() - start_time, 1),
+    )
+    return INCOMPLETE if gap_sentences else DONE

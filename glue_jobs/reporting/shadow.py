@@ -48,14 +48,14 @@ def compared(messages: DataFrame, deliveries: DataFrame, options: argparse.Names
     ends_otherwise = ~F.col("outcome").eqNullSafe(F.col("shadow_outcome"))
     is_worse = ends_otherwise & (F.col("outcome") == "SUCCESS")
     differs = ends_otherwise | (F.col("attempts") != F.col("shadow_attempts"))
-    both = ours.join(theirs, "id").withColumn("differs", differs)
+    compared_rows = ours.join(theirs, "id").withColumn("differs", differs)
     order = (F.coalesce(is_worse, F.lit(False)).desc(), ends_otherwise.desc(), differs.desc(), "id")
-    return both.orderBy(*order).select("id", "shadow_id", "differs", *_COLUMNS)
+    return compared_rows.orderBy(*order).select("id", "shadow_id", "differs", *_COLUMNS)
 
 
 def _replayed(messages: DataFrame, options: argparse.Namespace) -> DataFrame:
     """The messages of the shadow that are the last replay of one: its `id`, and their own as `shadow_id`."""
-    again = messages.where(F.col("topic") == options.shadow).select(
+    replays = messages.where(F.col("topic") == options.shadow).select(
         *_MESSAGE,
         F.col("id").alias("shadow_id"),
         F.col("headers").getItem(_REPLAY_OF_HEADER).alias("id"),
@@ -63,26 +63,28 @@ def _replayed(messages: DataFrame, options: argparse.Namespace) -> DataFrame:
         "accepted_at",
     )
     if options.replay:
-        again = again.where(F.col("replay") == options.replay)
+        replays = replays.where(F.col("replay") == options.replay)
     newest = Window.partitionBy("id").orderBy(F.desc("accepted_at"), F.desc("shadow_id"))
-    of_last = lives.of_last_topic(again.where("id is not null"))
+    of_last = lives.of_last_topic(replays.where("id is not null"))
     return of_last.withColumn("n", F.row_number().over(newest)).where("n = 1")
 
 
-def _ends(messages: DataFrame, tries: DataFrame, group: str, *more: str) -> DataFrame:
+def _ends(messages: DataFrame, tries: DataFrame, group: str, *columns: str) -> DataFrame:
     """How each message ended for a group, so far."""
     own = tries.where(F.col("group") == group)
     latest = Window.partitionBy(*_MESSAGE).orderBy(F.desc("started_at"), F.desc("attempt"))
     last = own.withColumn("n", F.row_number().over(latest)).where("n = 1")
     count = own.groupBy(*_MESSAGE).agg(F.count("*").alias("attempts"))
-    ended = messages.join(last.select(*_MESSAGE, "outcome", "duration_ms", "detail"), [*_MESSAGE], "left")
-    whole = ended.join(count, [*_MESSAGE], "left").fillna(0, ["attempts"])
-    return whole.select("id", *more, *_END)
+    messages_with_end = messages.join(
+        last.select(*_MESSAGE, "outcome", "duration_ms", "detail"), [*_MESSAGE], "left"
+    )
+    messages_with_count = messages_with_end.join(count, [*_MESSAGE], "left").fillna(0, ["attempts"])
+    return messages_with_count.select("id", *columns, *_END)
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Compare, write, print; the exit code."""
-    began, manifests = time.monotonic(), load_all(bucket)
+    start_time, manifests = time.monotonic(), load_all(bucket)
     topics = [options.topic, options.shadow]
     if not all(has_topic(manifests, topic) for topic in topics):
         refuse_nothing(Comparison(), options)
@@ -99,7 +101,7 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     print("\n\n".join(texts(comparison, options)))
     file = options.folder / f"{folder}.csv" if options.folder else f"{bucket.uri(folder)}.csv"
     progress(f"compare: {comparison.differ} of {comparison.messages} messages differ, all are in {file}")
-    lacking = _lacking(manifests, topics)
+    gap_sentences = _lacking(manifests, topics)
     summary(
         "compare",
         table=bucket.uri(folder),
@@ -110,10 +112,10 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
             for each in comparison.outcomes()
         },
         **comparison.sums(),
-        lacking=lacking,
-        seconds=round(time.monotonic() - began, 1),
+        lacking=gap_sentences,
+        seconds=round(time.monotonic() - start_time, 1),
     )
-    return INCOMPLETE if lacking else DONE
+    return INCOMPLETE if gap_sentences else DONE
 
 
 def _groups(options: argparse.Namespace) -> tuple[tuple[str, str, str], ...]:
@@ -140,14 +142,14 @@ def refuse_nothing(comparison: Comparison, options: argparse.Namespace) -> None:
 
 def texts(comparison: Comparison, options: argparse.Namespace) -> list[str]:
     """For people: messages that differ, and both groups in all."""
-    both = [
+    groups = [
         {"topic": topic, "group": group, **comparison.sides[side].sums()}
         for side, topic, group in _groups(options)
     ]
     return [
         *([as_text(comparison.listed, ("id", *_COLUMNS))] if comparison.listed else []),
         as_text(comparison.outcomes(), ("outcome", "shadow_outcome", "messages")),
-        as_text(both, list(both[0])),
+        as_text(groups, list(groups[0])),
     ]
 
 

@@ -194,7 +194,7 @@ def test_a_chart_of_any_values_stays_in_its_frame(values: list[float | None]) ->
     for drawn in (
         bars(labels, Series("x", "c1", values), "t"),
         lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], timed(values), "t"),
-        lines(labels, [Series("x", "c1", values)], counted(values), "t", every=24),
+        lines(labels, [Series("x", "c1", values)], counted(values), "t", label_step=24),
     ):
         assert "nan" not in drawn
         for y in re.findall(r' (?:cy|y|y1)="([-\d.]+)"', drawn):

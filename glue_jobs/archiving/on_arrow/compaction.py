@@ -98,8 +98,8 @@ def _batches(bucket: Bucket, table: str, files: Sequence[Entry], folder: Path) -
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
     size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    fitting: int = _BATCH_BYTES * metadata.num_rows // max(1, size)
-    return max(1, fitting)
+    row_count: int = _BATCH_BYTES * metadata.num_rows // max(1, size)
+    return max(1, row_count)
 
 
 @only_usual()

@@ -142,12 +142,12 @@ class OnArrow:
         return [AttemptCount(*group, first, count) for group, (first, count) in attempts_by_key.items()]
 
     def write_deliveries(
-        self, tried: Sequence[AttemptCount], others: Sequence[Manifest]
+        self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         assert self._attempts is not None, "tried comes first"
         shelf, self._attempts = self._attempts, None
-        for topic in {each.topic for each in tried}:
-            self._files[topic] = [*self._files.get(topic, ()), *self._of_other_days(topic, others)]
+        for topic in {each.topic for each in attempt_counts}:
+            self._files[topic] = [*self._files.get(topic, ()), *self._of_other_days(topic, other_days)]
         keys = in_order(shelf.counts)
 
         def made(key: Key) -> tuple[pa.Table, int]:
@@ -171,16 +171,18 @@ class OnArrow:
     @lines.only_usual()
     def _ids_of(self, topic: str, topic_uid: str, shard: int) -> rows.Ids:
         """The ids of a shard's messages, of this window and of the other days."""
-        which = [("topic_uid", "=", topic_uid), ("shard", "=", shard)]
+        filters = [("topic_uid", "=", topic_uid), ("shard", "=", shard)]
         tables = [
-            pq.read_table(path, columns=["offset", "id"], filters=which, partitioning=None, use_threads=False)
+            pq.read_table(
+                path, columns=["offset", "id"], filters=filters, partitioning=None, use_threads=False
+            )
             for path in self._files.get(topic, ())
         ]
         return rows.ids(tables)
 
-    def _of_other_days(self, topic: str, others: Sequence[Manifest]) -> list[Path]:
+    def _of_other_days(self, topic: str, other_days: Sequence[Manifest]) -> list[Path]:
         """Their files of a topic's messages, on this machine."""
-        parts = [part for other in others if (part := other.part(MESSAGES, topic))]
+        parts = [part for day in other_days if (part := day.part(MESSAGES, topic))]
         if sum(part.bytes for part in parts) > _OTHER_BYTES:
             raise Unusual("Messages of earlier days, of which there are many, are tried again.")
         paths = []
@@ -197,38 +199,38 @@ class OnArrow:
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
         counts: Counter[str] = Counter()
-        for fetched in self._asked(gaps, lambda some: list(backfill.offsets(table, options, some))):
-            counts.update(self._add(MESSAGES, fetched))
+        for journal_lines in self._asked(gaps, lambda some: list(backfill.offsets(table, options, some))):
+            counts.update(self._add(MESSAGES, journal_lines))
         return dict(counts)
 
-    def fetch_attempts(self, tried: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
+    def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
 
         def lost(some: Sequence[AttemptCount]) -> list[list[backfill.Line]]:
             traces = []
             for each in some:
                 known_offsets = self._known(each)
-                for *_, trace, offset, encoded in backfill.attempts(
+                for *_, trace, offset, journal_lines in backfill.attempts(
                     table, options, backfill.traces([each]), begin_ms, end_ms
                 ):
                     if (trace, offset) not in known_offsets:
-                        traces.append(encoded)
+                        traces.append(journal_lines)
             return traces
 
         count = 0
-        for traces in self._asked(tried, lost):
+        for traces in self._asked(attempt_counts, lost):
             self._add(DELIVERIES, [line for trace in traces for line in trace])
             count += sum(1 for (day, *_), *_ in traces if day)
         return count
 
-    def _known(self, tried: AttemptCount) -> set[tuple[str, int]]:
+    def _known(self, attempt_count: AttemptCount) -> set[tuple[str, int]]:
         """The traces that the journal has of a group on a shard: their names, each with every offset in it."""
         assert self._attempts is not None, "tried comes first"
         traces: set[tuple[str, int]] = set()
         for key in self._attempts.counts:
-            if (key[0], *key[2:-1]) == (tried.topic, tried.topic_uid, tried.shard):
+            if (key[0], *key[2:-1]) == (attempt_count.topic, attempt_count.topic_uid, attempt_count.shard):
                 attempts = self._attempts.look(key)
-                own = attempts.filter(pc.equal(attempts["group_uid"], tried.group_uid or ""))
+                own = attempts.filter(pc.equal(attempts["group_uid"], attempt_count.group_uid or ""))
                 traces |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
         return traces
 
@@ -237,11 +239,11 @@ class OnArrow:
         with ThreadPoolExecutor(_ASKERS) as askers:
             yield from askers.map(ask, [share for share in shares if share])
 
-    def _add(self, table: str, encoded: Iterable[backfill.Line]) -> list[str]:
+    def _add(self, table: str, journal_lines: Iterable[backfill.Line]) -> list[str]:
         """Put lines into the journal, each where it belongs; the day of each. Damaged rows are noted."""
         texts: defaultdict[str, list[str]] = defaultdict(list)
         days: list[str] = []
-        for day, hour, line in encoded:
+        for day, hour, line in journal_lines:
             if day:
                 texts[f"journal/{table}/day={day}/hour={hour}"].append(f"{line}\n")
                 days.append(day)

@@ -105,12 +105,12 @@ def _text(values: pa.Array, seeds: Hashes) -> Hashes:
 
 def _words(content: Any, end: int) -> Hashes:
     """The bytes as words of 64 bits, with one more behind them."""
-    padded = np.zeros((end + 15) // 8, np.uint64) if content is None or content.size < end + 16 else None
-    if padded is None:
+    copy = np.zeros((end + 15) // 8, np.uint64) if content is None or content.size < end + 16 else None
+    if copy is None:
         return np.frombuffer(content, np.uint64, (end + 15) // 8)
     if content is not None:
-        padded.view(np.uint8)[:end] = np.frombuffer(content, np.uint8, end)
-    return padded
+        copy.view(np.uint8)[:end] = np.frombuffer(content, np.uint8, end)
+    return copy
 
 
 class _Reader:
@@ -136,18 +136,18 @@ class _Reader:
 
     def words(self, count: int, number: int, how_many: int) -> list[Hashes]:
         """So many words in a row."""
-        left, right = self._left[:count], self._right[:count]
+        left_shifts, right_shifts = self._left[:count], self._right[:count]
         cells = self._cells[:count] + number
         matches, cell = [], self._words.take(cells, mode="clip")
         for _ in range(how_many):
             cells += 1
-            cell >>= right
-            following = self._words.take(cells, mode="clip")
-            high = following << np.uint64(1)
-            high <<= left
+            cell >>= right_shifts
+            next_cell = self._words.take(cells, mode="clip")
+            high = next_cell << np.uint64(1)
+            high <<= left_shifts
             high |= cell
             matches.append(high)
-            cell = following
+            cell = next_cell
         return matches
 
 
@@ -158,8 +158,8 @@ def _hashed(reader: _Reader, lengths: Integers, seeds: Hashes) -> Hashes:
     if longer:
         hashes[:longer] = _stripes(reader, lengths[:longer], seeds[:longer])
     hashes += lengths.astype(np.uint64)
-    whole, rest = lengths & ~np.int64(_STRIPE - 1), lengths & np.int64(_STRIPE - 1)
-    tail = _Tail(reader, whole, rest, hashes)
+    starts, rest = lengths & ~np.int64(_STRIPE - 1), lengths & np.int64(_STRIPE - 1)
+    tail = _Tail(reader, starts, rest, hashes)
     return _avalanche(tail.hashes())
 
 
@@ -183,10 +183,10 @@ def _stripes(reader: _Reader, lengths: Integers, seeds: Hashes) -> Hashes:
 class _Tail:
     """The bytes behind the last whole stripe: fewer than 32 in each row."""
 
-    def __init__(self, reader: _Reader, begins: Integers, rest: Integers, hashes: Hashes) -> None:
+    def __init__(self, reader: _Reader, starts: Integers, rest: Integers, hashes: Hashes) -> None:
         self._order = np.argsort(-rest, kind="stable")
         self._rest = rest[self._order]
-        self._begins = begins[self._order]
+        self._begins = starts[self._order]
         self._reader = reader.of(self._order)
         self._hashes = hashes[self._order]
 
@@ -194,17 +194,17 @@ class _Tail:
         """In the order of the rows."""
         for number in range(3):
             self._add_word(8 * number, _count(self._rest, 8 * number + 8))
-        left, begins = self._rest & 7, self._begins + (self._rest & ~np.int64(7))
-        word = self._reader.word(len(begins), begins >> 3)  # all that is left of a row is in it
-        four = left >= 4
+        lengths, starts = self._rest & 7, self._begins + (self._rest & ~np.int64(7))
+        word = self._reader.word(len(starts), starts >> 3)  # all that is left of a row is in it
+        four = lengths >= 4
         half = word & np.uint64(0xFFFFFFFF)
         self._hashes = np.where(four, _rotated(self._hashes ^ (half * _1), 23) * _2 + _3, self._hashes)
         word = np.where(four, word >> np.uint64(32), word)
-        left = np.where(four, left - 4, left)
+        lengths = np.where(four, lengths - 4, lengths)
         for number in range(3):
             byte = (word >> np.uint64(8 * number)) & np.uint64(0xFF)
             self._hashes = np.where(
-                left > number, _rotated(self._hashes ^ (byte * _5), 11) * _1, self._hashes
+                lengths > number, _rotated(self._hashes ^ (byte * _5), 11) * _1, self._hashes
             )
         hashes = np.empty_like(self._hashes)
         hashes[self._order] = self._hashes
@@ -253,7 +253,7 @@ def _avalanche(hashes: Hashes) -> Hashes:
 
 def combined(checksums: Sequence[int]) -> int:
     """That of all rows together."""
-    whole = 0
+    total = 0
     for each in checksums:
-        whole ^= each
-    return whole
+        total ^= each
+    return total

@@ -150,9 +150,9 @@ def _message_lines(lines: pa.Table, text: bytes) -> pa.Table:
     """With headers as maps, and bodies as bytes."""
     headers = _headers(lines, text)
     body = lines["body"].combine_chunks().cast(pa.binary())
-    encoded = lines["body_base64"].combine_chunks()
-    if encoded.null_count < len(encoded):
-        body = pc.coalesce(body, _decoded(encoded))
+    base64_bodies = lines["body_base64"].combine_chunks()
+    if base64_bodies.null_count < len(base64_bodies):
+        body = pc.coalesce(body, _decoded(base64_bodies))
     bare = lines.drop_columns(["v", "body_base64"])
     bare = bare.set_column(bare.schema.get_field_index("headers"), "headers", headers)
     return bare.set_column(bare.schema.get_field_index("body"), "body", body)
@@ -165,13 +165,15 @@ def _decoded(texts: pa.Array) -> pa.Array:
 
 def _headers(lines: pa.Table, text: bytes) -> pa.Array:
     """The headers of each line, none where it has none."""
-    has = lines["headers"].is_valid().to_numpy()
+    has_headers = lines["headers"].is_valid().to_numpy()
     pieces = text.split(_HEADERS)
-    is_plain = len(pieces) - 1 == text.count(b'"headers"') == int(has.sum()) and _belong(pieces, has, text)
+    is_plain = len(pieces) - 1 == text.count(b'"headers"') == int(has_headers.sum()) and _belong(
+        pieces, has_headers, text
+    )
     values: list[Pairs] = [[]]
     codes = _codes(pieces[1:], values) if is_plain else _codes_one_by_one(text, values)
     places = np.zeros(lines.num_rows, np.int64)
-    places[has] = codes
+    places[has_headers] = codes
     return pa.array(values, HEADERS).take(pa.array(places))
 
 
@@ -204,12 +206,12 @@ def _codes_one_by_one(text: bytes, values: list[Pairs]) -> list[int]:
     return list(range(first, len(values)))
 
 
-def _belong(pieces: Sequence[bytes], has: npt.NDArray[np.bool_], text: bytes) -> bool:
+def _belong(pieces: Sequence[bytes], has_headers: npt.NDArray[np.bool_], text: bytes) -> bool:
     """Do the headers that stand in the text belong to the lines that have some?"""
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))[:-1] + len(_HEADERS)
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
-    rows = np.searchsorted(ends, np.cumsum(lengths) - len(_HEADERS))
-    return np.array_equal(rows, np.flatnonzero(has))
+    line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    rows = np.searchsorted(line_ends, np.cumsum(lengths) - len(_HEADERS))
+    return np.array_equal(rows, np.flatnonzero(has_headers))
 
 
 def _usual(pairs: Any) -> Pairs:

@@ -137,13 +137,13 @@ def ids(tables: Sequence[pa.Table]) -> Ids:
     """Those of tables with `offset` and `id`; of an offset that is in several, of the first."""
     if not tables:
         return Ids(np.zeros(0, np.int64), pa.nulls(0, _text))
-    both = pa.concat_tables(tables).combine_chunks()
-    offsets = _numbers(both["offset"])
+    all_rows = pa.concat_tables(tables).combine_chunks()
+    offsets = _numbers(all_rows["offset"])
     first = _first_of(np.argsort(offsets, kind="stable"), offsets)
-    return Ids(offsets[first], both["id"].combine_chunks().take(pa.array(first)))
+    return Ids(offsets[first], all_rows["id"].combine_chunks().take(pa.array(first)))
 
 
-def deliveries(lines: pa.Table, place: Mapping[str, Any], known: Ids) -> pa.Table:
+def deliveries(lines: pa.Table, place: Mapping[str, Any], message_ids: Ids) -> pa.Table:
     """One row for each attempt of a group on a shard, in order (a redrive is none). Raises Unusual."""
     with only_usual():
         attempts = lines.filter(pc.not_equal(lines["outcome"], "REDRIVEN")).combine_chunks()
@@ -154,18 +154,19 @@ def deliveries(lines: pa.Table, place: Mapping[str, Any], known: Ids) -> pa.Tabl
         first = _first_of(order, offsets, started_ms, *alike)
         sort = np.lexsort((consumers[first], numbers[first], started_ms[first], offsets[first]))
         rows = attempts.take(pa.array(first[sort])).combine_chunks()
-        id_ = known.of(offsets[first[sort]])
+        id_ = message_ids.of(offsets[first[sort]])
         return table(DELIVERIES, rows, place, started_at=_moments(rows["started_ms"]), id=id_)
 
 
-def table(schema: pa.Schema, rows: pa.Table, place: Mapping[str, Any], **made: Any) -> pa.Table:
-    """A table of these columns: what its rows have in common is in `place`, what is made anew in `made`."""
+def table(schema: pa.Schema, rows: pa.Table, place: Mapping[str, Any], **new_columns: Any) -> pa.Table:
+    """A table of these columns: what its rows have in common is in `place`, what is made anew in
+    `new_columns`."""
     columns = []
     for field in schema:
         if field.name in place:
             column = pa.repeat(pa.scalar(place[field.name], field.type), rows.num_rows)
         else:
-            column = made[field.name] if field.name in made else rows[field.name]
+            column = new_columns[field.name] if field.name in new_columns else rows[field.name]
         columns.append(column)
     return pa.table(columns, schema=schema)
 
@@ -197,21 +198,21 @@ def _numbers(column: Any) -> Numbers:
 
 def _ranks(column: Any) -> Numbers:
     """Numbers that are sorted as the texts are; nothing comes first."""
-    encoded = column.combine_chunks().dictionary_encode()
-    ranks = np.empty(len(encoded.dictionary) + 1, np.int64)
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    codes = column.combine_chunks().dictionary_encode()
+    ranks = np.empty(len(codes.dictionary) + 1, np.int64)
+    order = pc.sort_indices(codes.dictionary).to_numpy()
     ranks[order] = np.arange(len(order))
     ranks[-1] = -1
     numbers: Numbers = ranks[
-        pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        pc.fill_null(codes.indices, len(codes.dictionary)).to_numpy(zero_copy_only=False)
     ]
     return numbers
 
 
 def _moments(milliseconds: Any) -> Any:
-    ends = pc.min_max(milliseconds).as_py()
+    extremes = pc.min_max(milliseconds).as_py()
     first, last = tables.TIMES_MS
-    if ends["min"] is not None and not first <= ends["min"] <= ends["max"] <= last:
+    if extremes["min"] is not None and not first <= extremes["min"] <= extremes["max"] <= last:
         raise Unusual("A time is none.")
     return pc.multiply_checked(milliseconds, 1000).cast(_time)
 

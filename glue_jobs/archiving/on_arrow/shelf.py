@@ -89,11 +89,11 @@ def sorted_out(lines: pa.Table, place: Sequence[str]) -> list[tuple[Key, pa.Tabl
         return [(values(0), rest)]
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], distinct, side="right")
-    ordered = rest.take(pa.array(order))
-    begins = [0, *ends[:-1]]
+    sorted_rows = rest.take(pa.array(order))
+    starts = [0, *ends[:-1]]
     return [
-        (values(int(order[begin])), ordered.slice(begin, end - begin))
-        for begin, end in zip(begins, ends, strict=True)
+        (values(int(order[begin])), sorted_rows.slice(begin, end - begin))
+        for begin, end in zip(starts, ends, strict=True)
     ]
 
 

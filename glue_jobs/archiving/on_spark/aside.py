@@ -18,20 +18,20 @@ def write_aside(
     table: str,
     day: str,
     rows: DataFrame,
-    *more: str,
+    *columns: str,
     mode: str = "overwrite",
 ) -> None:
-    """Write a day's rows, sorted, a folder for each topic (and for each value of `more` columns), where no reader
+    """Write a day's rows, sorted, a folder for each topic (and for each value of `columns`), where no reader
     looks."""
-    folders = ("of", *more)
-    ordered = rows.withColumn("of", F.col("topic")).sortWithinPartitions(*folders, *ORDER[table])
-    ordered.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(publish.folder_aside(table, day)))
+    folders = ("of", *columns)
+    sorted_rows = rows.withColumn("of", F.col("topic")).sortWithinPartitions(*folders, *ORDER[table])
+    sorted_rows.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(publish.folder_aside(table, day)))
 
 
-def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
-    """The rows that were written aside, with `more` columns that folders tell."""
+def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *columns: str) -> DataFrame:
+    """The rows that were written aside, with the `columns` that folders tell."""
     folder = bucket.uri(f"{publish.ASIDE}/{day}/{table}")
-    schema = StructType([*with_day(table), *(StructField(name, StringType()) for name in more)])
+    schema = StructType([*with_day(table), *(StructField(name, StringType()) for name in columns)])
     return spark.read.schema(schema).option("basePath", folder).parquet(folder)
 
 

@@ -61,14 +61,14 @@ class OnSpark:
         return Written(counts["offsets"], scan, bodies_missing)
 
     def _write_lines(self) -> tuple[DataFrame, Mapping[str, Any]]:
-        lines, read, made = self._journal.lines(MESSAGES), Observation(), Observation()
+        lines, line_stats, row_count = self._journal.lines(MESSAGES), Observation(), Observation()
         unreadable = F.count_if(F.expr(f"not ({transforms.READABLE})"))
-        seen = lines.observe(read, F.max("v").alias("newest"), unreadable.alias("unreadable"))
+        observed_lines = lines.observe(line_stats, F.max("v").alias("newest"), unreadable.alias("unreadable"))
         large = self._journal.large(MESSAGES, self._settings.rows_per_file)
-        rows = transforms.messages(transforms.readable(seen), self._split(large))
-        counted = rows.observe(made, F.count("*").alias("offsets"))
-        aside.write_aside(self._bucket, MESSAGES, self._window.name, counted, transforms.KIND)
-        return lines, {**read.get, **made.get}
+        rows = transforms.messages(transforms.readable(observed_lines), self._split(large))
+        counted_rows = rows.observe(row_count, F.count("*").alias("offsets"))
+        aside.write_aside(self._bucket, MESSAGES, self._window.name, counted_rows, transforms.KIND)
+        return lines, {**line_stats.get, **row_count.get}
 
     def _write_bodies(self, old: Manifest | None) -> tuple[str, ...]:
         """Write the rows whose bodies are in files of their own. Returns the names of files that are missing. If the
@@ -77,15 +77,17 @@ class OnSpark:
             return ()
         rows = self._aside().where(F.col("kind") == transforms.ELSEWHERE)
         names = {row.name for row in rows.selectExpr(transforms.NAME).collect()}
-        there = sorted(name for name in names if self._bucket.exists(name))
-        before = [old] if old and len(there) < len(names) else []
-        archived = manifest.table(self._spark, self._bucket, MESSAGES, before)
-        whole = transforms.with_bodies(rows, self._bodies(there), archived)
-        aside.write_aside(self._bucket, MESSAGES, self._window.name, whole, transforms.KIND, mode="append")
-        gone = names - {*there}
+        existing_names = sorted(name for name in names if self._bucket.exists(name))
+        before = [old] if old and len(existing_names) < len(names) else []
+        archived_rows = manifest.table(self._spark, self._bucket, MESSAGES, before)
+        rows_with_bodies = transforms.with_bodies(rows, self._bodies(existing_names), archived_rows)
+        aside.write_aside(
+            self._bucket, MESSAGES, self._window.name, rows_with_bodies, transforms.KIND, mode="append"
+        )
+        missing_names = names - {*existing_names}
         if before:
-            gone -= {row.name for row in transforms.archived_bodies(rows, archived).collect()}
-        return tuple(sorted(gone))
+            missing_names -= {row.name for row in transforms.archived_bodies(rows, archived_rows).collect()}
+        return tuple(sorted(missing_names))
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
         if not names:
@@ -129,22 +131,24 @@ class OnSpark:
             .agg(F.min("offset").alias("first"), F.count("*").alias("count"), F.max("v").alias("v"))
             .collect()
         )
-        whole = [row for row in rows if None not in (row.topic, row.topic_uid, row.shard, row.first)]
-        self._journal.check(lines, max((row.v for row in rows if row.v), default=0), len(rows) - len(whole))
+        sound_rows = [row for row in rows if None not in (row.topic, row.topic_uid, row.shard, row.first)]
+        self._journal.check(
+            lines, max((row.v for row in rows if row.v), default=0), len(rows) - len(sound_rows)
+        )
         return [
             AttemptCount(row.topic, row.topic_uid, row.shard, row.group_uid, row.first, row["count"])
-            for row in whole
+            for row in sound_rows
         ]
 
     def write_deliveries(
-        self, tried: Sequence[AttemptCount], others: Sequence[Manifest]
+        self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         counts: Counter[str] = Counter()
-        for each in tried:
+        for each in attempt_counts:
             counts[each.topic] += each.count
         attempts = transforms.readable(self._journal.lines(DELIVERIES))
-        here = self._aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
-        ids = here.unionByName(manifest.table(self._spark, self._bucket, MESSAGES, others))
+        own_messages = self._aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
+        ids = own_messages.unionByName(manifest.table(self._spark, self._bucket, MESSAGES, other_days))
         without_id = Observation()
         rows = transforms.deliveries(attempts, ids, self._split(counts)).observe(
             without_id, F.count_if(F.col("id").isNull()).alias("rows")
@@ -161,8 +165,8 @@ class OnSpark:
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
-        fetched = self._asked(gaps, lambda some: backfill.offsets(table, options, some))
-        lines = self._spark.createDataFrame(fetched, _FETCHED).persist()
+        rows = self._asked(gaps, lambda some: backfill.offsets(table, options, some))
+        lines = self._spark.createDataFrame(rows, _FETCHED).persist()
         counts = {row.day: row["count"] for row in lines.groupBy("day").count().collect()}
         if counts.pop("", 0):
             self._note_damaged(lines)
@@ -171,22 +175,23 @@ class OnSpark:
         lines.unpersist()
         return counts
 
-    def fetch_attempts(self, tried: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
+    def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
-        fetched = self._asked(
-            backfill.traces(tried), lambda some: backfill.attempts(table, options, some, begin_ms, end_ms)
+        trace_rows = self._asked(
+            backfill.traces(attempt_counts),
+            lambda some: backfill.attempts(table, options, some, begin_ms, end_ms),
         )
         places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
-        there = self._spark.createDataFrame(fetched, f"{places}, lines array<struct<{_FETCHED}>>")
-        known = transforms.readable(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
-        lost = there.join(known, [*_TRACE], "left_anti").persist()
-        count, rows = lost.where("offset is not null").count(), lost.count()
-        lines = lost.select(F.explode("lines").alias("each")).select("each.*")
+        table_traces = self._spark.createDataFrame(trace_rows, f"{places}, lines array<struct<{_FETCHED}>>")
+        journal_traces = transforms.readable(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
+        missing_traces = table_traces.join(journal_traces, [*_TRACE], "left_anti").persist()
+        count, rows = missing_traces.where("offset is not null").count(), missing_traces.count()
+        lines = missing_traces.select(F.explode("lines").alias("each")).select("each.*")
         if rows > count:
             self._note_damaged(lines)
         if count:
             self._add(DELIVERIES, lines)
-        lost.unpersist()
+        missing_traces.unpersist()
         return count
 
     def _asked(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:

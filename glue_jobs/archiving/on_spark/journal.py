@@ -51,11 +51,11 @@ class Journal:
             for day in {hour.partition("/")[0] for hour in hours}
             for hour in self._bucket.folders(f"{home}/{day}")
         }
-        there = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in folders]
-        if not there:
+        uris = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in folders]
+        if not uris:
             return nothing(self._spark, JOURNAL[table])
         reader = self._reader.schema(JOURNAL[table]).option("pathGlobFilter", "*.gz")
-        return reader.option("recursiveFileLookup", True).json(there)
+        return reader.option("recursiveFileLookup", True).json(uris)
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; where objects are broken, find out which, and read what can be read."""
@@ -69,15 +69,15 @@ class Journal:
         self._is_broken = True
         return read()
 
-    def check(self, found: DataFrame, newest: int | None, unreadable: int) -> None:
+    def check(self, lines: DataFrame, newest: int | None, unreadable: int) -> None:
         """What reading some lines told: the highest version, and how many say nothing. Raises TooNew."""
         if (newest or 0) > JOURNAL_VERSION:
             raise TooNew(
                 f"The journal of {self._window.name} was written by a newer Headrace: update the jobs."
             )
         if unreadable:
-            broken = found.where(f"not ({READABLE})").select(F.input_file_name()).distinct()
-            self.damaged |= {self._name(row[0]) for row in broken.collect()}
+            names = lines.where(f"not ({READABLE})").select(F.input_file_name()).distinct()
+            self.damaged |= {self._name(row[0]) for row in names.collect()}
 
     def large(self, table: str, most: int) -> dict[str, int]:
         """About how many lines the topics have that have more than `most`, by a sample of the objects."""

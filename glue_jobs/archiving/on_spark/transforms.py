@@ -31,11 +31,11 @@ def readable(lines: DataFrame) -> DataFrame:
     return lines.where(READABLE)
 
 
-def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
+def messages(lines: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
     """Rows of `messages` from readable lines, with their `kind`, which the proof needs and no reader. One for each
     offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come together; those
-    of a topic in `split` in so many parts."""
-    latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
+    of a topic in `parts_by_topic` in so many parts."""
+    latest = _first_of(_together(lines, parts_by_topic), _MESSAGE_KEY, F.col("edition").desc())
     kind = (
         F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
     )
@@ -58,20 +58,20 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
     )
 
 
-def with_bodies(rows: DataFrame, files: DataFrame, archived: DataFrame) -> DataFrame:
+def with_bodies(rows: DataFrame, files: DataFrame, archived_rows: DataFrame) -> DataFrame:
     """The rows with their bodies: from `files` (columns `name` and `bytes`) or, if a file is missing, from what was
     archived of the same message before."""
-    before = archived.select(*_MESSAGE_KEY, "id", F.col("body").alias("archived"))
-    matches = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
-    both = matches.join(before, [*_MESSAGE_KEY, "id"], "left")
-    whole = both.withColumns({"body": F.coalesce("bytes", "archived"), "kind": F.lit(ROW)})
-    return whole.select(*rows.columns).repartition("topic")
+    before = archived_rows.select(*_MESSAGE_KEY, "id", F.col("body").alias("archived"))
+    rows_with_files = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
+    rows_with_both = rows_with_files.join(before, [*_MESSAGE_KEY, "id"], "left")
+    full_rows = rows_with_both.withColumns({"body": F.coalesce("bytes", "archived"), "kind": F.lit(ROW)})
+    return full_rows.select(*rows.columns).repartition("topic")
 
 
-def archived_bodies(rows: DataFrame, archived: DataFrame) -> DataFrame:
+def archived_bodies(rows: DataFrame, archived_rows: DataFrame) -> DataFrame:
     """The names of those bodies of `rows` that were archived before."""
-    whole = archived.where("body is not null").select(*_MESSAGE_KEY, "id")
-    return rows.join(whole, [*_MESSAGE_KEY, "id"], "left_semi").selectExpr(NAME)
+    archived_keys = archived_rows.where("body is not null").select(*_MESSAGE_KEY, "id")
+    return rows.join(archived_keys, [*_MESSAGE_KEY, "id"], "left_semi").selectExpr(NAME)
 
 
 def coverage(rows: DataFrame) -> DataFrame:
@@ -95,12 +95,12 @@ def coverage(rows: DataFrame) -> DataFrame:
     )
 
 
-def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> DataFrame:
+def deliveries(lines: DataFrame, ids: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
     """Rows of `deliveries` from readable lines, one for each attempt (a redrive is none). `ids` are rows of `messages`,
     which tell the ids."""
     places = ids.select(*_MESSAGE_KEY, "id")
     attempts = lines.where("outcome <> 'REDRIVEN'").join(places, [*_MESSAGE_KEY], "left")
-    return _first_of(_together(attempts, split), _ATTEMPT_KEY, F.col("attempt")).select(
+    return _first_of(_together(attempts, parts_by_topic), _ATTEMPT_KEY, F.col("attempt")).select(
         "topic",
         "topic_uid",
         "group",
@@ -123,16 +123,16 @@ def _moment(name: str) -> Column:
     return F.timestamp_millis(F.when(milliseconds.between(*TIMES_MS), milliseconds))
 
 
-def _together(rows: DataFrame, split: Mapping[str, int]) -> DataFrame:
+def _together(rows: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
     """A topic's rows in one task; those of a large one in several, by offset."""
     part: Column = F.lit(0)
-    for topic, parts in split.items():
+    for topic, parts in parts_by_topic.items():
         part = F.when(F.col("topic") == topic, F.expr(f"offset div {_STRETCH}") % parts).otherwise(part)
-    marked = rows.withColumn("part", part)
-    if not split:
-        return marked.repartition("topic", "part")  # small topics may share a task
+    rows_with_part = rows.withColumn("part", part)
+    if not parts_by_topic:
+        return rows_with_part.repartition("topic", "part")  # small topics may share a task
     tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    return marked.repartition(tasks, "topic", "part")
+    return rows_with_part.repartition(tasks, "topic", "part")
 
 
 def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
