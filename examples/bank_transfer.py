@@ -79,8 +79,8 @@ class Bank:
         slow the one who was to note it may be."""
         with self.transaction() as db:
             db.execute("INSERT OR IGNORE INTO outcome VALUES (?, 'rollback', 0)", (transaction_id,))
-            found = db.execute("SELECT state FROM outcome WHERE transaction_id = ?", (transaction_id,))
-            return str(found.fetchone()[0])
+            rows = db.execute("SELECT state FROM outcome WHERE transaction_id = ?", (transaction_id,))
+            return str(rows.fetchone()[0])
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """As the other bank does: once, however often the message comes."""
@@ -134,25 +134,27 @@ class Transfers:
     check: Mapping[str, Any]
 
     def prepare(self, body: Any) -> dict[str, Any]:
-        asked = {"message": {"body": body}, **self.check}
-        made: dict[str, Any] = self.headrace.ask("POST", f"/v1/topics/{self.topic}/transactions", asked)
-        return made
+        request = {"message": {"body": body}, **self.check}
+        transaction: dict[str, Any] = self.headrace.ask(
+            "POST", f"/v1/topics/{self.topic}/transactions", request
+        )
+        return transaction
 
-    def decide(self, transaction_id: str, how: str) -> None:
-        self.headrace.ask("POST", f"/v1/transactions/{transaction_id}/{how}", {})
+    def decide(self, transaction_id: str, decision: str) -> None:
+        self.headrace.ask("POST", f"/v1/transactions/{transaction_id}/{decision}", {})
 
     def secret(self) -> str:
         """What checks are signed with. It comes with every prepared transaction; this one serves nothing else."""
-        made = self.prepare("to learn the secret")
-        self.decide(made["transaction_id"], "rollback")
-        return str(made["check_secret"])
+        transaction = self.prepare("to learn the secret")
+        self.decide(transaction["transaction_id"], "rollback")
+        return str(transaction["check_secret"])
 
     def open(self) -> list[dict[str, Any]]:
         """Those that nobody has decided."""
-        found: list[dict[str, Any]] = self.headrace.ask("GET", f"/v1/topics/{self.topic}/transactions")[
-            "items"
-        ]
-        return found
+        transactions: list[dict[str, Any]] = self.headrace.ask(
+            "GET", f"/v1/topics/{self.topic}/transactions"
+        )["items"]
+        return transactions
 
 
 def transfer(transfers: Transfers, bank: Bank, amount: int, stop_at: str | None) -> None:
@@ -164,23 +166,23 @@ def transfer(transfers: Transfers, bank: Bank, amount: int, stop_at: str | None)
     print(f"transfer of {amount}: {'committed' if paid else 'rolled back, not enough money'}")
 
 
-def stop(here: str, stop_at: str | None) -> None:
-    if here == stop_at:
-        print(f"stopped, with the transfer {here}: kill me", flush=True)
+def stop(step: str, stop_at: str | None) -> None:
+    if step == stop_at:
+        print(f"stopped, with the transfer {step}: kill me", flush=True)
         threading.Event().wait()
 
 
-def settle(transfers: Transfers, bank: Bank, other: Group) -> None:
+def settle(transfers: Transfers, bank: Bank, other_bank: Group) -> None:
     """Wait until no transaction is open, then receive what the other bank gets. Failed if that takes too long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while left := transfers.open():
+    while transactions := transfers.open():
         if time.monotonic() > deadline:
-            raise Failed(f"{len(left)} transactions are still open.")
+            raise Failed(f"{len(transactions)} transactions are still open.")
         time.sleep(0.2)
-    while messages := other.receive(100, 1):
+    while messages := other_bank.receive(100, 1):
         for message in messages:
             bank.receive(message)
-        other.ack(messages)
+        other_bank.ack(messages)
 
 
 def main() -> int:
@@ -195,12 +197,12 @@ def main() -> int:
         bank.open()
         transfers = Transfers(Headrace(args.url, find_token(args.token)), args.topic, check)
         transfers.headrace.ask("PUT", f"/v1/topics/{args.topic}", {})
-        other = Group(transfers.headrace, args.topic, "other-bank")
-        other.create(**{"from": "earliest"})
+        other_bank = Group(transfers.headrace, args.topic, "other-bank")
+        other_bank.create(**{"from": "earliest"})
         answer_checks(bank, args.port, transfers.secret())
         for n in range(args.transfers):
             transfer(transfers, bank, args.amount, args.stop_at if n == args.transfers - 1 else None)
-        settle(transfers, bank, other)
+        settle(transfers, bank, other_bank)
     except (Failed, OSError, sqlite3.Error) as error:
         print(f"bank_transfer: {error}", file=sys.stderr)
         return 2

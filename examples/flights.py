@@ -57,11 +57,11 @@ def main() -> int:
     try:
         events = departures(args.file, args.count)
         run = Run(Headrace(args.url, find_token(args.token)), args.topic, secrets.token_hex(4), events)
-        seen = exchange(run)
+        receptions = exchange(run)
     except Failed as error:
         print(f"flights: {error}", file=sys.stderr)
         return 2
-    return report(run, seen)
+    return report(run, receptions)
 
 
 def arguments() -> argparse.Namespace:
@@ -137,14 +137,14 @@ def exchange(run: Run) -> list[Reception]:
 def receive(run: Run) -> list[Reception]:
     """A thread sends, others receive."""
     names = ("queue", "serial", "broadcast radar", "broadcast tower")
-    seen = {name: Reception(name, len(run.events)) for name in names}
+    receptions = {name: Reception(name, len(run.events)) for name in names}
     jobs: list[Callable[[], None]] = [lambda: send(run)]
     for mode in ("queue", "serial"):
-        jobs += [worker(run, mode, seen[mode]) for _ in range(WORKERS)]
+        jobs += [worker(run, mode, receptions[mode]) for _ in range(WORKERS)]
     for consumer in ("radar", "tower"):
-        jobs.append(worker(run, "broadcast", seen[f"broadcast {consumer}"], consumer))
-    together(jobs, list(seen.values()))
-    return list(seen.values())
+        jobs.append(worker(run, "broadcast", receptions[f"broadcast {consumer}"], consumer))
+    together(jobs, list(receptions.values()))
+    return list(receptions.values())
 
 
 def send(run: Run) -> None:
@@ -169,24 +169,24 @@ def message(run: Run, event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def worker(run: Run, mode: str, seen: Reception, consumer: str | None = None) -> Callable[[], None]:
+def worker(run: Run, mode: str, reception: Reception, consumer: str | None = None) -> Callable[[], None]:
     """Receives and acknowledges until its group has seen everything, or nothing more comes."""
     group = run.group(mode)
 
     def work() -> None:
-        while not seen.done and not seen.stuck:
+        while not reception.done and not reception.stuck:
             messages = group.receive(BATCH, 1, consumer)
             ours = [m for m in messages if m["headers"].get("run") == run.id]  # others may use the topic, too
-            seen.begin(ours)
+            reception.begin(ours)
             time.sleep(WORK_SECONDS if ours else 0)
-            seen.end(ours)
+            reception.end(ours)
             if messages:
                 group.ack(messages)
 
     return work
 
 
-def together(jobs: list[Callable[[], None]], seen: list[Reception]) -> None:
+def together(jobs: list[Callable[[], None]], receptions: list[Reception]) -> None:
     """Run all at once, telling progress; Failed with the first failure."""
     failures: list[Failed] = []
 
@@ -200,27 +200,30 @@ def together(jobs: list[Callable[[], None]], seen: list[Reception]) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) and not failures:
-        progress(seen)
+        progress(receptions)
         time.sleep(0.5)
-    progress(seen)
+    progress(receptions)
     if failures:
         raise failures[0]
 
 
-def progress(seen: list[Reception]) -> None:
-    print("received: " + ", ".join(f"{s.name} {len(s.numbers)}/{s.expected}" for s in seen), file=sys.stderr)
+def progress(receptions: list[Reception]) -> None:
+    print(
+        "received: " + ", ".join(f"{s.name} {len(s.numbers)}/{s.expected}" for s in receptions),
+        file=sys.stderr,
+    )
 
 
-def report(run: Run, seen: list[Reception]) -> int:
+def report(run: Run, receptions: list[Reception]) -> int:
     """Print what each saw and whether that is right; the exit code."""
     aircraft = len({event["tail_number"] for event in run.events} - {None})
     print(f"sent {len(run.events)} departures of {aircraft} aircraft to topic {run.topic}")
     wrong = 0
-    for each in seen:
+    for each in receptions:
         faults = check(each, run.events)
         wrong += bool(faults)
         print(f"{each.name}: received {len(each.numbers)}: {'; '.join(faults) or praise(each)}")
-    print(f"{wrong} of {len(seen)} checks failed" if wrong else "all is as it should be")
+    print(f"{wrong} of {len(receptions)} checks failed" if wrong else "all is as it should be")
     return 1 if wrong else 0
 
 

@@ -48,25 +48,27 @@ class Reception:
         return time.monotonic() - self.last > SILENCE_SECONDS
 
 
-def praise(seen: Reception) -> str:
-    if seen.name == "serial":
+def praise(reception: Reception) -> str:
+    if reception.name == "serial":
         return "every aircraft in order, one departure at a time"
-    return "every departure once" if seen.name == "queue" else "every departure"
+    return "every departure once" if reception.name == "queue" else "every departure"
 
 
-def check(seen: Reception, events: list[dict[str, Any]]) -> list[str]:
+def check(reception: Reception, events: list[dict[str, Any]]) -> list[str]:
     """What is wrong with what was seen."""
-    counts = Counter(seen.numbers)
-    missing = len(events) - len(counts.keys() & set(range(len(events))))
-    repeated = sum(count - 1 for count in counts.values())
-    faults = [f"{missing} missing"] if missing else []
-    if repeated:
-        faults.append(f"{repeated} came more than once")
-    if seen.name == "serial":
-        early = out_of_order(seen.numbers, events)
+    counts = Counter(reception.numbers)
+    missing_count = len(events) - len(counts.keys() & set(range(len(events))))
+    repeated_count = sum(count - 1 for count in counts.values())
+    faults = [f"{missing_count} missing"] if missing_count else []
+    if repeated_count:
+        faults.append(f"{repeated_count} came more than once")
+    if reception.name == "serial":
+        early = out_of_order(reception.numbers, events)
         faults += [f"{early} before an earlier departure of their aircraft"] if early else []
         faults += (
-            [f"{seen.overlaps} before the last of their aircraft was acknowledged"] if seen.overlaps else []
+            [f"{reception.overlaps} before the last of their aircraft was acknowledged"]
+            if reception.overlaps
+            else []
         )
     return faults
 

@@ -21,11 +21,11 @@ def ship(event: dict[str, Any]) -> None:
 
 def charge(event: dict[str, Any]) -> dict[str, Any]:
     """Partial failures: orders without a total fail, and only they come again."""
-    failed = []
+    failures = []
     for message in event["messages"]:
         total = message["body"].get("total")
         if total is None:
-            failed.append({"itemIdentifier": message["id"]})
+            failures.append({"itemIdentifier": message["id"]})
         else:
             print(f"charging {total} for order {message['body']['order']}", flush=True)
-    return {"batchItemFailures": failed}
+    return {"batchItemFailures": failures}

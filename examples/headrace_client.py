@@ -31,20 +31,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def find_token(given: str | None) -> str:
+def find_token(option: str | None) -> str:
     """The token to use; Failed if there is none."""
-    found = given or os.environ.get("HEADRACE_TOKEN")
+    token = option or os.environ.get("HEADRACE_TOKEN")
     file = Path(".data") / "token"
-    if not found:
+    if not token:
         try:
-            found = file.read_text().strip()
+            token = file.read_text().strip()
         except OSError:
             raise Failed(
                 f"There is no token: give --token or HEADRACE_TOKEN ({file} is not there)."
             ) from None
-    if not found.isascii() or not found.isprintable():
+    if not token.isascii() or not token.isprintable():
         raise Failed("The token has characters that no token has.")
-    return found
+    return token
 
 
 class Headrace:
@@ -68,9 +68,9 @@ class Headrace:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of the answer; Failed where there is none or it is an error."""
         connection = self._connection()
-        sent = None if body is None else json.dumps(body)
+        content = None if body is None else json.dumps(body)
         try:
-            connection.request(method, self._base + path, sent, self._headers)
+            connection.request(method, self._base + path, content, self._headers)
             answer = connection.getresponse()
             raw = answer.read()
         except (OSError, http.client.HTTPException) as error:
@@ -90,11 +90,11 @@ class Headrace:
         self._connection().close()
 
     def _connection(self) -> http.client.HTTPConnection:
-        held: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if held is None:
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
             kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
-            held = self._local.connection = kind(self._host, self._port, timeout=TIMEOUT_SECONDS)
-        return held
+            connection = self._local.connection = kind(self._host, self._port, timeout=TIMEOUT_SECONDS)
+        return connection
 
 
 class Group:
@@ -114,8 +114,8 @@ class Group:
         self._headrace.ask("PUT", f"{self._path}/consumers/{quote(consumer)}", {})
 
     def receive(self, most: int, wait_seconds: int, consumer: str | None = None) -> list[dict[str, Any]]:
-        asked = {"max": most, "wait_seconds": wait_seconds} | ({"consumer": consumer} if consumer else {})
-        messages: list[dict[str, Any]] = self._headrace.ask("POST", f"{self._path}/receive", asked)[
+        request = {"max": most, "wait_seconds": wait_seconds} | ({"consumer": consumer} if consumer else {})
+        messages: list[dict[str, Any]] = self._headrace.ask("POST", f"{self._path}/receive", request)[
             "messages"
         ]
         return messages

@@ -56,32 +56,32 @@ def walk(headrace: Headrace, shop: Shop, receiver: Receiver) -> None:
     try:
         print("A subscriber registers.")
         url = f"http://127.0.0.1:{receiver.server_port}/orders"
-        made = headrace.ask("PUT", f"{group}/consumers/till", {"url": url})
-        receiver.secret = made["secret"]
-        print(f"  it is {made['state']}, and has shards {made['shards']}")
+        registration = headrace.ask("PUT", f"{group}/consumers/till", {"url": url})
+        receiver.secret = registration["secret"]
+        print(f"  it is {registration['state']}, and has shards {registration['shards']}")
 
         print("A good order is sent.")
         headrace.ask("POST", f"{topic}/messages", {"body": {"order": 188, "total": 19.9}})
         shop.wait_for_an_order()
 
         print("A bad order is sent.")
-        sent = headrace.ask("POST", f"{topic}/messages", {"body": {"order": 189, "total": "1,50"}})
+        message = headrace.ask("POST", f"{topic}/messages", {"body": {"order": 189, "total": "1,50"}})
         letter = wait_for(lambda: first(headrace.ask("GET", f"{group}/dead-letters")["items"]))
         print(
             f"It is a dead letter: {letter['reason']} after {letter['attempts']} attempts, {letter['last_error']}."
         )
 
         print("Its body is mended, and it is sent again.")
-        path = f"{group}/dead-letters/{sent['id']}"
+        path = f"{group}/dead-letters/{message['id']}"
         headrace.ask("PATCH", path, {"body": {"order": 189, "total": 1.5}})
-        headrace.ask("POST", f"{group}/dead-letters/redrive", {"ids": [sent["id"]]})
+        headrace.ask("POST", f"{group}/dead-letters/redrive", {"ids": [message["id"]]})
         shop.wait_for_an_order()
 
         print("Its trace:")
-        trace = f"{topic}/messages/{sent['id']}/trace"
+        trace = f"{topic}/messages/{message['id']}/trace"
         for event in wait_for(lambda: done(headrace.ask("GET", trace)["events"])):
-            told = (event[name] for name in ("consumer", "attempt", "outcome", "detail"))
-            print(f"  {event['at']}  {event['event']:9}", *(each for each in told if each is not None))
+            fields = (event[name] for name in ("consumer", "attempt", "outcome", "detail"))
+            print(f"  {event['at']}  {event['event']:9}", *(each for each in fields if each is not None))
     finally:
         headrace.ask("DELETE", f"{topic}?confirm={topic.rpartition('/')[2]}")
 
@@ -89,11 +89,11 @@ def walk(headrace: Headrace, shop: Shop, receiver: Receiver) -> None:
 def wait_for(look: Callable[[], Any]) -> Any:
     """What `look` sees as soon as it sees something."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while not (seen := look()):
+    while not (result := look()):
         if time.monotonic() > until:
             raise Failed(f"Nothing came of it within {PATIENCE_SECONDS:g} seconds.")
         time.sleep(0.1)
-    return seen
+    return result
 
 
 def first(items: list[Any]) -> Any:

@@ -29,14 +29,16 @@ def is_signed(secret: str, headers: Mapping[str, str], body: bytes, now: float) 
     """Is one of the signatures by this secret, and is it recent?"""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"))
-        id, at, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        id, at, signatures = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
         if abs(now - int(at)) > TOLERANCE_SECONDS:
             return False
     except (KeyError, ValueError):
         return False
     digest = hmac.digest(key, f"{id}.{at}.".encode() + body, "sha256")
-    expected = b"v1," + base64.b64encode(digest)
-    return any(hmac.compare_digest(expected, signature.encode()) for signature in given.split(" "))
+    expected_signature = b"v1," + base64.b64encode(digest)
+    return any(
+        hmac.compare_digest(expected_signature, signature.encode()) for signature in signatures.split(" ")
+    )
 
 
 class Receiver(ThreadingHTTPServer):
