@@ -30,12 +30,12 @@ def main() -> int:
     """Measure what was asked for; exit code 1 where a figure misses its target."""
     args = _arguments()
     figures: list[Figure] = []
-    began = time.monotonic()
+    start = time.monotonic()
     for name in args.only or MEASURES:
         print(f"{name}: {MEASURES[name]} …", file=sys.stderr, flush=True)
         with _engine(args.endpoint) as endpoint:
             figures += importlib.import_module(f"bench.{name}").measure(endpoint, args.verbose)
-    print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
     print(markdown(figures) if args.markdown else plain(figures))
     missed_works = [f.work for f in figures if f.met is False]
     if missed_works:
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    listing = "\n".join(f"  {name:<14} {what}" for name, what in MEASURES.items())
+    listing = "\n".join(f"  {name:<14} {about}" for name, about in MEASURES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure the design's figures and print them beside their targets.",

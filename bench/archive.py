@@ -45,8 +45,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000], help=sizes)
     parser.add_argument("--engine", choices=ENGINES, default=AUTO, help="what archives (auto)")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/archive.md")
-    kept = "where the journals are written, and stay for the next time; 20,000,000 need 1 GB and 12 GB more for a while"
-    parser.add_argument("--folder", type=Path, help=f"{kept} (a temporary one)")
+    hint = "where the journals are written, and stay for the next time; 20,000,000 need 1 GB and 12 GB more for a while"
+    parser.add_argument("--folder", type=Path, help=f"{hint} (a temporary one)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         figures = measure(args.folder or Path(temporary), sorted(args.rows), args.engine)
@@ -63,13 +63,15 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
         figures += _beside(rows, job, _duckdb(folder / str(rows)))
     least, most = jobs[0], jobs[-1]
     if len(jobs) > 1:
-        more = (most["cpu_seconds"] - least["cpu_seconds"]) / (sizes[-1] - sizes[0])
-        figures.append(told("CPU of a message more", f"{more * 1e6:.1f} µs"))
+        extra_cpu = (most["cpu_seconds"] - least["cpu_seconds"]) / (sizes[-1] - sizes[0])
+        figures.append(told("CPU of a message more", f"{extra_cpu * 1e6:.1f} µs"))
     size, journal = most["bytes"] / sizes[-1], most["journal"] / sizes[-1]
-    written = Figure("files written", f"{_TOPICS} partitions", str(most["files"]), most["files"] == _TOPICS)
+    file_count = Figure(
+        "files written", f"{_TOPICS} partitions", str(most["files"]), most["files"] == _TOPICS
+    )
     return [
         *figures,
-        written,
+        file_count,
         told("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
         *_compacted(folder / str(sizes[0]), sizes[0], engine),
     ]
@@ -78,8 +80,8 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
 def _compacted(folder: Path, rows: int, engine: str) -> list[Figure]:
     """What compaction takes for so many messages in eight files a topic."""
     per_file = rows // _TOPICS // 8
-    again = ("--window", "2026-11-21", "--engine", engine)
-    _archived(folder, rows, *again, per_file=per_file)
+    argv = ("--window", "2026-11-21", "--engine", engine)
+    _archived(folder, rows, *argv, per_file=per_file)
     job = _job("compact", folder, "--target-mb", "256", "--grace-minutes", "0", "--engine", engine)
     files = f"{job['files_before']} files to {job['files_after']}"
     pace = f"{rows / job['seconds']:,.0f} rows/s, {job['cpu_seconds'] / rows * 1e6:.1f} µs a row"
@@ -128,8 +130,8 @@ def _job(name: str, folder: Path, *argv: str) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
         peak, cpu_seconds = 0, 0.0
         while job.poll() is None:
-            spent = spent_by(job.pid)
-            peak, cpu_seconds = max(peak, spent.resident_mb), max(cpu_seconds, spent.cpu_seconds)
+            usage = spent_by(job.pid)
+            peak, cpu_seconds = max(peak, usage.resident_mb), max(cpu_seconds, usage.cpu_seconds)
             time.sleep(0.2)
         output = job.stdout.read() if job.stdout else ""
     print(output.strip(), file=sys.stderr, flush=True)
@@ -143,7 +145,7 @@ def _duckdb(folder: Path) -> tuple[float, float]:
     import duckdb
 
     out = folder / "duck"
-    began, before = time.monotonic(), time.process_time()
+    start, before = time.monotonic(), time.process_time()
     db = duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": str(folder / "tmp")})
     db.execute(
         f"""copy (
@@ -157,7 +159,7 @@ def _duckdb(folder: Path) -> tuple[float, float]:
             order by topic, shard, "offset"
         ) to '{out}' (format parquet, compression zstd, partition_by (topic))"""
     )
-    seconds, cpu_seconds = time.monotonic() - began, time.process_time() - before
+    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - before
     ((count,),) = db.execute(f"select count(*) from read_parquet('{out}/*/*.parquet')").fetchall()
     shutil.rmtree(out)
     return count / seconds, cpu_seconds / count

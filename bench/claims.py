@@ -59,11 +59,11 @@ def size(v: Any, top: bool = False) -> int:
     return sum(map(len, v)) if isinstance(v, str | set) else (len(str(v)) + 1) // 2 + 1
 
 
-def fold(item: Item, *more: Range) -> Item:
+def fold(item: Item, *more_ranges: Range) -> Item:
     """Floor and settled ranges once every loose range is folded in."""
     out: list[Range] = [(-1, int(item["fl"]) - 1)]
     texts = [*filter(None, item["dd"].split(",")), *item.get("d", ())]
-    for lo, hi in sorted([*((int(a), int(b)) for a, b in (s.split("-") for s in texts)), *more]):
+    for lo, hi in sorted([*((int(a), int(b)) for a, b in (s.split("-") for s in texts)), *more_ranges]):
         out.append((out.pop()[0] if out[-1][1] + 1 == lo else lo, hi))
     return {"fl": out[0][1] + 1, "dd": ",".join(f"{lo}-{hi}" for lo, hi in out[1:])}
 
@@ -173,8 +173,8 @@ class Ticket(Form):
 class Patch(Form):
     def claim(self, shard: int, token: str, r: Range) -> Range:
         item = self.cache[shard]
-        gone = {"a": item["d"]} if "d" in item else {}
-        take = "SET ep = :e1, nx = :n, dd = :dd, fl = :fl, l.#t = :l" + (" DELETE d :a" if gone else "")
+        deletion = {"a": item["d"]} if "d" in item else {}
+        take = "SET ep = :e1, nx = :n, dd = :dd, fl = :fl, l.#t = :l" + (" DELETE d :a" if deletion else "")
         self.update(
             shard,
             take,
@@ -185,13 +185,13 @@ class Patch(Form):
             n=r[1] + 1,
             l=lease(r, self.name),
             **fold(item),
-            **gone,
+            **deletion,
         )
         return r
 
     def settle(self, shard: int, token: str, r: Range) -> None:
-        known = self.cache[shard]["l"][token]
-        self.update(shard, "REMOVE l.#t ADD d :d", "l.#t = :l", token, d={f"{r[0]}-{r[1]}"}, l=known)
+        old_lease = self.cache[shard]["l"][token]
+        self.update(shard, "REMOVE l.#t ADD d :d", "l.#t = :l", token, d={f"{r[0]}-{r[1]}"}, l=old_lease)
 
 
 FORMS: dict[str, type[Any]] = {"A": Replace, "B": Ticket, "D": Patch}
@@ -219,7 +219,7 @@ def opening(cell: Cell, shard: int, starts: bool) -> Item:
 
 def consume(form: Any, shards: list[int], rng: random.Random) -> list[tuple[int, Range]]:
     """Claim, read, settle until all is drained; hop when a claim is lost and there is elsewhere to go."""
-    settled, tries, shard = [], 0, rng.choice(shards)
+    settlements, tries, shard = [], 0, rng.choice(shards)
     while shards:
         if (
             first := int(form.cache[shard]["nx"])
@@ -236,8 +236,8 @@ def consume(form: Any, shards: list[int], rng: random.Random) -> list[tuple[int,
         bodies = {int(m["S"].split()[0]) for row in form.read(shard, r) for m in row["m"]["L"]}
         assert bodies.issuperset(range(r[0], r[1] + 1)), "a claimed message was not read"
         form.settle(shard, token, r)
-        settled.append((shard, r))
-    return settled
+        settlements.append((shard, r))
+    return settlements
 
 
 def connect(endpoint: str) -> Any:
@@ -258,13 +258,13 @@ def worker(number: int, endpoint: str, pipe: Any) -> None:
         cell, seed, at = job
         form = FORMS.get(cell.form, Form)(client, cell, f"{number}.")
         time.sleep(max(0.0, at - time.time()))
-        settled = (
+        settlements = (
             consume(form, list(range(cell.shards)), random.Random(seed * 100 + number)) if cell.form else []
         )
         for i in range(0 if cell.form else PUTS // cell.consumers):
             item = {"p": f"x/{seed}/{number}", "o": i, "v": "x" * BODY}
             form.write(0, "put_item", "p <> :p", {"p": "-"}, Item=typed(item)["M"])
-        pipe.send((form.counters, settled, time.time() - at))
+        pipe.send((form.counters, settlements, time.time() - at))
 
 
 def prepare(client: Any, per_shard: dict[int, int]) -> None:
@@ -282,11 +282,11 @@ def prepare(client: Any, per_shard: dict[int, int]) -> None:
             client.put_item(TableName=TABLE, Item=typed(row)["M"])
 
 
-def prove(client: Any, cell: Cell, settled: list[tuple[int, Range]]) -> None:
+def prove(client: Any, cell: Cell, settlements: list[tuple[int, Range]]) -> None:
     """Every offset was settled exactly once, and the floor reaches the tail once the old leases are settled too."""
     form = FORMS[cell.form](client, cell, "")
     for shard in range(cell.shards):
-        flat = sorted(o for s, (lo, hi) in settled if s == shard for o in range(lo, hi + 1))
+        flat = sorted(o for s, (lo, hi) in settlements if s == shard for o in range(lo, hi + 1))
         assert flat == list(range(cell.leases * BATCH, cell.tail + 1)), f"{cell}: not exactly once"
         key = typed({"p": f"g/{shard}", "o": 0})["M"]
         form.cache[shard] = plain(
@@ -308,21 +308,21 @@ def run(client: Any, pipes: list[Any], cell: Cell, seed: int) -> list[float]:
     at = time.time() + 0.05
     for pipe in pipes[: cell.consumers]:
         pipe.send((cell, seed, at))
-    tallies, settled, seconds = zip(*(pipe.recv() for pipe in pipes[: cell.consumers]), strict=True)
+    tallies, settlements, seconds = zip(*(pipe.recv() for pipe in pipes[: cell.consumers]), strict=True)
     if not cell.form:
         return [PUTS / max(seconds)]
-    prove(client, cell, list(itertools.chain.from_iterable(settled)))
+    prove(client, cell, list(itertools.chain.from_iterable(settlements)))
     sums = [sum(t[a] for t in tallies) / cell.messages for a in ("writes", "reads", "trips", "failed")]
     return [*sums, cell.messages / max(seconds), max(t["largest"] for t in tallies)]
 
 
 def measure(endpoint: str, args: argparse.Namespace) -> dict[Cell, list[list[float]]]:
     """Every cell, args.repeat times; each block of cells has its own baseline."""
-    client, n, ends = connect(endpoint), args.messages, [mp.Pipe() for _ in range(max(args.consumers))]
+    client, n, pipe_pairs = connect(endpoint), args.messages, [mp.Pipe() for _ in range(max(args.consumers))]
     prepare(client, dict.fromkeys(range(16), n // 16) | {0: n + 1000})
-    for i, end in enumerate(ends):
+    for i, end in enumerate(pipe_pairs):
         mp.Process(target=worker, args=(i, endpoint, end[1]), daemon=True).start()
-    pipes, results = [end[0] for end in ends], dict[Cell, list[list[float]]]()
+    pipes, results = [end[0] for end in pipe_pairs], dict[Cell, list[list[float]]]()
     blocks = [(leases, shards, c) for leases, shards in ((0, 1), (0, 16), (100, 1)) for c in args.consumers]
     for seed, (leases, shards, c) in enumerate(blocks * args.repeat):
         (base,) = run(client, pipes, Cell(leases, shards, c, "", n), seed)

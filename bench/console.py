@@ -29,19 +29,19 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         browser = _Browser(server)
         for path in paths.values():
             browser.get(path)
-        took: dict[str, list[float]] = {name: [] for name in paths}
+        times_ms: dict[str, list[float]] = {name: [] for name in paths}
         sizes: dict[str, int] = {}
         cpu: dict[str, float] = {}
         for name, path in paths.items():
             before = server.cpu_seconds()
             for _ in range(_ROUNDS):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 sizes[name] = browser.get(path)
-                took[name].append((time.perf_counter() - began) * 1_000)
+                times_ms[name].append((time.perf_counter() - start) * 1_000)
             cpu[name] = (server.cpu_seconds() - before) * 1_000 / _ROUNDS
-        p95 = {name: quantiles(times, n=20)[-1] for name, times in took.items()}
+        p95 = {name: quantiles(times, n=20)[-1] for name, times in times_ms.items()}
         slowest = max(p95, key=lambda name: p95[name])
-        everything = quantiles([each for times in took.values() for each in times], n=20)[-1]
+        everything = quantiles([each for times in times_ms.values() for each in times], n=20)[-1]
         if verbose:
             lines = sorted(p95, key=lambda name: -p95[name])
             for name in lines:

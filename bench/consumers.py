@@ -55,15 +55,15 @@ def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     deps = target.deps(meter)
     topic, _ = deps.admin.put_topic(f"c{in_flight}-{shards}", {"shards": shards})
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
-    places, produced = _produce(deps, meter, topic, _MESSAGES + in_flight)
+    places, produce_cost = _produce(deps, meter, topic, _MESSAGES + in_flight)
     leased_places = _hold(target.deps(), topic, group, in_flight)
-    consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
-    _check(places, leased_places, [place for c in consumed for place in c.places])
-    cost = sum((c.cost for c in consumed), Cost()).per(_MESSAGES)
+    runs: list[_Consumed] = together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
+    _check(places, leased_places, [place for c in runs for place in c.places])
+    cost = sum((c.cost for c in runs), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
     work += "" if shards > 1 else ", one shard"
-    writes = produced.per(len(places)).writes + cost.writes
-    losses = sum(c.cost.failed for c in consumed) / _MESSAGES
+    writes = produce_cost.per(len(places)).writes + cost.writes
+    losses = sum(c.cost.failed for c in runs) / _MESSAGES
     yield at_most(
         f"{work}: write units per message in all",
         writes,
@@ -75,7 +75,7 @@ def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
         yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
     else:  # the design's figure is for a topic as it comes, with 4
         yield told(f"{work}: read units per message", f"{cost.reads:.3g} RU")
-    seconds = max(c.ended for c in consumed) - min(c.began for c in consumed)
+    seconds = max(c.ended for c in runs) - min(c.began for c in runs)
     yield told(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
 
 
@@ -110,12 +110,12 @@ def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counte
     with meter.during() as cost:
         for i in range(count // _PRODUCED_AT_ONCE):
             drafts = [Draft(body, shard=i % topic.shards)] * _PRODUCED_AT_ONCE
-            for placed in deps.producer.produce(topic, drafts):
-                if not isinstance(placed, ProduceResult):
-                    raise placed
-                assert placed.shard is not None
-                assert placed.offset is not None
-                places[placed.shard, placed.offset] += 1
+            for result in deps.producer.produce(topic, drafts):
+                if not isinstance(result, ProduceResult):
+                    raise result
+                assert result.shard is not None
+                assert result.offset is not None
+                places[result.shard, result.offset] += 1
     return places, cost
 
 
@@ -129,7 +129,12 @@ def _hold(deps: Deps, topic: Topic, group: Group, count: int) -> list[tuple[int,
 
 
 def _consume(
-    target: Stage, topic: Topic, group: Group, ends: dict[int, int], number: int, ready: Callable[[], None]
+    target: Stage,
+    topic: Topic,
+    group: Group,
+    end_offsets: dict[int, int],
+    number: int,
+    ready: Callable[[], None],
 ) -> _Consumed:
     """Receive and ack until all is claimed: who only loses races tries again."""
     meter = Meter()
@@ -137,19 +142,19 @@ def _consume(
     _ = deps.signing_key
     places: list[tuple[int, int]] = []
     ready()
-    began = ended = time.monotonic()
-    while time.monotonic() < began + _MOST_SECONDS:
+    start = end = time.monotonic()
+    while time.monotonic() < start + _MOST_SECONDS:
         deliveries = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
         if not deliveries:
-            if _all_claimed(deps, topic, group, ends):
+            if _all_claimed(deps, topic, group, end_offsets):
                 break
             continue
-        answers = deps.settler.ack(topic, group, receipts(deps, deliveries))
-        if any(answer is not None for answer in answers):
-            raise AssertionError(answers)
+        refusals = deps.settler.ack(topic, group, receipts(deps, deliveries))
+        if any(answer is not None for answer in refusals):
+            raise AssertionError(refusals)
         places += [(d.message.shard, d.message.offset) for d in deliveries]
-        ended = time.monotonic()
-    return _Consumed(meter.cost, places, began, ended)
+        end = time.monotonic()
+    return _Consumed(meter.cost, places, start, end)
 
 
 def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:
@@ -157,14 +162,15 @@ def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:
     return {shard: offset + 1 for shard, offset in sorted(places)}
 
 
-def _all_claimed(deps: Deps, topic: Topic, group: Group, ends: dict[int, int]) -> bool:
+def _all_claimed(deps: Deps, topic: Topic, group: Group, end_offsets: dict[int, int]) -> bool:
     """As far as the states tell that the process saw last: that costs no read."""
     cursors = {key.shard.shard: deps.states.last(key).cursor.next for key in cursor_keys(topic, group)}
-    return all(cursors[shard] >= end for shard, end in ends.items())
+    return all(cursors[shard] >= end for shard, end in end_offsets.items())
 
 
-def _check(produced: Counter[Any], held: list[Any], consumed: list[Any]) -> None:
-    if Counter(held) + Counter(consumed) != produced:
+def _check(produced_places: Counter[Any], leased_places: list[Any], consumed_places: list[Any]) -> None:
+    if Counter(leased_places) + Counter(consumed_places) != produced_places:
         raise RuntimeError(
-            f"{produced.total()} produced, {len(held)} held, {len(consumed)} consumed: not each once"
+            f"{produced_places.total()} produced, {len(leased_places)} held, {len(consumed_places)} consumed: "
+            "not each once"
         )

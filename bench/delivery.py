@@ -70,14 +70,14 @@ class _Bench:
 
     def send(self, topic: str) -> tuple[str, float]:
         """Produce one message; its id, and when."""
-        began = time.time()
+        start = time.time()
         id: str = self.client.ask("POST", f"/topics/{topic}/messages", {"body": _BODY})["id"]
-        return id, began
+        return id, start
 
 
-def _until(done: Callable[[], bool]) -> None:
+def _until(is_done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not done():
+    while not is_done():
         if time.monotonic() > deadline:
             raise RuntimeError("messages did not arrive")
         time.sleep(0.02)
@@ -91,7 +91,7 @@ def _latency(b: _Bench) -> Iterator[Figure]:
     """The two ways of waking take turns, so that what else the machine does meets both."""
     say("delivery: produce to subscriber")
     wakes = ("stream", "direct")
-    chance, sent = random.Random(1), {wake: dict[str, float]() for wake in wakes}
+    chance, send_times = random.Random(1), {wake: dict[str, float]() for wake in wakes}
     with Receiver() as receiver:
         for wake in wakes:
             b.topic(f"wake-{wake}", wake=wake)
@@ -101,29 +101,31 @@ def _latency(b: _Bench) -> Iterator[Figure]:
         for n in range(_LATENCIES * len(wakes)):
             time.sleep(chance.expovariate(1 / _LATENCY_PAUSE_SECONDS))
             wake = wakes[n % len(wakes)]
-            message_id, began = b.send(f"wake-{wake}")
-            sent[wake][message_id] = began
+            message_id, start = b.send(f"wake-{wake}")
+            send_times[wake][message_id] = start
         _until(lambda: len(receiver.visits) >= _LATENCIES * len(wakes))
         for wake in wakes:
-            took = _latencies(receiver.visits, f"wake-{wake}", sent[wake])
+            latencies = _latencies(receiver.visits, f"wake-{wake}", send_times[wake])
             work = f'produce → HTTP subscriber, idle, wake "{wake}"'
             for name, share, limit in (("p50", 0.5, 50), ("p99", 0.99, 300)):
-                value = _share(took, share)
+                value = _share(latencies, share)
                 yield at_most(
                     f"{work}: {name}", value * 1000, limit, "ms", f"{value / bare:.1f} x a bare put"
                 )
 
 
-def _latencies(visits: Sequence[Visit], topic: str, sent: dict[str, float]) -> list[float]:
-    return [v.began - sent[v.headers["webhook-id"]] for v in visits if v.headers["headrace-topic"] == topic]
+def _latencies(visits: Sequence[Visit], topic: str, send_times: dict[str, float]) -> list[float]:
+    return [
+        v.began - send_times[v.headers["webhook-id"]] for v in visits if v.headers["headrace-topic"] == topic
+    ]
 
 
 def _rates(b: _Bench) -> Iterator[Figure]:
-    one = "messages delivered to one quick subscriber"
-    yield _rate(b, f"{one}, 64 in flight", 2_000, max_in_flight=64)
-    yield _rate(b, f"{one}, 500 in flight", 2_000, max_in_flight=500)
+    work = "messages delivered to one quick subscriber"
+    yield _rate(b, f"{work}, 64 in flight", 2_000, max_in_flight=64)
+    yield _rate(b, f"{work}, 500 in flight", 2_000, max_in_flight=500)
     batches: dict[str, Any] = {"payload": "batch", "batch_size": 100}
-    yield _rate(b, f"{one}, in batches of 100, 500 in flight", 10_000, max_in_flight=500, **batches)
+    yield _rate(b, f"{work}, in batches of 100, 500 in flight", 10_000, max_in_flight=500, **batches)
     yield _rate(b, f"messages delivered to {_GROUPS} groups, a subscriber each", 100, groups=_GROUPS)
 
 
@@ -139,10 +141,10 @@ def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any)
         before = b.server.cpu_seconds()
         b.register(topic, groups, receiver)
         _until(lambda: sum(map(_carried, receiver.visits[:])) >= messages * groups)
-        spent = (b.server.cpu_seconds() - before) / (messages * groups)
+        cpu_seconds = (b.server.cpu_seconds() - before) / (messages * groups)
         times = [v.began for v in receiver.visits]
     rate = messages * groups / (max(times) - min(times))
-    ratio = f"{rate * bare:.2f} x bare puts; {spent * 1e6:,.0f} µs of the server's CPU a message"
+    ratio = f"{rate * bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
     return told(work, f"{rate:,.0f} msg/s", ratio)
 
 
@@ -164,14 +166,20 @@ def _storm(b: _Bench) -> Iterator[Figure]:
         _until(lambda: len(receiver.visits) >= 2 * _STORM)
     first, second = ({_id(v): v for v in receiver.visits if _attempt(v) == n} for n in (1, 2))
     waits = [second[i].began - (first[i].ended or 0) for i in second]
-    late = [second[i].began - due[i] for i in second]
+    lateness_seconds = [second[i].began - due[i] for i in second]
     tenths = Counter(int((at - min(due.values())) * 10) for at in due.values())
     work = f"{_STORM:,} messages that fail together, ladder {_STEP_SECONDS} s, jitter 0.1"
-    early = sum(wait < _STEP_SECONDS for wait in waits) + sum(lateness < 0 for lateness in late)
+    early = sum(wait < _STEP_SECONDS for wait in waits) + sum(lateness < 0 for lateness in lateness_seconds)
     yield at_most(
         f"{work}: attempts before their time", early, 0, "messages", f"shortest wait {min(waits):.2f} s"
     )
-    yield at_most(f"{work}: p99 of lateness", _share(late, 0.99), 1, "s", f"p50 {_share(late, 0.5):.2f} s")
+    yield at_most(
+        f"{work}: p99 of lateness",
+        _share(lateness_seconds, 0.99),
+        1,
+        "s",
+        f"p50 {_share(lateness_seconds, 0.5):.2f} s",
+    )
     span = max(due.values()) - min(due.values())
     fullest = f"{max(tenths.values()) / _STORM:.0%} in the fullest tenth of a second"
     yield told(f"{work}: second attempts are due over", f"{span:.2f} s", fullest)
@@ -187,36 +195,36 @@ def _attempt(visit: Visit) -> int:
 
 def _due(b: _Bench, count: int) -> dict[str, float]:
     """When the retries are due that are filed, by message id; all are before the first is."""
-    timers, found = b.target.deps().adapters.timers, dict[str, float]()
+    timers, due_times = b.target.deps().adapters.timers, dict[str, float]()
 
     def all_filed() -> bool:
         until_ms = (int(time.time()) + 2 * _STEP_SECONDS) * 1000
         for timer in (t for f in range(FRAGMENTS) for t in timers.look(f, until_ms, count).timers):
             if timer.draft and timer.draft.origin:
-                found[timer.draft.origin.id] = timer.due_ms / 1000
-        return len(found) == count
+                due_times[timer.draft.origin.id] = timer.due_ms / 1000
+        return len(due_times) == count
 
     _until(all_filed)
-    return found
+    return due_times
 
 
 def _bulkhead(b: _Bench) -> Iterator[Figure]:
     """The same groups with and without one that hangs, in turns."""
     say(f"delivery: 1 of {_GROUPS} hangs")
-    took: dict[bool, list[float]] = {True: [], False: []}
+    latencies: dict[bool, list[float]] = {True: [], False: []}
     for n, hangs in enumerate((False, True, False, True)):
-        topic, sent = f"bulkhead-{n}", dict[str, float]()
+        topic, send_times = f"bulkhead-{n}", dict[str, float]()
         with Receiver(partial(_answer, hangs)) as receiver:
             b.topic(topic, lease_seconds=5)
             b.groups(topic, _GROUPS, max_in_flight=16)
             b.register(topic, _GROUPS, receiver)
             for _ in range(_ROUNDS):
                 time.sleep(_ROUND_PAUSE_SECONDS)
-                message_id, began = b.send(topic)
-                sent[message_id] = began
+                message_id, start = b.send(topic)
+                send_times[message_id] = start
             _until(partial(_arrived, receiver, _ROUNDS * (_GROUPS - 1)))
-            took[hangs] += _latencies([v for v in receiver.visits if v.path != "/0"], topic, sent)
-    without, beside = (_share(took[hangs], 0.99) for hangs in (False, True))
+            latencies[hangs] += _latencies([v for v in receiver.visits if v.path != "/0"], topic, send_times)
+    without, beside = (_share(latencies[hangs], 0.99) for hangs in (False, True))
     work = f"1 of {_GROUPS} subscribers hangs: p99 of the others"
     ratio = f"{beside * 1000:,.0f} ms beside it, {without * 1000:,.0f} ms without"
     yield at_most(work, beside / without, 1.2, "x without it", ratio)
@@ -232,29 +240,29 @@ def _arrived(receiver: Receiver, count: int) -> bool:
 
 def _beside_bad(b: _Bench) -> Iterator[Figure]:
     """How soon good messages get through beside ones that the same subscriber always answers 500."""
-    took: dict[int, float] = {}
+    p99: dict[int, float] = {}
     for percent in (0, 1, 10, 90):
         say(f"delivery: {percent} % bad messages")
-        topic, sent = f"bad-{percent}", dict[str, float]()
+        topic, send_times = f"bad-{percent}", dict[str, float]()
         bad = {n for n in range(_MIXED) if percent and n * percent % 100 < percent}
         with Receiver(lambda v: Reply(500 if v.body == b'"bad"' else 200)) as receiver:
             b.topic(topic, retry={"max_attempts": 16, "ladder": [1]}, wake="direct")
             b.groups(topic, 1)
             b.register(topic, 1, receiver)
             for n in range(_MIXED):
-                body, began = "bad" if n in bad else "good", time.time()
+                body, start = "bad" if n in bad else "good", time.time()
                 sent_id = b.client.ask("POST", f"/topics/{topic}/messages", {"body": body})["id"]
                 if n not in bad:
-                    sent[sent_id] = began
+                    send_times[sent_id] = start
                 time.sleep(_MIXED_PAUSE_SECONDS)
-            _until(partial(_are_all_there, receiver, sent))
-            first = {_id(v): v for v in reversed(receiver.visits) if _id(v) in sent}
-        took[percent] = _share([first[i].began - sent[i] for i in sent], 0.99)
+            _until(partial(_are_all_there, receiver, send_times))
+            first = {_id(v): v for v in reversed(receiver.visits) if _id(v) in send_times}
+        p99[percent] = _share([first[i].began - send_times[i] for i in send_times], 0.99)
         if percent:
             work = f"good messages beside {percent} % bad ones: p99"
-            ratio = f"{took[percent] * 1000:,.0f} ms beside them, {took[0] * 1000:,.0f} ms without"
-            yield at_most(work, took[percent] / took[0], 2, "x without them", ratio)
+            ratio = f"{p99[percent] * 1000:,.0f} ms beside them, {p99[0] * 1000:,.0f} ms without"
+            yield at_most(work, p99[percent] / p99[0], 2, "x without them", ratio)
 
 
-def _are_all_there(receiver: Receiver, sent: dict[str, float]) -> bool:
-    return sent.keys() <= {_id(v) for v in receiver.visits[:]}
+def _are_all_there(receiver: Receiver, send_times: dict[str, float]) -> bool:
+    return send_times.keys() <= {_id(v) for v in receiver.visits[:]}

@@ -53,6 +53,8 @@ def plain(figures: Iterable[Figure]) -> str:
 
 def markdown(figures: Sequence[Figure]) -> str:
     """The table for docs/figures.md: the figures that have a target."""
-    rows = [(work, target, value, ratio) for work, target, value, met, ratio in _cells(figures) if met != "-"]
+    rows = [
+        (work, target, value, ratio) for work, target, value, mark, ratio in _cells(figures) if mark != "-"
+    ]
     lines = ["| work | target | measured | machine-independent |", "|---|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

@@ -76,9 +76,9 @@ def _bare_put(target: Stage) -> Callable[[], Any]:
 
 
 def _cpu_ms(work: Callable[[], Any]) -> float:
-    began = time.process_time()
+    start = time.process_time()
     work()
-    return (time.process_time() - began) * 1000
+    return (time.process_time() - start) * 1000
 
 
 def _profile(handle: Callable[[], Any]) -> None:

@@ -61,17 +61,17 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
 
 
 def _measured(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
-    how = f"HTTP, {'one by one' if load.batch == 1 else f'batches of {load.batch} x 240 B'}, {_clients(clients)}"
-    say(how)
+    load_name = f"HTTP, {'one by one' if load.batch == 1 else f'batches of {load.batch} x 240 B'}, {_clients(clients)}"
+    say(load_name)
     setup = load.server.client()
     setup.ask("PUT", load.path, {})
     setup.ask("PUT", f"{load.path}/groups/g", {"from": "earliest"})
     for verb, work in (("produce", _produce), ("receive + ack", _consume)):
         before = load.server.cpu_seconds()
         rate = _rate(together(clients, partial(work, load)))
-        spent = (load.server.cpu_seconds() - before) / (load.messages * clients)
-        ratio = f"{rate / bare:.2f} x bare puts; {spent * 1e6:,.0f} µs of the server's CPU a message"
-        name = f"{how}: {verb}"
+        cpu_seconds = (load.server.cpu_seconds() - before) / (load.messages * clients)
+        ratio = f"{rate / bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
+        name = f"{load_name}: {verb}"
         if load.batch == 1:
             yield told(name, f"{rate:,.0f} msg/s", ratio)
         else:
@@ -93,18 +93,18 @@ def _produce(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
     path = load.path + ("/messages" if load.batch == 1 else "/messages/batch")
     body = json.dumps(messages[0] if load.batch == 1 else {"messages": messages}).encode()
     ready()
-    began = time.monotonic()
+    start = time.monotonic()
     for _ in range(load.messages // load.batch):
         answer = client.ask("POST", path, body)
         if any("error" in result for result in answer.get("results", ())):
             raise RuntimeError("a message of the batch was refused")
-    return _Span(began, time.monotonic(), load.messages)
+    return _Span(start, time.monotonic(), load.messages)
 
 
 def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
     client, count, empty = load.server.client(), 0, 0
     ready()
-    began = ended = time.monotonic()
+    start = end = time.monotonic()
     while empty < 2:
         messages = client.ask("POST", f"{load.path}/groups/g/receive", {"max": load.batch})["messages"]
         if not messages:
@@ -116,15 +116,15 @@ def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
         )
         if not all(result.get("ok") for result in answer["results"]):
             raise RuntimeError("a receipt was refused")
-        count, ended = count + len(messages), time.monotonic()
-    return _Span(began, ended, count)
+        count, end = count + len(messages), time.monotonic()
+    return _Span(start, end, count)
 
 
 def _put(target: Stage, name: str, count: int, number: int, ready: Callable[[], None]) -> _Span:
     put = target.bare_putter(f"bare/{name}/{number}", _BODY_CHARS)
     put(count)  # makes the connection
     ready()
-    began = time.monotonic()
+    start = time.monotonic()
     for i in range(count):
         put(i)
-    return _Span(began, time.monotonic(), count)
+    return _Span(start, time.monotonic(), count)

@@ -22,8 +22,10 @@ def spent_by(pid: int) -> Spent:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return Spent()
-    each = [_of(one) for one in (str(pid), *children)]
-    return Spent(sum(one.cpu_seconds for one in each), sum(one.resident_mb for one in each))
+    each = [_of(process_id) for process_id in (str(pid), *children)]
+    return Spent(
+        sum(process_id.cpu_seconds for process_id in each), sum(process_id.resident_mb for process_id in each)
+    )
 
 
 def _of(pid: str) -> Spent:

@@ -143,6 +143,6 @@ def _child(work: Callable[[int, Callable[[], None]], Any], number: int, barrier:
 
 def seconds(work: Callable[[], Any]) -> float:
     """How long it takes, by the clock."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start

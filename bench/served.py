@@ -52,8 +52,8 @@ class Client:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of the answer; RuntimeError for anything but a 2xx. `path` is below /v1."""
-        encoded = body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
-        self.connection.request(method, f"/v1{path}", encoded, self._headers)
+        content = body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
+        self.connection.request(method, f"/v1{path}", content, self._headers)
         answer = self.connection.getresponse()
         text = answer.read()
         if answer.status >= 300:
@@ -62,10 +62,10 @@ class Client:
 
 
 @contextmanager
-def served(made: Stage) -> Iterator[Served]:
+def served(target: Stage) -> Iterator[Served]:
     """Serve a stage."""
     port = free_port()
-    environment = {**made.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
+    environment = {**target.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
     command = [sys.executable, "-m", "local"]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=quiet, stderr=quiet)

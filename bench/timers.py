@@ -40,12 +40,12 @@ _CANCELS = 1_000
 _LARGE = 2_000
 
 
-def measure(endpoint: str, verbose: bool = False, waiting: Sequence[int] = _WAITING) -> Iterator[Figure]:
+def measure(endpoint: str, verbose: bool = False, timer_counts: Sequence[int] = _WAITING) -> Iterator[Figure]:
     """Units, lateness with ever more timers waiting, a crowd, and idling."""
     with stage(endpoint) as target:
         yield from _units(target)
     with stage(endpoint) as target:
-        yield from _lateness(target, waiting)
+        yield from _lateness(target, timer_counts)
         yield from _crowd(target)
     with stage(endpoint) as target:
         yield from _cancelled(target)
@@ -60,18 +60,18 @@ def _units(target: Stage) -> Iterator[Figure]:
     meter = Meter()
     deps = target.deps(meter)
     topic, _ = deps.admin.put_topic("t", {"shards": 1})
-    with meter.during() as now:
+    with meter.during() as immediate_cost:
         deps.producer.produce(topic, [Draft(_BODY)])
     for count in (1, 100):
         due_ms = int(time.time() * 1000) + 1
-        with meter.during() as filing:
+        with meter.during() as filing_cost:
             for _ in range(count):
                 deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms)])
         time.sleep(0.01)
         timers = [t for f in range(FRAGMENTS) for t in deps.adapters.timers.look(f, due_ms, count).timers]
-        with meter.during() as moving:
+        with meter.during() as moving_cost:
             deps.due.append(timers[0].shard, 7, timers)
-        extra = (filing.writes + moving.writes) / count - now.writes
+        extra = (filing_cost.writes + moving_cost.writes) / count - immediate_cost.writes
         work = "a delayed message, on top of an immediate one"
         if count == 1:
             yield told(f"{work}: due by itself", f"{extra:.3g} WU")
@@ -79,17 +79,17 @@ def _units(target: Stage) -> Iterator[Figure]:
             yield at_most(f"{work}: {count} due together", extra, 3, "WU")
 
 
-def _lateness(target: Stage, waiting: Sequence[int]) -> Iterator[Figure]:
+def _lateness(target: Stage, timer_counts: Sequence[int]) -> Iterator[Figure]:
     deps = target.deps()
     topic, _ = deps.admin.put_topic("t", {"shards": 4})
-    there = 0
-    for count in waiting:
+    timer_count = 0
+    for count in timer_counts:
         say(f"timers: {count:,} waiting")
-        _load(target, topic.shard_key(0), there, count)
-        there = count
-        late, units = _probe(target, deps, topic)
+        _load(target, topic.shard_key(0), timer_count, count)
+        timer_count = count
+        lateness_ms, units = _probe(target, deps, topic)
         at = f"with {count:,} timers waiting"
-        yield at_most(f"a delayed message enters the log {at}: p99 late by", late[98] / 1000, 1, "s")
+        yield at_most(f"a delayed message enters the log {at}: p99 late by", lateness_ms[98] / 1000, 1, "s")
         yield told(f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU")
 
 
@@ -102,12 +102,12 @@ def _probe(target: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
     mover = target.deps(meter).mover
     with meter.during() as cost:
         mover.run_once(lambda: int(time.time() * 1000) < dues_ms[-1] + 30_000)
-    late = []
+    lateness_ms = []
     for place, due_ms in zip(places, dues_ms, strict=True):
         message = deps.lookup.message(topic, place.id)  # type: ignore[union-attr]
-        late.append(message.accepted_ms - due_ms)
-    assert min(late) >= 0, "never early"
-    return sorted(late), cost.per(_PROBES)
+        lateness_ms.append(message.accepted_ms - due_ms)
+    assert min(lateness_ms) >= 0, "never early"
+    return sorted(lateness_ms), cost.per(_PROBES)
 
 
 def _load(target: Stage, shard: ShardKey, first: int, count: int) -> None:
@@ -143,16 +143,16 @@ def _crowd(target: Stage) -> Iterator[Figure]:
     for start in range(0, _CROWD, 1_000):
         deps.producer.produce(topic, drafts[start : start + 1_000])
     time.sleep(max(0.0, (due_ms + 1_000) / 1000 - time.time()))
-    began = time.monotonic()
+    start_time = time.monotonic()
     halves = [range(0, FRAGMENTS, 2), range(1, FRAGMENTS, 2)]
     movers = [threading.Thread(target=target.deps().mover.tick, args=(half,)) for half in halves]
     for mover in movers:
         mover.start()
     for mover in movers:
         mover.join()
-    took = time.monotonic() - began
-    ratio = f"{_CROWD * target.bare_put() / took:.1f} x as quick as so many bare puts"
-    yield at_most(f"{_CROWD:,} due in one second, out within", took, 5, "s", ratio)
+    seconds = time.monotonic() - start_time
+    ratio = f"{_CROWD * target.bare_put() / seconds:.1f} x as quick as so many bare puts"
+    yield at_most(f"{_CROWD:,} due in one second, out within", seconds, 5, "s", ratio)
 
 
 class _Later:
@@ -208,15 +208,15 @@ def _cancelled(target: Stage) -> Iterator[Figure]:
         for place in places:
             message = deps.delayed.find(topic, place.id)  # type: ignore[union-attr]
             deps.delayed.cancel(topic, message)  # type: ignore[arg-type]
-    late = []
+    lateness_ms = []
     for _ in range(10):
         due_ms = int(time.time() * 1000) + 2_000
         places = deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms + 20 * n) for n in range(5)])
         time.sleep(2.5)
-        late += [_late(deps, topic, place.id, due_ms + 20 * n) for n, place in enumerate(places)]  # type: ignore[union-attr]
+        lateness_ms += [_late(deps, topic, place.id, due_ms + 20 * n) for n, place in enumerate(places)]  # type: ignore[union-attr]
     movers.end()
     work = f"a delay of 2 s after {_CANCELS:,} cancelled ones enters the log: p99 late by"
-    yield at_most(work, sorted(late)[-1] / 1000, 1, "s")
+    yield at_most(work, sorted(lateness_ms)[-1] / 1000, 1, "s")
 
 
 def _late(deps: Deps, topic: Topic, message_id: str, due_ms: int) -> int:
@@ -231,14 +231,14 @@ def _large(target: Stage, count: int = _LARGE) -> Iterator[Figure]:
     fork = mp.get_context("fork")
     due_ms = int(time.time() * 1000)
     target.deps().admin.put_topic("t", {"shards": 4})
-    filing = fork.Process(target=_file_large, args=(target, count, due_ms))
-    filing.start()
-    filing.join()
+    filer = fork.Process(target=_file_large, args=(target, count, due_ms))
+    filer.start()
+    filer.join()
     receiver, sender = fork.Pipe(duplex=False)
-    moving = fork.Process(target=_move_large, args=(target, count, sender))
-    moving.start()
+    mover = fork.Process(target=_move_large, args=(target, count, sender))
+    mover.start()
     peak_mb = receiver.recv()
-    moving.join()
+    mover.join()
     yield at_most(
         f"{count:,} delayed messages of 190 KB due together: the mover's peak memory", peak_mb, 256, "MB"
     )
@@ -254,8 +254,8 @@ def _file_large(target: Stage, count: int, due_ms: int) -> None:
 
 
 def _move_large(target: Stage, count: int, sender: Connection) -> None:
-    moved = target.deps().mover.tick(range(FRAGMENTS)).moved
-    assert moved == count, moved
+    moved_count = target.deps().mover.tick(range(FRAGMENTS)).moved
+    assert moved_count == count, moved_count
     sender.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 
 
@@ -266,12 +266,12 @@ def _idle(target: Stage) -> Iterator[Figure]:
     def process() -> Deps:
         return Deps(replace(target.deps(meter).adapters, clock=clock))
 
-    there = 0
+    topic_count = 0
     for topics in (10, 100, 1000):
         say(f"timers: a stage at rest, {topics:,} topics")
-        for number in range(there, topics):
+        for number in range(topic_count, topics):
             _subscribed(target.deps(), f"t{number:04}")
-        there = topics
+        topic_count = topics
         jobs = process()
         for _ in range(2):
             with meter.during() as cost:
@@ -340,11 +340,11 @@ def main() -> None:
         prog="python -m bench.timers", description="How late delayed messages come."
     )
     parser.add_argument("--waiting", type=int, default=1_000_000, help="timers that wait (1,000,000)")
-    waiting = parser.parse_args().waiting
+    most = parser.parse_args().waiting
     from local.engine import Engine
 
     with Engine(is_busy=True) as engine, stage(engine.endpoint) as target:
-        print(plain(list(_lateness(target, (waiting // 1_000, waiting // 10, waiting)))))
+        print(plain(list(_lateness(target, (most // 1_000, most // 10, most)))))
 
 
 if __name__ == "__main__":

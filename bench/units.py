@@ -81,20 +81,20 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     say("units: produce")
     b.topic("t")
     cold = b.produce("t", b.text(500))
-    one = b.produce("t", b.text(500))
-    yield at_most("produce one: write units", one.writes, 1, "WU")
-    yield at_most("produce one, warm: read units", one.reads, 0, "RU")
-    yield at_most("produce one, warm: round trips", one.trips, 1, "trips")
+    cost = b.produce("t", b.text(500))
+    yield at_most("produce one: write units", cost.writes, 1, "WU")
+    yield at_most("produce one, warm: read units", cost.reads, 0, "RU")
+    yield at_most("produce one, warm: round trips", cost.trips, 1, "trips")
     yield told("produce one, cold process", _shown(cold))
     yield told("produce one: longest random text for 1 WU", f"{_longest(b)} B")
     batch = b.batch("t", [{"body": b.text(98)} for _ in range(100)])  # 98 and two quotes
     yield at_most("produce a batch of 100 x 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
-    keyed = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
-    yield told("the same with 20 ordering keys on 4 shards: per message", _shown(keyed.per(100)))
+    batch_cost = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
+    yield told("the same with 20 ordering keys on 4 shards: per message", _shown(batch_cost.per(100)))
     for i in range(3):
         b.group("t", f"g{i}")
-    grouped = b.produce("t", b.text(500))
-    yield at_most("produce with three groups more: extra", grouped.writes - one.writes, 0, "WU")
+    groups_cost = b.produce("t", b.text(500))
+    yield at_most("produce with three groups more: extra", groups_cost.writes - cost.writes, 0, "WU")
     b.produce("t", 1, dedup_id="warm")
     yield told("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
     yield told("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
@@ -110,16 +110,16 @@ def _deciding(b: _Bench) -> Iterator[Figure]:
     """A transaction's ways."""
     b.topic("transactions", shards=1)
     costs: dict[str, Cost] = {}
-    for how, fields in (("commit", {}), ("rollback", {}), ("commit for later", {"delay_seconds": 3600})):
+    for decision, fields in (("commit", {}), ("rollback", {}), ("commit for later", {"delay_seconds": 3600})):
         for _ in range(3):  # the last is warm
             message = {"message": {"body": b.text(300), **fields}, "check_after_seconds": 86_400}
-            with b.meter.during() as prepared:
+            with b.meter.during() as prepare_cost:
                 path = f"{_TOPIC}/transactions"
                 id = b.api.call("POST", path, message, topic="transactions")["transaction_id"]
-            costs[how] = b.cost("POST", f"/v1/transactions/{{id}}/{how.split()[0]}", {}, id=id)
-    yield told("prepare", _shown(prepared))
-    for how, cost in costs.items():
-        yield told(f"prepare's {how}", _shown(cost))
+            costs[decision] = b.cost("POST", f"/v1/transactions/{{id}}/{decision.split()[0]}", {}, id=id)
+    yield told("prepare", _shown(prepare_cost))
+    for decision, cost in costs.items():
+        yield told(f"prepare's {decision}", _shown(cost))
 
 
 def _keyed(b: _Bench) -> Iterator[Figure]:
@@ -195,8 +195,8 @@ def _others(b: _Bench) -> Iterator[Figure]:
     polls = [b.cost("POST", f"{_GROUP}/receive", {}, topic="rest", group="g") for _ in range(8)]
     yield at_most("idle receive on 4 shards: write units", max(p.writes for p in polls), 0, "WU")
     yield told("idle receive on 4 shards, the states just seen", _shown(polls[-1]))
-    waited = b.cost("POST", f"{_GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
-    yield told("idle receive waiting 5 s: per second", _shown(waited.per(5)))
+    poll = b.cost("POST", f"{_GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
+    yield told("idle receive waiting 5 s: per second", _shown(poll.per(5)))
     body = {"body": b.text(500)}
     answer = b.api.call("POST", f"{_TOPIC}/messages", body, topic="rest")
     messages = b.api.call("POST", f"{_GROUP}/receive", {}, topic="rest", group="g")["messages"]
@@ -204,8 +204,8 @@ def _others(b: _Bench) -> Iterator[Figure]:
     yield told("extend a lease", _shown(b.cost("POST", f"{_GROUP}/extend", extend, topic="rest", group="g")))
     lookup = b.cost("GET", f"{_TOPIC}/messages/{{id}}", topic="rest", id=answer["id"])
     yield told("look up a message, one group", _shown(lookup))
-    seek = b.cost("POST", f"{_GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
-    yield told("seek to earliest, 4 shards, and show the group", _shown(seek))
+    seek_cost = b.cost("POST", f"{_GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
+    yield told("seek to earliest, 4 shards, and show the group", _shown(seek_cost))
 
 
 def _shown(cost: Cost) -> str:

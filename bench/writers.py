@@ -61,15 +61,15 @@ def _write(target: Stage, topic: Topic, each: int, number: int, ready: Callable[
     producer = target.deps(meter).producer
     places = []
     ready()
-    began = time.monotonic()
+    start = time.monotonic()
     for i in range(each):
-        (placed,) = producer.produce(topic, [Draft(_body(number, i))])
-        if not isinstance(placed, ProduceResult):
-            raise placed
-        assert placed.shard is not None
-        assert placed.offset is not None
-        places.append((placed.shard, placed.offset))
-    return _Written(meter.cost, places, time.monotonic() - began)
+        (result,) = producer.produce(topic, [Draft(_body(number, i))])
+        if not isinstance(result, ProduceResult):
+            raise result
+        assert result.shard is not None
+        assert result.offset is not None
+        places.append((result.shard, result.offset))
+    return _Written(meter.cost, places, time.monotonic() - start)
 
 
 def _body(writer: int, number: int) -> bytes:
@@ -84,7 +84,7 @@ def _proved(target: Stage, shards: int, batches: list[_Written]) -> float:
     """Offsets are dense, and each message stands where its writer was told and nowhere else. The share reserved."""
     deps = target.deps()
     topic = deps.catalog.topic(f"w{len(batches)}-{shards}")
-    reserved = 0
+    reserved_count = 0
     for shard in range(shards):
         rows = _rows(deps.adapters.log.read, topic, shard)
         at = 0
@@ -98,13 +98,13 @@ def _proved(target: Stage, shards: int, batches: list[_Written]) -> float:
         bodies = {row.first + i: draft.body for row in rows for i, draft in enumerate(row.drafts)}
         if bodies != told_of:
             raise RuntimeError(f"shard {shard}: the log does not hold what the writers were told")
-        reserved += sum(len(row.drafts) for row in rows if row.allocation is Allocation.RESERVED)
-    return reserved / sum(len(w.places) for w in batches)
+        reserved_count += sum(len(row.drafts) for row in rows if row.allocation is Allocation.RESERVED)
+    return reserved_count / sum(len(w.places) for w in batches)
 
 
 def _rows(read: Callable[..., list[Segment]], topic: Topic, shard: int) -> list[Segment]:
     """All of a shard's segments."""
     rows: list[Segment] = []
-    while more := read(topic.shard_key(shard), rows[-1].end if rows else 0, 500):
-        rows += more
+    while segments := read(topic.shard_key(shard), rows[-1].end if rows else 0, 500):
+        rows += segments
     return rows
