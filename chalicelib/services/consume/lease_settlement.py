@@ -157,9 +157,7 @@ class LeaseSettlement:
         )
 
     def _count(self, steps: Sequence[Step]) -> None:
-        dispositions = [
-            step.result.disposition for step in steps if step.result.disposition is not Disposition.RELEASED
-        ]
+        dispositions = [step.result.disposition for step in steps if step.was_tried]
         self._context.counters.add(DELIVERED, dispositions.count(Disposition.SUCCESS))
         self._context.counters.add(FAILED, len(dispositions) - dispositions.count(Disposition.SUCCESS))
 

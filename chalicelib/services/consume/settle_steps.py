@@ -39,13 +39,14 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One delivery's part of a write."""
+    """One delivery's part of a write. `was_tried`: it ends an attempt; False where a message is given back unsent."""
 
     result: Result
     entry: TraceEntry | None
     shard: int
     record: Record | None = None
     timer: Timer | None = None
+    was_tried: bool = True
 
     @property
     def actions(self) -> int:
@@ -94,7 +95,8 @@ class StepMaker:
             else decision.detail or in_lane or decision.disposition is Disposition.DEAD
         )
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
-        return Step(step, entry, receipt.shard, record)
+        was_tried = decision.disposition is not Disposition.RELEASED
+        return Step(step, entry, receipt.shard, record, was_tried=was_tried)
 
     def step_by_timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
@@ -105,7 +107,7 @@ class StepMaker:
             decision, disposition=Disposition.RETRY_LATER, due_ms=max(decision.due_ms, self._now_ms)
         )
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
-        return step if was_tried else replace(step, entry=None)
+        return step if was_tried else replace(step, entry=None, was_tried=False)
 
     def _climbed(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
         """The decision with the due time of the message's ladder; of the group's, if the message has gone from the

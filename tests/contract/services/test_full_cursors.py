@@ -1,0 +1,183 @@
+"""A cursor that has no room for what is given back: it comes back by a timer, and nobody notices."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from chalicelib.domain import cursor_size
+from chalicelib.domain.cursor import Cursor, Disposition
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.timer import Timer, retry_id
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
+from chalicelib.services.consume.decision import SettleDecision
+from chalicelib.services.core.counters import DELIVERED, FAILED
+from chalicelib.services.manage.dead_letters import Wanted
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.stages import memory_stage
+
+COUNT = 8
+KEPT = 5  # stays leased
+RETURNED = {0, 1, 2, 3, 7}
+
+
+def decisions(now_ms: int) -> list[SettleDecision | None]:
+    """What is done with each message: given back, in each of the ways, or not."""
+    later_ms = now_ms + 7 * SECOND_MS
+    return [
+        SettleDecision(Disposition.RETRY, detail="busy"),
+        SettleDecision(Disposition.RETRY, later_ms, detail="busy"),
+        SettleDecision(Disposition.RELEASED),
+        SettleDecision(Disposition.RELEASED, now_ms + 3 * SECOND_MS),
+        SettleDecision(Disposition.DEAD, reason="REJECTED"),
+        None,
+        SettleDecision(Disposition.SUCCESS),
+        SettleDecision(Disposition.RELEASED),
+    ]
+
+
+@dataclass
+class Line:
+    """Messages of one shard, or of a retry lane in another order, all leased at once."""
+
+    mode: str
+    in_lane: bool
+
+    def __post_init__(self) -> None:
+        self.desk = Desk.at(memory_stage(), mode=self.mode)
+        self.group: Group = self.desk.group()
+        self.desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(COUNT)))
+        self.messages = self._leased(0)
+        if self.in_lane:
+            rejected = SettleDecision(Disposition.DEAD, reason="REJECTED")
+            for each in reversed(self.messages):
+                self._settle([each], [rejected])
+                self.desk.deps.redriver.redrive_some(self.desk.topic, self.group, Wanted(), 1)
+            self.messages = self._leased(None)
+        self.desk.deps.counters.take()
+
+    def _leased(self, shard: int | None) -> list[ClaimedMessage]:
+        claimant = Claimant(topic=self.desk.topic, group=self.group, lease_seconds=600)
+        messages = self.desk.deps.claimer.claim(claimant, shard, COUNT) or []
+        assert len(messages) == COUNT
+        return sorted(messages, key=lambda message: message.receipt.offset)
+
+    def _settle(self, messages: Sequence[ClaimedMessage], decided: Sequence[SettleDecision]) -> None:
+        decision_for = {message.receipt.id: each for message, each in zip(messages, decided, strict=True)}
+        answers = self.desk.deps.settler.settle(
+            self.desk.topic,
+            self.group,
+            [message.receipt for message in messages],
+            lambda receipt, _: decision_for[receipt.id],
+        )
+        assert set(answers) == {None}
+
+    def settle(self, which: Container[int] = range(COUNT)) -> None:
+        """Settle those of the messages."""
+        pairs = zip(self.messages, decisions(self.desk.stage.clock.now_ms()), strict=True)
+        some = [(message, each) for message, each in pairs if each and message.receipt.offset in which]
+        self._settle([message for message, _ in some], [each for _, each in some])
+
+    @property
+    def cursor(self) -> Cursor:
+        key = cursor_key(self.desk.topic, self.group, None if self.in_lane else 0)
+        return self.desk.stage.adapters.cursors.get(key, consistent=True) or Cursor()
+
+    def told(self) -> Any:
+        """What was counted, and of each message the attempts that are noted, and the record if it has failed."""
+        counts = self.desk.deps.counters.take()
+        key = cursor_key(self.desk.topic, self.group, 0)
+        records = [self.desk.stage.adapters.records.get(key, offset) for offset in range(COUNT)]
+        outcomes = [
+            sorted(
+                (entry.attempt, entry.outcome, entry.detail)
+                for row in self.desk.stage.adapters.traces.covering(key, offset, consistent=True)
+                for entry in row.entries
+                if entry.offset == offset
+            )
+            for offset in range(COUNT)
+        ]
+        failed = [(r.status, r.attempts, r.reason) for r in records if r and (r.attempts > 1 or r.reason)]
+        return counts.get(DELIVERED, 0), counts.get(FAILED, 0), outcomes, failed
+
+    def deliveries(self) -> list[tuple[int, int, int]]:
+        """After how many seconds which message came again, as which attempt; each is acknowledged."""
+        came: list[tuple[int, int, int]] = []
+        for second in range(10):
+            messages = self.desk.receive(self.group, COUNT)
+            came += sorted((second, each.receipt.offset, each.attempt) for each in messages)
+            self.desk.ack(self.group, messages)
+            self.desk.stage.clock.advance(SECOND_MS)
+        return came
+
+
+def roomy(mode: str, in_lane: bool) -> Line:
+    line = Line(mode, in_lane)
+    line.settle()
+    return line
+
+
+def full(mode: str, in_lane: bool, which: Container[int] = range(COUNT), *, is_over: bool = False) -> Line:
+    """Its cursor has just room for what it holds; or, if it `is_over`, not even for that."""
+    line = Line(mode, in_lane)
+    with pytest.MonkeyPatch.context() as patch:
+        room = 0 if is_over else cursor_size.most_bytes(line.cursor)
+        patch.setattr(cursor_size, "_BYTES_FOR_RETURNS", room)
+        line.settle(which)
+    return line
+
+
+def timers(line: Line) -> list[Timer]:
+    port = line.desk.stage.adapters.timers
+    return [timer for n in range(FRAGMENTS) for timer in port.behind(n, "", 500)]
+
+
+@pytest.mark.parametrize(("mode", "in_lane"), [("queue", False), ("queue", True), ("serial", True)])
+def test_what_a_full_cursor_cannot_take_back_comes_back_as_if_it_had_room(mode: str, in_lane: bool) -> None:
+    there, here = roomy(mode, in_lane), full(mode, in_lane)
+    assert (here.cursor.waiting, here.cursor.in_flight) == ((), 1)
+    assert len(there.cursor.waiting) > 2
+    now_ms = here.desk.stage.clock.now_ms()
+    waits = [now_ms, now_ms + 7 * SECOND_MS, now_ms, now_ms + 3 * SECOND_MS, now_ms]
+    origins = {timer.id: timer.draft.origin for timer in timers(here) if timer.draft and timer.draft.origin}
+    assert {(origin.offset, origin.attempts) for origin in origins.values()} == {
+        (offset, here.messages[offset].attempt - (offset > 1)) for offset in RETURNED
+    }
+    assert origins.keys() == {
+        retry_id(here.group.uid, "", origin.shard, origin.offset, origin.attempts)
+        for origin in origins.values()
+    }
+    assert sorted(timer.due_ms for timer in timers(here)) == sorted(waits)
+    key = cursor_key(here.desk.topic, here.group, 0)
+    records = [here.desk.stage.adapters.records.get(key, offset) for offset in sorted(RETURNED)]
+    assert [record and (record.status, record.next_ms) for record in records] == [
+        ("RETRYING", due_ms) for due_ms in waits
+    ]
+    assert here.told()[:2] == there.told()[:2] == (1, 3)
+    assert here.deliveries() == there.deliveries()
+    assert here.told() == there.told()
+    unfinished = here.desk.stage.adapters.records.unfinished(here.desk.topic.uid, here.group.uid)
+    assert {each.offset for each in unfinished if each.status == "RETRYING"} <= {KEPT}
+
+
+@pytest.mark.parametrize("offset", sorted(RETURNED))
+def test_a_full_cursor_takes_nothing_back_in_whatever_way(offset: int) -> None:
+    line = full("queue", False, {offset})
+    assert (line.cursor.waiting, line.cursor.in_flight) == ((), COUNT - 1)
+    assert [timer.draft.origin.offset for timer in timers(line) if timer.draft and timer.draft.origin] == [
+        offset
+    ]
+
+
+def test_in_order_a_message_keeps_its_place_also_in_a_full_cursor() -> None:
+    there, here = roomy("serial", False), full("serial", False, is_over=True)
+    assert here.cursor.waiting == there.cursor.waiting
+    assert timers(here) == []
+    assert here.deliveries() == there.deliveries()
+    assert here.told() == there.told()
