@@ -1,14 +1,24 @@
-"""How many deliveries one write settles."""
+"""How many deliveries one write settles, and what is written of each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chalicelib.domain.cursor import Disposition, Result
-from chalicelib.services.consume.settle_steps import Step, that_fit
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.topic import cursor_key
+from chalicelib.services.consume.decision import SettleDecision
+from chalicelib.services.consume.settle_steps import Step, StepMaker, that_fit
 from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.damage import NEWER, change_row
+from tests.support.stages import memory_stage
 
 
 def steps(
@@ -60,3 +70,83 @@ def test_returned_neighbours_of_different_kinds_take_an_entry_each() -> None:
 def test_what_follows_one_that_does_not_fit_waits_for_the_next_write() -> None:
     large, small = letters(1, 1_500_000), letters(1)
     assert that_fit([*large, *large, *small]) == large
+
+
+class Scene:
+    """The steps of deliveries of one group, 5 s after they were claimed."""
+
+    def __init__(self, *, in_lane: bool = False, **settings: Any) -> None:
+        self.stage = memory_stage()
+        self.deps = self.stage.process()
+        self.topic = make.topic(**settings)
+        self.group = make.group(self.topic)
+        self.key = cursor_key(self.topic, self.group, None if in_lane else 0)
+        self.now_ms = START_MS + 5_000
+
+    def put(self, shard: ShardKey, draft: Draft) -> None:
+        row = make.segment(0, [draft])
+        self.stage.adapters.log.put(shard, row, make.packed(row))
+
+    def step(self, decision: SettleDecision, attempt: int = 1, **receipt: Any) -> Step:
+        maker = StepMaker(
+            reader=self.deps.reader, topic=self.topic, group=self.group, key=self.key, now_ms=self.now_ms
+        )
+        return maker.step(make.claimed(**receipt).receipt, decision, attempt)
+
+
+def test_what_has_gone_from_the_log_keeps_its_attempts_while_it_waits() -> None:
+    later = SettleDecision(Disposition.RETRY_LATER, START_MS + 60_000)
+    timer = Scene().step(later, 7, offset=3, attempts_before_redrive=4).timer
+    assert timer
+    assert timer.draft
+    assert timer.draft.origin == replace(make.origin(3, attempts=7, attempts_before_redrive=4), accepted_ms=0)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [SettleDecision(Disposition.DEAD, reason="REJECTED"), SettleDecision(Disposition.RETRY_LATER, START_MS)],
+    ids=["dead", "later"],
+)
+@pytest.mark.parametrize("in_lane", [False, True])
+def test_a_message_that_only_a_later_release_reads_is_left_to_it(
+    in_lane: bool, decision: SettleDecision
+) -> None:
+    scene = Scene(in_lane=in_lane)
+    shard = scene.topic.shard_key(0)
+    scene.put(shard, make.draft())
+    scene.put(scene.key.shard, Draft(b"", is_json=False, origin=make.origin()))
+    change_row(scene.stage, shard, 0, NEWER)
+    with pytest.raises(Unavailable, match="later release"):
+        scene.step(decision, entry=0 if in_lane else None)
+
+
+def test_a_messages_own_jitter_goes_before_its_groups() -> None:
+    scene = Scene(retry=Retry(9, (100,), jitter=1.0))
+    scene.put(scene.topic.shard_key(0), make.draft(jitter=0.0))
+    due_ms = {
+        scene.step(SettleDecision(Disposition.RETRY, climbs=True), attempt).result.due_ms
+        for attempt in range(1, 9)
+    }
+    assert due_ms == {scene.now_ms + 100_000}
+
+
+@pytest.mark.parametrize(("duration_ms", "took_ms"), [(None, 5_000), (0, 0), (70, 70)])
+def test_an_attempt_took_as_long_as_was_measured_or_since_its_claim(
+    duration_ms: int | None, took_ms: int
+) -> None:
+    entry = Scene().step(SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)).entry
+    assert entry
+    assert entry.duration_ms == took_ms
+
+
+@pytest.mark.parametrize(("reason", "is_noted"), [("UNDECODABLE", False), ("REJECTED", True)])
+def test_nobody_tried_what_nobody_can_read(reason: str, is_noted: bool) -> None:
+    assert bool(Scene().step(SettleDecision(Disposition.DEAD, reason=reason)).entry) is is_noted
+
+
+def test_only_what_has_left_its_shards_cursor_is_recorded_with_a_time() -> None:
+    waits = SettleDecision(Disposition.RETRY, START_MS + 60_000, detail="busy")
+    there, in_lane = Scene().step(waits).record, Scene(in_lane=True).step(waits, entry=0).record
+    assert there
+    assert in_lane
+    assert (there.waited_in_cursor, in_lane.waited_in_cursor) == (True, False)

@@ -104,6 +104,7 @@ def test_a_settlement_says_how_long_the_attempt_took_and_why_it_failed(stage: St
     desk.nack(group, messages, Nack(delay_ms=None, reason="busy"))
     (row,) = rows(desk, group)
     assert (row.consumer, row.started_ms, row.id) == ("one", claimed_ms, messages[0].receipt.token)
+    assert row.key == cursor_key(desk.topic, group, 0), "its consumer has no cursor of its own"
     assert row.entries == (TraceEntry(0, 1, "RETRY", 3 * SECOND_MS, "busy"),)
     now_ms = stage.clock.now_ms()
     delivery_record = record(desk, group)

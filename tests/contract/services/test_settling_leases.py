@@ -71,6 +71,7 @@ def test_what_takes_several_writes_is_settled_as_if_it_took_one(stage: Stage) ->
     assert {offset: outcomes(desk, group, offset) for offset in range(100)} == {
         offset: [(1, "RETRY")] for offset in range(100)
     }
+    assert desk.nack(group, claimed, Nack(delay_ms=5 * SECOND_MS)) == [ALREADY] * 100
     stage.clock.advance(5 * SECOND_MS)
     assert attempts(desk.receive(group, 100)) == dict.fromkeys(range(100), 2)
 
@@ -103,6 +104,45 @@ def test_what_others_settle_of_a_lease_meanwhile_makes_the_rest_of_it_no_stale(
     assert (other.nack(group, claimed, how) if how else other.ack(group, claimed)) == [None] * 100
     assert told(other) == tuple(100 * n for n in each)
     assert {len(outcomes(desk, group, offset)) for offset in range(100)} == {1}
+
+
+def test_what_was_settled_in_a_retry_lane_is_known_by_its_own_offset_when_it_is_repeated(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    messages = desk.receive(group)
+    for at, delay_s in ((3, 1), (2, 2), (0, 3)):
+        desk.nack(group, [messages[at]], Nack(delay_ms=delay_s * SECOND_MS))
+    stage.clock.advance(3 * SECOND_MS)
+    again = [each for _ in range(3) for each in desk.receive(group, 1)]
+    assert {each.receipt.offset: each.receipt.entry for each in again} == {3: 0, 2: 1, 0: 2}
+    assert desk.ack(group, again) == [None] * 3
+    assert desk.ack(group, again) == [ALREADY] * 3
+    assert desk.nack(group, again) == ["RECEIPT_STALE"] * 3
+
+
+def test_who_lost_the_race_for_a_message_notes_and_counts_no_attempt(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    messages = desk.receive(group)
+
+    def settles_first(name: str, *_: Any) -> bool:
+        if name == "write" and not outcomes(desk, group, 0):
+            assert desk.ack(group, messages[:2]) == [None] * 2
+        return False
+
+    cursors: Any = Troubled(stage.adapters.cursors, settles_first)
+    other = Desk(stage, Deps(replace(stage.another(), cursors=cursors)), desk.topic)
+    assert other.nack(group, messages) == ["RECEIPT_STALE"] * 2 + [None]
+    assert [outcomes(desk, group, offset) for offset in range(3)] == [
+        [(1, "SUCCESS")],
+        [(1, "SUCCESS")],
+        [(1, "RETRY")],
+    ]
+    assert told(other) == (0, 1)
 
 
 def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> None:
