@@ -58,22 +58,22 @@ def frame(spark: SparkSession, table: str, rows: Iterable[dict[str, Any]]) -> Da
     """Rows of a table as they are read from the archive: with their day."""
     time = {MESSAGES: "accepted_at", DELIVERIES: "started_at"}[table]
     schema = with_day(table)
-    made = [{**row, "day": row[time].date()} for row in rows]
-    return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in made], schema)
+    filled_rows = [{**row, "day": row[time].date()} for row in rows]
+    return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in filled_rows], schema)
 
 
 def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:
     """Write rows of the tables into a bucket, and the manifests of their days."""
     parts: defaultdict[str, dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
     for table, rows in tables.items():
-        held = frame(place.spark, table, rows)
-        for day, topic in sorted(tuple(row) for row in held.select("day", "topic").distinct().collect()):
-            mine = held.where((held["day"] == day) & (held["topic"] == topic))
+        all_rows = frame(place.spark, table, rows)
+        for day, topic in sorted(tuple(row) for row in all_rows.select("day", "topic").distinct().collect()):
+            mine = all_rows.where((all_rows["day"] == day) & (all_rows["topic"] == topic))
             folder = f"archive/{table}/day={day}/topic={topic}"
             mine.select(*TABLES[table].names).coalesce(1).write.parquet(place.bucket.uri(folder))
             files = tuple(e for e in place.bucket.entries(folder) if e.name.endswith(".parquet"))
             [sums] = checksums(mine, table).collect()
             parts[str(day)][table].append(publish.part(topic, sums["rows"], sums["checksum"], files))
-    for day, found in parts.items():
-        manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in found.items()}, ())
+    for day, parts_by_table in parts.items():
+        manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in parts_by_table.items()}, ())
         save(place.bucket, manifest)

@@ -42,7 +42,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[SparkSession]:
-    started = session.start(
+    spark_session = session.start(
         "tests",
         tmp_path_factory.mktemp("none"),
         "none",
@@ -51,8 +51,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         **({} if os.environ.get("HEADRACE_SOAK") else _QUICK),
         spark_driver_extraClassPath=str(classes),
     )
-    yield started
-    started.stop()
+    yield spark_session
+    spark_session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -32,22 +32,22 @@ def orders(*offsets: int) -> list[tuple[Any, ...]]:
     return [("orders", 0, offset) for offset in offsets]
 
 
-def message(offset: int, topic: str = "orders", shard: int = 0, **other: Any) -> Line:
+def message(offset: int, topic: str = "orders", shard: int = 0, **fields: Any) -> Line:
     line = {
         "v": 1, "topic": topic, "topic_uid": "u1", "shard": shard, "offset": offset, "edition": 0,
         "accepted_ms": NOON_MS + offset, "id": f"m-{shard}-{offset}", "keys": ["k"], "headers": {"h": "ö"},
         "content_type": "application/json", "body": json.dumps({"n": offset}, separators=(",", ":")),
     }  # fmt: skip
-    return {**line, **other}
+    return {**line, **fields}
 
 
-def delivery(offset: int, attempt: int = 1, topic: str = "orders", shard: int = 0, **other: Any) -> Line:
+def delivery(offset: int, attempt: int = 1, topic: str = "orders", shard: int = 0, **fields: Any) -> Line:
     line = {
         "v": 1, "topic": topic, "topic_uid": "u1", "group": "billing", "group_uid": "g1", "shard": shard,
         "offset": offset, "attempt": attempt, "consumer": "c", "consumer_uid": "", "duration_ms": 5, "detail": "",
         "started_ms": NOON_MS + 1000 * attempt + offset, "outcome": "SUCCESS", "trace": f"t{attempt}",
     }  # fmt: skip
-    return {**line, **other}
+    return {**line, **fields}
 
 
 @dataclass
@@ -75,12 +75,12 @@ class Place:
 
     def archive(self, *argv: str, bucket: Bucket | None = None) -> int:
         """Run the job in this process; its exit code."""
-        given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        given += ["--engine", self.made_by]
+        args = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
+        args += ["--engine", self.made_by]
         if "--backfill" not in argv:
-            given += ["--backfill", "no"]
+            args += ["--backfill", "no"]
         with self.as_it_is():
-            return nights.run(self.start, bucket or self.bucket, options.of_archive(None, [*given, *argv]))
+            return nights.run(self.start, bucket or self.bucket, options.of_archive(None, [*args, *argv]))
 
     def start(self, is_small: bool = False) -> SparkSession:
         """The session, which is there."""
@@ -94,17 +94,15 @@ class Place:
         """Bring what is in the bucket into the folder, where it is."""
 
     def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
-        given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        given += ["--engine", self.made_by]
+        args = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
+        args += ["--engine", self.made_by]
         with self.as_it_is():
-            return compaction.run(
-                self.start, bucket or self.bucket, options.of_compact(None, [*given, *argv])
-            )
+            return compaction.run(self.start, bucket or self.bucket, options.of_compact(None, [*args, *argv]))
 
     def manifest(self, day: str = DAY) -> manifest.Manifest:
-        found = manifest.load(self.bucket, day)
-        assert found
-        return found
+        day_manifest = manifest.load(self.bucket, day)
+        assert day_manifest
+        return day_manifest
 
     def files(self, table: str = "messages") -> list[str]:
         """What lies there, whether or not a manifest names it."""
@@ -125,14 +123,14 @@ class Place:
         return sorted(uri.removeprefix(f"s3://{self.name}/") for uri in uris)
 
     def query(
-        self, what: str, table: str = "messages", files: list[str] | None = None
+        self, selection: str, table: str = "messages", files: list[str] | None = None
     ) -> list[tuple[Any, ...]]:
         """Ask DuckDB about a table: an independent reader of all that lies there, or of some files."""
         files = [str(self.folder / name) for name in (self.files(table) if files is None else files)]
         rows = (
             f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
         )
-        return duckdb.execute(f"select {what.replace('%', rows)}").fetchall()
+        return duckdb.execute(f"select {selection.replace('%', rows)}").fetchall()
 
     def places(self) -> list[tuple[Any, ...]]:
         """Topic, shard and offset of every row."""
@@ -166,22 +164,24 @@ class S3Place(Place):
 
     def push(self) -> None:
         """Make the bucket what the folder is."""
-        client, there = self.server.client(), self._there()
-        here = {str(path.relative_to(self.folder)): path for path in self.folder.rglob("*") if path.is_file()}
-        for name in there.keys() - here.keys():
+        client, remote_tags = self.server.client(), self._there()
+        local_paths = {
+            str(path.relative_to(self.folder)): path for path in self.folder.rglob("*") if path.is_file()
+        }
+        for name in remote_tags.keys() - local_paths.keys():
             client.delete_object(Bucket=self.name, Key=name)
-        for name, path in here.items():
+        for name, path in local_paths.items():
             content = path.read_bytes()
-            if there.get(name) != f'"{hashlib.md5(content).hexdigest()}"':
+            if remote_tags.get(name) != f'"{hashlib.md5(content).hexdigest()}"':
                 client.put_object(Bucket=self.name, Key=name, Body=content)
 
     def pull(self) -> None:
         """Make the folder what the bucket is."""
-        client, there = self.server.client(), self._there()
+        client, remote_tags = self.server.client(), self._there()
         for path in [path for path in self.folder.rglob("*") if path.is_file()]:
-            if str(path.relative_to(self.folder)) not in there:
+            if str(path.relative_to(self.folder)) not in remote_tags:
                 path.unlink()
-        for name in there:
+        for name in remote_tags:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(client.get_object(Bucket=self.name, Key=name)["Body"].read())

@@ -69,9 +69,9 @@ def test_run_again_it_gives_the_same_files_and_counts(
     place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(5)])
     place.journal("b", [delivery(n) for n in range(5)])
     assert place.archive() == DONE
-    files, was, first = place.files(), place.manifest(), read_summary(capsys)
+    files, old_manifest, first = place.files(), place.manifest(), read_summary(capsys)
     assert place.archive("--window", DAY) == DONE
-    assert (place.files(), place.manifest()) == (files, was)
+    assert (place.files(), place.manifest()) == (files, old_manifest)
     assert {**read_summary(capsys), "seconds": 0} == {**first, "seconds": 0}
     assert place.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 1
@@ -96,10 +96,10 @@ def test_the_last_edition_of_a_message_stays_and_what_is_void_has_no_row(place: 
 def test_late_data_reruns_its_day_and_touches_no_other_topic(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)] + [message(0, "invoices")])
     assert place.archive() == DONE
-    kept = [name for name in place.files() if "invoices" in name]
+    invoice_files = [name for name in place.files() if "invoices" in name]
     place.journal("late", [message(1, edition=1, body='"edited"')])
     assert place.archive() == DONE
-    assert [name for name in place.files() if "invoices" in name] == kept
+    assert [name for name in place.files() if "invoices" in name] == invoice_files
     assert place.query("body from % where topic = 'orders' order by \"offset\"") == [
         (b'{"n":0}',), (b'"edited"',), (b'{"n":2}',),
     ]  # fmt: skip
@@ -123,9 +123,9 @@ def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None
     place.journal("c", [delivery(n, started_ms=NOON_MS + 60_000) for n in range(3)])  # after the second began
     place.journal("d", [delivery(n, topic_uid="u2", started_ms=NOON_MS + 5_010 + n) for n in range(3)])
     assert place.archive() == DONE
-    lives = 'topic_uid, "offset", id from % order by all'
-    both = [("u1", n, f"m-0-{n}") for n in range(3)] + [("u2", n, f"new-{n}") for n in range(3)]
-    assert place.query(lives) == place.query(lives, "deliveries") == both
+    selection = 'topic_uid, "offset", id from % order by all'
+    expected_rows = [("u1", n, f"m-0-{n}") for n in range(3)] + [("u2", n, f"new-{n}") for n in range(3)]
+    assert place.query(selection) == place.query(selection, "deliveries") == expected_rows
     assert place.query("distinct topic, group_uid from %", "deliveries") == [("orders", "g1")]
 
 
@@ -172,7 +172,7 @@ def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> Non
 def test_bad_arguments_are_refused_with_a_sentence(
     argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         options.of_archive(None, ["--now", "2026-11-23T06:00:00Z", *argv])
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert "error:" in capsys.readouterr().err

@@ -73,9 +73,9 @@ def test_a_journal_that_lost_objects_takes_nothing_from_the_archive(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.journal("a", [message(0)])
-    gone = place.journal("b", [message(1)])
+    path = place.journal("b", [message(1)])
     assert place.archive() == DONE
-    gone.unlink()
+    path.unlink()
     assert place.archive() == FAILED
     assert "has lost 1 messages" in read_summary(capsys)["failed"][DAY]
     assert place.places() == orders(0, 1)

@@ -73,10 +73,10 @@ def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.
 
 @pytest.mark.parametrize("made_by", [SPARK])
 def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[bool] = []
+    small_flags: list[bool] = []
 
     def start(is_small: bool = False) -> Any:
-        told.append(is_small)
+        small_flags.append(is_small)
         return place.spark
 
     monkeypatch.setattr(place, "start", start)
@@ -84,7 +84,7 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
     place.archive()
     monkeypatch.setattr(session, "SMALL_BYTES", 1)
     place.archive("--window", DAY)
-    assert told == [True, False]
+    assert small_flags == [True, False]
 
 
 def test_the_day_before_is_followed_without_a_gap(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

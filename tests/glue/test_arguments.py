@@ -29,7 +29,7 @@ REPLAY = ["--topic", "orders", "--from", "2026-11-20", "--to", "2026-11-21"]
 
 
 @pytest.mark.parametrize(
-    ("job", "read", "argv", "said"),
+    ("job", "read_options", "argv", "sentence"),
     [
         ("archive", of_archive, ["--window", "2026-02-30"], "no day such as"),
         ("archive", of_archive, ["--window", "0001-01-01"], "no day such as"),
@@ -50,15 +50,20 @@ REPLAY = ["--topic", "orders", "--from", "2026-11-20", "--to", "2026-11-21"]
     ],
 )
 def test_what_a_job_refuses_is_one_sentence_a_summary_and_exit_code_2(
-    job: str, read: Read, argv: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    job: str,
+    read_options: Read,
+    argv: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    with pytest.raises(SystemExit) as left:
-        read(None, ["--folder", str(tmp_path), *argv])
-    assert left.value.code == BAD_ARGUMENTS
+    with pytest.raises(SystemExit) as exit_info:
+        read_options(None, ["--folder", str(tmp_path), *argv])
+    assert exit_info.value.code == BAD_ARGUMENTS
     out, err = capsys.readouterr()
     summary = json.loads(out)
     assert summary["job"] == job
-    assert said in summary["error"]
+    assert sentence in summary["error"]
     assert err.splitlines()[-1] == f"python -m glue_jobs.{job}: error: {summary['error']}"
 
 

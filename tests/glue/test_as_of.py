@@ -30,13 +30,13 @@ def later(of: dict[str, Any], minutes: float, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def filled(place: Place) -> Place:
+def filled_place(place: Place) -> Place:
     """Shard 0 of a topic, at whose moment each message is something else."""
     names = ("done", "flying", "retrying", "lapsed", "dead", "unwanted", "slow", "ahead", "future")
     rows = {
         name: message(4 * n, minutes=n if name != "future" else 11, id=name) for n, name in enumerate(names)
     }
-    tries = [
+    attempts = [
         later(rows["done"], 1, outcome="RETRY"),
         later(rows["done"], 2, attempt=2),
         later(rows["flying"], 9.9, duration_ms=30_000),
@@ -47,20 +47,20 @@ def filled(place: Place) -> Place:
         later(rows["slow"], 12),  # was waiting, though one behind it had been tried
         later(message(4 * 6 + 2, id="other shard"), 3),
     ]
-    tries.append(later(rows["ahead"], 9, group="eager"))
-    fill(place, messages=rows.values(), deliveries=tries)
+    attempts.append(later(rows["ahead"], 9, group="eager"))
+    fill(place, messages=rows.values(), deliveries=attempts)
     return place
 
 
 def run(place: Place, *arguments: str) -> int:
-    here = ["--bucket", place.name, "--folder", str(place.folder), "--topic", "orders", *arguments]
-    return job.guarded("asof", lambda: as_of.run(place.start, place.bucket, options.of_asof(None, here)))
+    argv = ["--bucket", place.name, "--folder", str(place.folder), "--topic", "orders", *arguments]
+    return job.guarded("asof", lambda: as_of.run(place.start, place.bucket, options.of_asof(None, argv)))
 
 
-def test_every_message_is_in_the_state_that_it_was_in(filled: Place) -> None:
-    manifests = load_all(filled.bucket)
+def test_every_message_is_in_the_state_that_it_was_in(filled_place: Place) -> None:
+    manifests = load_all(filled_place.bucket)
     messages, deliveries = (
-        table(filled.spark, filled.bucket, name, manifests) for name in ("messages", "deliveries")
+        table(filled_place.spark, filled_place.bucket, name, manifests) for name in ("messages", "deliveries")
     )
     rows = as_of.states(messages, deliveries, AT).where("group = 'g'").collect()
     assert {row.id: (row.state, row.attempts) for row in rows} == {
@@ -77,8 +77,10 @@ def test_every_message_is_in_the_state_that_it_was_in(filled: Place) -> None:
     assert {row.state for row in rows if row.id == "unwanted"} == {"passed_over"}
 
 
-def test_groups_are_counted_and_the_oldest_listed(filled: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(filled, "--at", "2030-01-01T00:10:00Z", "--list", "2") in (DONE, INCOMPLETE)
+def test_groups_are_counted_and_the_oldest_listed(
+    filled_place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled_place, "--at", "2030-01-01T00:10:00Z", "--list", "2") in (DONE, INCOMPLETE)
     lines = capsys.readouterr().out.splitlines()
     summary = json.loads(lines[-1])
     eager, group = summary["groups"]
@@ -105,11 +107,11 @@ def test_groups_are_counted_and_the_oldest_listed(filled: Place, capsys: pytest.
 def test_a_topic_and_a_group_that_were_made_again_are_others(place: Place) -> None:
     first = [message(4 * n, minutes=n, topic_uid="first", id=f"first {n}") for n in range(3)]
     second = [message(4 * n, minutes=20 + n, topic_uid="second", id=f"second {n}") for n in range(3)]
-    tries = [later(first[0], 5)]
-    tries += [later(each, 30, group_uid="old") for each in second[:2]]
-    tries += [later(second[0], 40, group_uid="new", outcome="RETRY")]
+    attempts = [later(first[0], 5)]
+    attempts += [later(each, 30, group_uid="old") for each in second[:2]]
+    attempts += [later(second[0], 40, group_uid="new", outcome="RETRY")]
     messages, deliveries = (
-        frame(place.spark, *of) for of in (("messages", first + second), ("deliveries", tries))
+        frame(place.spark, *of) for of in (("messages", first + second), ("deliveries", attempts))
     )
 
     def at(minutes: int) -> dict[str, str]:
@@ -123,29 +125,35 @@ def test_a_topic_and_a_group_that_were_made_again_are_others(place: Place) -> No
 
 def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
     rng = random.Random(17)
-    rows, tries = [], []
+    rows, attempts = [], []
     for number in range(160):
         minutes = rng.randrange(-600, 300)
         of = message(number, minutes=minutes, topic_uid="first" if minutes < 130 else "second")
         rows.append(of)
-        begun = 0.0
+        start_minute = 0.0
         for attempt in range(1, rng.randrange(4)):
-            begun += rng.choice((1, 30, 90, 60 * 11))
-            ended = rng.choice((0, 1, 60 * 60_000, 600 * 60_000))
+            start_minute += rng.choice((1, 30, 90, 60 * 11))
+            duration_ms = rng.choice((0, 1, 60 * 60_000, 600 * 60_000))
             outcome = rng.choice(("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN"))
-            group, uid = rng.choice("gh"), "first" if minutes + begun < 40 else "second"
-            tries.append(
+            group, uid = rng.choice("gh"), "first" if minutes + start_minute < 40 else "second"
+            attempts.append(
                 delivery(
-                    of, group, 60 * begun, attempt=attempt, duration_ms=ended, outcome=outcome, group_uid=uid
+                    of,
+                    group,
+                    60 * start_minute,
+                    attempt=attempt,
+                    duration_ms=duration_ms,
+                    outcome=outcome,
+                    group_uid=uid,
                 )
             )
-    messages, deliveries = (frame(place.spark, *of) for of in (("messages", rows), ("deliveries", tries)))
+    messages, deliveries = (frame(place.spark, *of) for of in (("messages", rows), ("deliveries", attempts)))
     steps = hours.steps(messages, deliveries, BEGIN, BEGIN + timedelta(hours=4)).collect()
     counts = hours.counts([row.asDict() for row in steps], 4)["orders"]
     for hour in (0, 2, 4) if SOAK else (2,):
-        known = deliveries.where(F.col("started_at") <= F.lit(BEGIN + timedelta(hours=4)))
-        found = as_of.counted(as_of.states(messages, known, BEGIN + timedelta(hours=hour)))
-        assert {(each["group"], state): each[state] for each in found for state in hours.STATES} == {
+        known_attempts = deliveries.where(F.col("started_at") <= F.lit(BEGIN + timedelta(hours=4)))
+        groups = as_of.counted(as_of.states(messages, known_attempts, BEGIN + timedelta(hours=hour)))
+        assert {(each["group"], state): each[state] for each in groups for state in hours.STATES} == {
             (group, state): numbers[hour]
             for group, states in counts.items()
             for state, numbers in states.items()
@@ -154,7 +162,7 @@ def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (
             ["--at", "2030-01-02T00:00:01Z"],
@@ -171,19 +179,19 @@ def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
     ],
 )
 def test_what_cannot_be_told_is_said(
-    filled: Place, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    filled_place: Place, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(filled, *arguments) == FAILED
-    assert json.loads(capsys.readouterr().out)["error"].startswith(said)
+    assert run(filled_place, *arguments) == FAILED
+    assert json.loads(capsys.readouterr().out)["error"].startswith(sentence)
 
 
 def test_a_topic_that_is_not_archived_is_named_before_spark_starts(tmp_path: Path) -> None:
     no_spark: Any = None
     bucket = FolderBucket(tmp_path / "bucket", "headrace")
     save(bucket, Manifest("2030-01-01", 24, "", {"messages": (Part("orders", 1, "0", ()),)}, ()))
-    here = ["--folder", str(tmp_path / "bucket"), "--at", "2030-01-01T09:00:00Z", "--topic", "order"]
+    argv = ["--folder", str(tmp_path / "bucket"), "--at", "2030-01-01T09:00:00Z", "--topic", "order"]
     with pytest.raises(as_of.NotArchived, match="Nothing of order is archived of 2029-12-02 and later"):
-        as_of.run(no_spark, bucket, options.of_asof(None, here))
+        as_of.run(no_spark, bucket, options.of_asof(None, argv))
     names = ["--topic", "orders", "--group", "g", "--shadow", "shade", "--shadow-group", "next"]
     with pytest.raises(shadow.NothingToCompare, match="no message of orders that was replayed into shade"):
         shadow.run(no_spark, bucket, options.of_compare(None, ["--folder", str(tmp_path / "bucket"), *names]))

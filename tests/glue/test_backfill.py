@@ -38,14 +38,14 @@ SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4
 
 
-def row_of(written: Written) -> Any:
-    pack = codec.pack(written.segment.drafts) if written.segment.drafts else None
-    item = _item(written.shard, written.segment, pack)
-    return item | ({"e": {"N": str(written.segment.edition)}} if written.segment.edition else {})
+def row_of(log_write: Written) -> Any:
+    pack = codec.pack(log_write.segment.drafts) if log_write.segment.drafts else None
+    item = _item(log_write.shard, log_write.segment, pack)
+    return item | ({"e": {"N": str(log_write.segment.edition)}} if log_write.segment.edition else {})
 
 
 def test_a_row_is_decoded_as_the_journal_writes_it() -> None:
-    lines = [json.loads(line) for written in MESSAGES for *_, line in rows.lines_of(row_of(written))]
+    lines = [json.loads(line) for log_write in MESSAGES for *_, line in rows.lines_of(row_of(log_write))]
     assert lines == [json.loads(line) for line in (FIXTURE / "messages.jsonl").read_text().splitlines()]
 
 
@@ -69,8 +69,10 @@ def test_edits_and_deletions_of_a_dead_letter_have_no_line_and_all_other_outcome
 def test_bodies_come_out_of_a_row_to_the_letter() -> None:
     bodies = [b'{"a":[1.50,1e5,{"b":"}]\\"\\u00e9"}]}', b"null", b"[]", b'"\\ud83c\\udf0d"', b"-0.0", b'""']
     segment = make.segment(7, [replace(DRAFTS[0], body=body) for body in bodies], accepted_ms=NOON_MS)
-    found = [json.loads(line)["body"].encode() for *_, line in rows.lines_of(row_of(Written(SHARD, segment)))]
-    assert found == bodies
+    read_bodies = [
+        json.loads(line)["body"].encode() for *_, line in rows.lines_of(row_of(Written(SHARD, segment)))
+    ]
+    assert read_bodies == bodies
 
 
 class Queue:
@@ -94,8 +96,8 @@ class Queue:
             self.journal(segment)
 
     def journal(self, segment: Segment) -> None:
-        written = [line for _, line in journal.lines(Written(SHARD, segment))]
-        self.place.journal(f"at-{segment.first:05}", written)
+        lines = [line for _, line in journal.lines(Written(SHARD, segment))]
+        self.place.journal(f"at-{segment.first:05}", lines)
 
     def settle(self, name: str, *offsets: int, line: bool = True, begun_ms: int = NOON_MS + 60_000) -> None:
         """A group's attempts at some offsets, settled together."""
@@ -186,10 +188,10 @@ def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     queue.set_of_row(BATCH, "m", {"S": "[{"})
     assert queue.archive() == INCOMPLETE
     out, err = capsys.readouterr()
-    lost, damaged = json.loads(out)["problems"]
-    assert lost["missing"] == [[BATCH, 2 * BATCH - 1]]
-    assert damaged["damaged_rows"][0].startswith("orders:u1/0, 4: ")
-    assert (damaged["rows"], json.loads(out)["damaged_rows"]) == (1, 1)
+    missing_problem, damage_problem = json.loads(out)["problems"]
+    assert missing_problem["missing"] == [[BATCH, 2 * BATCH - 1]]
+    assert damage_problem["damaged_rows"][0].startswith("orders:u1/0, 4: ")
+    assert (damage_problem["rows"], json.loads(out)["damaged_rows"]) == (1, 1)
     assert "orders:u1/0, 4: " in err
     assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
     queue.set_of_row(BATCH, "v", {"N": "2"})

@@ -30,7 +30,7 @@ made_by = either_engine
 
 
 @pytest.fixture
-def parted(place: Place) -> Place:
+def many_files(place: Place) -> Place:
     """An archive with a partition of several files."""
     place.journal("a", [message(n * 4_096) for n in range(16)])
     place.archive("--rows-per-file", "1")
@@ -39,16 +39,16 @@ def parted(place: Place) -> Place:
 
 
 def rows(place: Place, files: list[str] | None = None) -> list[tuple[object, ...]]:
-    what = '* replace (epoch_ms(accepted_at) as accepted_at) from % order by "offset"'
-    return place.query(what, files=files)
+    selection = '* replace (epoch_ms(accepted_at) as accepted_at) from % order by "offset"'
+    return place.query(selection, files=files)
 
 
 @pytest.mark.parametrize(("files", "shards"), [(1, [{0, 1, 2, 3}]), (4, [{0}, {1}, {2}, {3}])])
 def test_rows_are_arranged_in_files_that_follow_one_another(
     spark: SparkSession, files: int, shards: list[set[int]]
 ) -> None:
-    shuffled = frame(spark, MESSAGES, [archives.message(n * 7 % 40) for n in range(40)]).repartition(5)
-    parts = arranged(shuffled, MESSAGES, files).rdd.glom().collect()
+    shuffled_rows = frame(spark, MESSAGES, [archives.message(n * 7 % 40) for n in range(40)]).repartition(5)
+    parts = arranged(shuffled_rows, MESSAGES, files).rdd.glom().collect()
     assert [{row.shard for row in part} for part in parts] == shards
     assert sorted((row.shard, row.offset) for part in parts for row in part) == [
         (shard, offset) for shard in range(4) for offset in range(10)
@@ -63,38 +63,38 @@ def test_a_partition_has_as_few_files_as_the_target_size_allows(sizes: list[int]
     assert compaction.wanted(part, 100) == files
 
 
-def test_many_files_become_one_with_the_same_rows(parted: Place) -> None:
-    before, part = rows(parted), parted.manifest().part("messages", "orders")
-    assert parted.compact() == DONE
-    now = parted.manifest().part("messages", "orders")
+def test_many_files_become_one_with_the_same_rows(many_files: Place) -> None:
+    before, part = rows(many_files), many_files.manifest().part("messages", "orders")
+    assert many_files.compact() == DONE
+    now = many_files.manifest().part("messages", "orders")
     assert part
     assert now
     assert (now.rows, now.checksum) == (part.rows, part.checksum)
-    assert len(parted.files()) == 1
-    assert rows(parted) == before
-    files = parted.files()
-    assert parted.compact() == DONE
-    assert parted.archive("--window", DAY) != 1
-    assert parted.files() == files  # a rerun of the day keeps what was compacted
+    assert len(many_files.files()) == 1
+    assert rows(many_files) == before
+    files = many_files.files()
+    assert many_files.compact() == DONE
+    assert many_files.archive("--window", DAY) != 1
+    assert many_files.files() == files  # a rerun of the day keeps what was compacted
 
 
-def test_a_reader_keeps_its_files_until_the_grace_is_over(parted: Place) -> None:
-    old = manifest.load_all(parted.bucket)
-    assert parted.compact("--grace-minutes", "60") == DONE
-    for manifests in (old, manifest.load_all(parted.bucket)):
-        assert manifest.table(parted.spark, parted.bucket, "messages", manifests).count() == 16
-    assert parted.compact("--grace-minutes", "60", "--now", "2026-11-23T07:01:00Z") == DONE
-    assert parted.named() == set(parted.files())
+def test_a_reader_keeps_its_files_until_the_grace_is_over(many_files: Place) -> None:
+    old = manifest.load_all(many_files.bucket)
+    assert many_files.compact("--grace-minutes", "60") == DONE
+    for manifests in (old, manifest.load_all(many_files.bucket)):
+        assert manifest.table(many_files.spark, many_files.bucket, "messages", manifests).count() == 16
+    assert many_files.compact("--grace-minutes", "60", "--now", "2026-11-23T07:01:00Z") == DONE
+    assert many_files.named() == set(many_files.files())
 
 
-def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(parted: Place) -> None:
-    path = parted.folder / f"archive/manifests/{DAY}.json"
-    told = json.loads(path.read_text())
-    told["tables"]["messages"][0]["checksum"] = "0"
-    path.write_text(json.dumps(told))
-    files = parted.files()
-    assert parted.compact() == FAILED
-    assert parted.files() == files
+def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(many_files: Place) -> None:
+    path = many_files.folder / f"archive/manifests/{DAY}.json"
+    fields = json.loads(path.read_text())
+    fields["tables"]["messages"][0]["checksum"] = "0"
+    path.write_text(json.dumps(fields))
+    files = many_files.files()
+    assert many_files.compact() == FAILED
+    assert many_files.files() == files
 
 
 def with_a_changed_body(path: Path) -> None:
@@ -141,34 +141,34 @@ class Faulty(Stopping):
     ],
 )
 def test_new_files_with_a_fault_in_a_body_are_found_and_the_old_ones_stay(
-    parted: Place, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], reason: str
+    many_files: Place, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], reason: str
 ) -> None:
-    before, files = rows(parted), parted.files()
-    by_arrow = replace(parted, made_by=ARROW)
-    assert by_arrow.compact(bucket=Faulty(parted.bucket, harm)) == FAILED
+    before, files = rows(many_files), many_files.files()
+    by_arrow = replace(many_files, made_by=ARROW)
+    assert by_arrow.compact(bucket=Faulty(many_files.bucket, harm)) == FAILED
     assert reason in capsys.readouterr().out
-    assert (parted.files(), rows(parted)) == (files, before)
+    assert (many_files.files(), rows(many_files)) == (files, before)
     assert by_arrow.compact() == DONE
-    assert (len(parted.files()), rows(parted)) == (1, before)
+    assert (len(many_files.files()), rows(many_files)) == (1, before)
 
 
-def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path) -> None:
-    before = rows(parted)
-    shutil.copytree(parted.folder, tmp_path / "before")
-    bucket, changes = Stopping(parted.bucket), 0
+def test_killed_before_any_change_it_loses_nothing(many_files: Place, tmp_path: Path) -> None:
+    before = rows(many_files)
+    shutil.copytree(many_files.folder, tmp_path / "before")
+    bucket, changes = Stopping(many_files.bucket), 0
     while True:
-        shutil.rmtree(parted.folder)
-        shutil.copytree(tmp_path / "before", parted.folder)
+        shutil.rmtree(many_files.folder)
+        shutil.copytree(tmp_path / "before", many_files.folder)
         bucket.left = changes
         try:
-            parted.compact(bucket=bucket)
+            many_files.compact(bucket=bucket)
             break
         except Killed:
             changes += 1
-        assert parted.named() <= set(parted.files())
-        assert parted.compact() == DONE
-        assert parted.named() == set(parted.files())
-        assert rows(parted) == before
+        assert many_files.named() <= set(many_files.files())
+        assert many_files.compact() == DONE
+        assert many_files.named() == set(many_files.files())
+        assert rows(many_files) == before
     assert changes >= 4
 
 
@@ -183,23 +183,23 @@ class Watched(Stopping):
         self._look()
 
 
-def test_readers_find_every_row_once_at_every_moment(parted: Place) -> None:
-    before, many, looks = rows(parted), len(parted.files()), []
+def test_readers_find_every_row_once_at_every_moment(many_files: Place) -> None:
+    before, many, file_counts = rows(many_files), len(many_files.files()), []
 
     def look() -> None:
-        files = parted.shown()
-        by_arrow = pq.read_table([parted.folder / file for file in files], partitioning=None)
+        files = many_files.shown()
+        by_arrow = pq.read_table([many_files.folder / file for file in files], partitioning=None)
         assert sorted(by_arrow["offset"].to_pylist()) == [n * 4_096 for n in range(16)]
-        assert rows(parted, files) == before
-        looks.append(len(files))
+        assert rows(many_files, files) == before
+        file_counts.append(len(files))
 
-    assert parted.compact(bucket=Watched(parted.bucket, look)) == DONE
+    assert many_files.compact(bucket=Watched(many_files.bucket, look)) == DONE
     look()
-    assert sorted({*looks}) == [1, many]
+    assert sorted({*file_counts}) == [1, many]
 
 
-def test_the_archives_job_compacts_behind_itself(parted: Place) -> None:
-    before = rows(parted)
-    assert parted.archive("--compact-mb", "256") == INCOMPLETE  # most offsets are not there
-    assert rows(parted) == before
-    assert len(parted.files()) == 1
+def test_the_archives_job_compacts_behind_itself(many_files: Place) -> None:
+    before = rows(many_files)
+    assert many_files.archive("--compact-mb", "256") == INCOMPLETE  # most offsets are not there
+    assert rows(many_files) == before
+    assert len(many_files.files()) == 1

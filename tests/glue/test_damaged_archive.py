@@ -38,14 +38,14 @@ def test_a_damaged_manifest_stops_its_own_day_and_no_other(
     place.journal("a", [message(0)])
     place.journal("b", [delivery(0)])
     (place.folder / "archive/manifests").mkdir(parents=True)
-    damaged = place.folder / manifest.name_of(BEFORE)
-    damaged.write_text('{"v":2')
+    path = place.folder / manifest.name_of(BEFORE)
+    path.write_text('{"v":2')
     assert place.archive() == FAILED
-    failed = read_summary(capsys)["failed"]
-    assert list(failed) == [BEFORE]
-    assert f"delete it and run the archive with --window {BEFORE}" in failed[BEFORE]
+    failures = read_summary(capsys)["failed"]
+    assert list(failures) == [BEFORE]
+    assert f"delete it and run the archive with --window {BEFORE}" in failures[BEFORE]
     assert place.manifest(DAY).complete
-    damaged.unlink()
+    path.unlink()
     assert place.archive("--window", BEFORE) == DONE
 
 
@@ -58,9 +58,9 @@ def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
     place.journal("b", [message(1, accepted_ms=NOON_MS + DAY_MS)])
     place.journal("c", [delivery(0, started_ms=NOON_MS + DAY_MS)])
     assert place.archive() == FAILED
-    failed = read_summary(capsys)["failed"]
-    assert sorted(failed) == [DAY, NEXT]
-    assert all(f"{DAY}.json can't be read" in why for why in failed.values())
+    failures = read_summary(capsys)["failed"]
+    assert sorted(failures) == [DAY, NEXT]
+    assert all(f"{DAY}.json can't be read" in why for why in failures.values())
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
@@ -92,8 +92,8 @@ def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     place.journal("a", [message(n) for n in (0, 1, 2)])
     place.journal("b", [message(3, accepted_ms=NOON_MS + DAY_MS)])
     place.archive()
-    proved = completeness.load(place.bucket)
-    assert proved.ranges == {"orders:u1/0": ((0, 3),)}
+    proof = completeness.load(place.bucket)
+    assert proof.ranges == {"orders:u1/0": ((0, 3),)}
     file = place.folder / completeness.NAME
     file.write_text("{")
     capsys.readouterr()
@@ -101,7 +101,7 @@ def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     assert "archive/proved.json can't be read: delete it" in read_summary(capsys)["error"]
     file.unlink()
     assert place.archive() == DONE
-    assert completeness.load(place.bucket) == proved
+    assert completeness.load(place.bucket) == proof
 
 
 def test_a_folder_of_the_journal_that_is_no_day_is_passed_over(

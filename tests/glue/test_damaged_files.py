@@ -45,7 +45,7 @@ def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def filled(folder_place: Place, archive: Path) -> Place:
+def filled_place(folder_place: Place, archive: Path) -> Place:
     """The same in a bucket of its own."""
     shutil.copytree(archive, folder_place.folder, dirs_exist_ok=True)
     return folder_place
@@ -136,8 +136,8 @@ def of_report(place: Place) -> int:
 
 def of_compare(place: Place) -> int:
     names = ["--topic", "orders", "--group", "g", "--shadow", "shade", "--shadow-group", "g"]
-    here = ["--folder", str(place.folder), *names]
-    return shadow.run(place.start, place.bucket, options.of_compare(None, here))
+    argv = ["--folder", str(place.folder), *names]
+    return shadow.run(place.start, place.bucket, options.of_compare(None, argv))
 
 
 def refusal(
@@ -159,47 +159,49 @@ def refusal(
     [*((change, False, why) for change, why in DAMAGES), *((change, True, why) for change, why in SAME_SIZE)],
 )
 def test_what_is_wrong_with_a_file_is_said(
-    filled: Place,
+    filled_place: Place,
     change: Callable[[Path], Any],
     is_known: bool,
     why: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    name = damage(filled, "deliveries", change, is_known=is_known)
-    said = refusal(filled, of_asof, capsys)
-    assert said.startswith(f"{name} is damaged: ")
-    assert why in said
+    name = damage(filled_place, "deliveries", change, is_known=is_known)
+    sentence = refusal(filled_place, of_asof, capsys)
+    assert sentence.startswith(f"{name} is damaged: ")
+    assert why in sentence
 
 
 @pytest.mark.parametrize("work", [of_asof, of_report, of_compare])
 @pytest.mark.parametrize("change", [Path.unlink, rewritten(with_another)])
 def test_no_job_counts_the_rest(
-    filled: Place,
+    filled_place: Place,
     work: Callable[[Place], int],
     change: Callable[[Path], Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    name = damage(filled, "messages", change, is_known=change is not Path.unlink)
-    assert refusal(filled, work, capsys).startswith(f"{name} is damaged: ")
-    assert not [*filled.folder.glob("reports/**/*.*")]
+    name = damage(filled_place, "messages", change, is_known=change is not Path.unlink)
+    assert refusal(filled_place, work, capsys).startswith(f"{name} is damaged: ")
+    assert not [*filled_place.folder.glob("reports/**/*.*")]
 
 
-def test_a_file_that_spark_does_not_name_is_found(filled: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    name = damage(filled, "deliveries", zeroed, is_known=True, topic="shade")
-    assert refusal(filled, of_report, capsys).startswith(f"{name} is damaged: {CANT}.")
+def test_a_file_that_spark_does_not_name_is_found(
+    filled_place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = damage(filled_place, "deliveries", zeroed, is_known=True, topic="shade")
+    assert refusal(filled_place, of_report, capsys).startswith(f"{name} is damaged: {CANT}.")
 
 
 def test_of_several_files_of_a_topic_none_is_accused(
-    filled: Place, capsys: pytest.CaptureFixture[str]
+    filled_place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = file_of(filled, "deliveries")
+    path = file_of(filled_place, "deliveries")
     rows = pq.ParquetFile(path).read()
     pq.write_table(rows.slice(2), path)
     second = path.with_name("second.parquet")
     pq.write_table(rows.slice(0, 1), second)
-    know(filled, "deliveries", path, second)
-    folder = path.parent.relative_to(filled.folder)
-    why = refusal(filled, of_asof, capsys, "delete all of them")
+    know(filled_place, "deliveries", path, second)
+    folder = path.parent.relative_to(filled_place.folder)
+    why = refusal(filled_place, of_asof, capsys, "delete all of them")
     assert why.startswith(
         f"One of the 2 files in {folder} is damaged, which one is not known: there are 4 rows, and were 5."
     )
@@ -280,16 +282,24 @@ def test_archiving_the_day_again_makes_its_files_again(
 
 
 @pytest.mark.soak
-def test_a_user_sees_our_lines_and_none_of_spark(filled: Place) -> None:
+def test_a_user_sees_our_lines_and_none_of_spark(filled_place: Place) -> None:
     name = damage(
-        filled, "messages", lambda path: path.write_bytes(b"x" * path.stat().st_size), is_known=True
+        filled_place, "messages", lambda path: path.write_bytes(b"x" * path.stat().st_size), is_known=True
     )
-    command = [sys.executable, "-m", "glue_jobs.asof", "--folder", str(filled.folder), "--topic", "orders"]
-    command += ["--bucket", filled.name, "--at", f"{FIRST}T12:00:00Z"]
+    command = [
+        sys.executable,
+        "-m",
+        "glue_jobs.asof",
+        "--folder",
+        str(filled_place.folder),
+        "--topic",
+        "orders",
+    ]
+    command += ["--bucket", filled_place.name, "--at", f"{FIRST}T12:00:00Z"]
     plain = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")}
-    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
-    assert done.returncode == FAILED
-    begin, end = done.stderr.splitlines()
+    process = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
+    assert process.returncode == FAILED
+    begin, end = process.stderr.splitlines()
     assert begin == "asof: Spark starts …"
     assert end.startswith(f"The job asof failed: {name} is damaged: it can't be read.")
-    assert json.loads(done.stdout)["job"] == "asof"
+    assert json.loads(process.stdout)["job"] == "asof"

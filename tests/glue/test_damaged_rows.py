@@ -60,24 +60,26 @@ def of_traces(items: Iterable[Any]) -> list[backfill.Line]:
     return [line for *_, lines in backfill.attempts_of(TRACES, items, 0, 2 * NOON_MS) for line in lines]
 
 
-@pytest.mark.parametrize(("rows", "read"), [(log_rows, of_log), (trace_rows, of_traces)])
+@pytest.mark.parametrize(("rows", "read_lines"), [(log_rows, of_log), (trace_rows, of_traces)])
 @given(data=st.data())
 def test_a_damaged_row_is_named_and_every_other_row_is_there(
-    rows: Callable[[], list[Any]], read: Callable[[Iterable[Any]], list[backfill.Line]], data: st.DataObject
+    rows: Callable[[], list[Any]],
+    read_lines: Callable[[Iterable[Any]], list[backfill.Line]],
+    data: st.DataObject,
 ) -> None:
-    first, damaged, last = rows()
-    sound = read([first]), read([last])
+    first, damaged_row, last = rows()
+    sound = read_lines([first]), read_lines([last])
     assert all(day for lines in sound for day, *_ in lines)
-    damaged = copy.deepcopy(damaged)
-    name = data.draw(st.sampled_from(sorted({*damaged} - {"s", "k", "o"})))
+    damaged_row = copy.deepcopy(damaged_row)
+    name = data.draw(st.sampled_from(sorted({*damaged_row} - {"s", "k", "o"})))
     if value := data.draw(attributes):
-        damaged[name] = value
+        damaged_row[name] = value
     else:
-        del damaged[name]
+        del damaged_row[name]
     try:
-        lines = read([first, damaged, last])
+        lines = read_lines([first, damaged_row, last])
     except TooNew:
-        assert int(damaged["v"]["N"]) > 1
+        assert int(damaged_row["v"]["N"]) > 1
         return
     assert lines[: len(sound[0])] == sound[0]
     assert lines[-len(sound[1]) :] == sound[1]

@@ -72,15 +72,15 @@ deliveries = some.builds(
 )
 
 
-def told(place: Place) -> dict[str, Any]:
+def contents(place: Place) -> dict[str, Any]:
     """What the manifest says, but for files, whose sizes differ."""
-    told = asdict(place.manifest())
-    for parts in told["tables"].values():
+    fields = asdict(place.manifest())
+    for parts in fields["tables"].values():
         for part in parts:
             assert [file["name"].rpartition("/")[2].partition("-")[0] for file in part.pop("files")] == [
                 part["checksum"].lower()
             ]
-    return {**told, "retired": ()}
+    return {**fields, "retired": ()}
 
 
 def rows(place: Place) -> list[list[tuple[Any, ...]]]:
@@ -93,7 +93,7 @@ def rows(place: Place) -> list[list[tuple[Any, ...]]]:
 
 
 @pytest.fixture
-def made(spark: SparkSession, tmp_path: Path) -> Callable[[str], Place]:
+def make_place(spark: SparkSession, tmp_path: Path) -> Callable[[str], Place]:
     """An empty place for an engine."""
 
     def place(made_by: str) -> Place:
@@ -105,10 +105,10 @@ def made(spark: SparkSession, tmp_path: Path) -> Callable[[str], Place]:
     return place
 
 
-def latest(written: list[Line]) -> list[Line]:
+def latest(lines: list[Line]) -> list[Line]:
     """Without lines that contradict one another: of two of an edition, either may be taken."""
     return list(
-        {(m["topic"], m["topic_uid"], m["shard"], m["offset"], m["edition"]): m for m in written}.values()
+        {(m["topic"], m["topic_uid"], m["shard"], m["offset"], m["edition"]): m for m in lines}.values()
     )
 
 
@@ -128,21 +128,29 @@ NAMES = {
 @FEW
 @given(some.lists(messages, min_size=20, max_size=60).map(latest), some.lists(deliveries, max_size=40))
 def test_the_same_journal_becomes_the_same_archive(
-    made: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, written: list[Line], tried: list[Line]
+    make_place: Callable[[str], Place],
+    monkeypatch: pytest.MonkeyPatch,
+    message_lines: list[Line],
+    attempt_lines: list[Line],
 ) -> None:
-    for number, each in enumerate(tried):  # an attempt is told once, but for copies
+    for number, each in enumerate(attempt_lines):  # an attempt is told once, but for copies
         each["trace"] = f"t{number % 15}"
         each["started_ms"] = NOON_MS + number % 15
-    tried = list({json.dumps({**each, "attempt": 0}): each for each in tried}.values())
+    attempt_lines = list({json.dumps({**each, "attempt": 0}): each for each in attempt_lines}.values())
     monkeypatch.setattr(shelf, "BLOCK", 5)
-    places = [made(ARROW), made(SPARK)]
+    places = [make_place(ARROW), make_place(SPARK)]
     for place in places:
-        for name, some_lines in (("a", written), ("b", written[:3]), ("c", tried), ("d", tried[:3])):
+        for name, some_lines in (
+            ("a", message_lines),
+            ("b", message_lines[:3]),
+            ("c", attempt_lines),
+            ("d", attempt_lines[:3]),
+        ):
             if some_lines:
                 place.journal(name, some_lines)
         place.archive()
     arrow, spark = places
-    assert told(arrow) == told(spark)
+    assert contents(arrow) == contents(spark)
     assert rows(arrow) == rows(spark)
 
 
@@ -172,17 +180,20 @@ def in_order(some_rows: list[tuple[Any, ...]], table: str) -> bool:
 @FEW
 @given(some.lists(messages, min_size=20, max_size=60).map(latest), some.lists(deliveries, max_size=40))
 def test_compaction_leaves_each_row_and_puts_them_in_order(
-    made: Callable[[str], Place], compacted_by: str, written: list[Line], tried: list[Line]
+    make_place: Callable[[str], Place],
+    compacted_by: str,
+    message_lines: list[Line],
+    attempt_lines: list[Line],
 ) -> None:
-    place = made(ARROW)
-    place.journal("a", written)
-    if tried:
-        place.journal("b", tried)
+    place = make_place(ARROW)
+    place.journal("a", message_lines)
+    if attempt_lines:
+        place.journal("b", attempt_lines)
     place.archive("--rows-per-file", "3")
-    before, kept = rows(place), partitions(place)
+    before, partitions_before = rows(place), partitions(place)
     assert replace(place, made_by=compacted_by).compact() == DONE
     assert rows(place) == before
-    assert partitions(place) == kept
+    assert partitions(place) == partitions_before
     for table in TABLES:
         files = by_file(place, table)
         assert len(files) == len(place.manifest().tables.get(table, ()))
@@ -272,9 +283,9 @@ def test_a_hash_is_that_of_spark(spark: SparkSession, tmp_path: Path) -> None:
 )
 def test_what_the_service_does_not_write_is_left_to_spark(line: bytes) -> None:
     entry = Entry("a", 1)
-    whole = json.dumps(message(0)).encode()
+    sound_line = json.dumps(message(0)).encode()
     with pytest.raises(Unusual):
-        lines.read("messages", DAY, [entry], lambda _: gzip.compress(whole + b"\n" + line + b"\n"))
+        lines.read("messages", DAY, [entry], lambda _: gzip.compress(sound_line + b"\n" + line + b"\n"))
 
 
 @pytest.mark.parametrize("apart", [(",", ":"), (", ", ": ")])
@@ -288,8 +299,8 @@ def test_headers_belong_to_their_lines_however_they_are_written(apart: tuple[str
         {"a": "1"},
         {"c": '\\"}', "a": None},
     ]
-    written = [message(n, headers=each, body='"headers":{"z":"z"}') for n, each in enumerate(headers)]
-    text = "\n".join(json.dumps(line, separators=apart) for line in written)
+    messages = [message(n, headers=each, body='"headers":{"z":"z"}') for n, each in enumerate(headers)]
+    text = "\n".join(json.dumps(line, separators=apart) for line in messages)
     table = lines.read("messages", DAY, [Entry("a", 1)], lambda _: gzip.compress(text.encode()))
     assert table["headers"].to_pylist() == [[*(each or {}).items()] for each in headers]
 
@@ -305,12 +316,12 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
         place.journal(f"d{number}", [delivery(n, shard=n % 3) for n in range(number, number + 6)])
     window, settings = Window(date.fromisoformat(DAY)), Settings(None, "", 1_000_000, 0, 0)
     with place.as_it_is(), engine.OnArrow(place.bucket, window, settings) as arrow:
-        written = arrow.write_messages(None)
-        tried = arrow.tried()
-        parts, without_id = arrow.write_deliveries(tried, [])
-    assert written.scan.rows == written.scan.offsets == 11
-    assert written.scan.ranges["orders:u1/1"] == ((1, 1), (4, 4), (7, 7), (10, 10))
-    assert (parts["orders"].rows, without_id, len(tried)) == (11, 0, 3)
+        result = arrow.write_messages(None)
+        attempt_counts = arrow.tried()
+        parts, without_id = arrow.write_deliveries(attempt_counts, [])
+    assert result.scan.rows == result.scan.offsets == 11
+    assert result.scan.ranges["orders:u1/1"] == ((1, 1), (4, 4), (7, 7), (10, 10))
+    assert (parts["orders"].rows, without_id, len(attempt_counts)) == (11, 0, 3)
 
 
 def test_a_block_that_memory_does_not_hold_is_unusual(
@@ -337,16 +348,16 @@ def test_both_know_the_same_columns() -> None:
 def test_a_large_night_is_sparks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "MOST_BYTES", 1)
     place.journal("a", [message(0)])
-    started: list[bool] = []
+    small_flags: list[bool] = []
 
     def start(is_small: bool = False) -> SparkSession:
-        started.append(is_small)
+        small_flags.append(is_small)
         return place.spark
 
     with_start = replace(place)
     monkeypatch.setattr(with_start, "start", start)
     assert with_start.archive() == DONE
-    assert started == [True]
+    assert small_flags == [True]
     shutil.rmtree(place.folder / "archive")
     assert with_start.archive("--engine", ARROW) == DONE
-    assert started == [True]
+    assert small_flags == [True]

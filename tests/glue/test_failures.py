@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "ends"),
+    ("error", "text", "ends_run"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "The disk is full", True),
         (RuntimeError("task failed\n\tjava.io.IOException: No space left on device\n\tat x"), "The disk is full", True),
@@ -50,10 +50,10 @@ ROOT = Path(__file__).parents[2]
         (ValueError("first line\nsecond line"), "ValueError: first line", False),
     ],
 )  # fmt: skip
-def test_an_error_is_one_sentence(error: Exception, said: str, ends: bool) -> None:
-    assert said in sentence(error)
+def test_an_error_is_one_sentence(error: Exception, text: str, ends_run: bool) -> None:
+    assert text in sentence(error)
     assert "\n" not in sentence(error)
-    assert ends_the_run(error) is ends
+    assert ends_the_run(error) is ends_run
 
 
 def test_a_refusal_survives_the_way_from_an_executor() -> None:
@@ -61,9 +61,9 @@ def test_a_refusal_survives_the_way_from_an_executor() -> None:
     assert sentence(RuntimeError(text)) == "HTTP_503: {}"
 
 
-def told(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text.splitlines()[-1])
-    return found
+def summary_of(text: str) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return summary
 
 
 def test_what_a_job_raises_is_told_and_no_stack_trace_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,7 @@ def test_what_a_job_raises_is_told_and_no_stack_trace_is_shown(capsys: pytest.Ca
 
     assert job.guarded("archive", work) == FAILED
     out, err = capsys.readouterr()
-    assert told(out) == {
+    assert summary_of(out) == {
         "job": "archive",
         "error": "The disk is full: free some space, and run the job again.",
     }
@@ -99,7 +99,7 @@ def test_a_full_disk_ends_the_run_and_not_just_a_day(
     place.journal("b", [message(1, accepted_ms=NOON_MS + 86_400_000)])
     assert job.guarded("archive", lambda: place.archive(bucket=Full(place.bucket))) == FAILED
     out, err = capsys.readouterr()
-    assert told(out)["error"].startswith("The disk is full")
+    assert summary_of(out)["error"].startswith("The disk is full")
     assert err.count(" up to ") == 1  # the second day was not tried
 
 
@@ -114,17 +114,17 @@ sys.exit(job.guarded("archive", work))
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_job_that_is_ended_from_outside_says_so(how: signal.Signals) -> None:
+@pytest.mark.parametrize("sent_signal", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_ended_from_outside_says_so(sent_signal: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == "at work\n"
-        process.send_signal(how)
+        process.send_signal(sent_signal)
         out = process.stdout.read()
     assert process.returncode == FAILED
-    assert told(out)["error"].startswith("The job was ended from outside")
+    assert summary_of(out)["error"].startswith("The job was ended from outside")
 
 
 @pytest.mark.soak
@@ -141,7 +141,7 @@ def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
         assert jvm
         os.kill(jvm, signal.SIGKILL)
         assert process.wait() == FAILED
-    assert told(out.read_text())["error"].startswith("Spark's process has ended")
+    assert summary_of(out.read_text())["error"].startswith("Spark's process has ended")
     assert "Traceback" not in err.read_text()
 
 

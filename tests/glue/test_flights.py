@@ -41,10 +41,10 @@ ALL_TIME = {"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"}
 
 
 @pytest.fixture
-def running(engine: str, tmp_path: Path) -> Iterator[Service]:
+def headrace_service(engine: str, tmp_path: Path) -> Iterator[Service]:
     """`make run` in a folder of its own, with tables of its own."""
     port = free_port()
-    given = {
+    environment = {
         "PYTHONPATH": str(ROOT),
         "HEADRACE_PORT": str(port),
         "HEADRACE_PREFIX": f"flights{uuid.uuid4().hex[:8]}",
@@ -54,12 +54,16 @@ def running(engine: str, tmp_path: Path) -> Iterator[Service]:
     }
     plain = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     with subprocess.Popen(
-        [sys.executable, "-m", "local"], cwd=tmp_path, env=plain | given, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "local"],
+        cwd=tmp_path,
+        env=plain | environment,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline().startswith("Headrace serves on ")
-            yield Service(f"http://127.0.0.1:{port}", given["HEADRACE_TOKEN"])
+            yield Service(f"http://127.0.0.1:{port}", environment["HEADRACE_TOKEN"])
         finally:
             process.terminate()
 
@@ -89,16 +93,18 @@ class Flow:
 
     def consume(self) -> Counter[str]:
         """Settle everything: what never took off is buried, the rest is taken; counts by outcome."""
-        told: Counter[str] = Counter()
+        outcomes: Counter[str] = Counter()
         while messages := self.ask("POST", f"{GROUP}/receive", {"max": 1000})["messages"]:
-            grounded = [m["receipt"] for m in messages if m["body"]["departure_delay_minutes"] is None]
-            taken = [m["receipt"] for m in messages if m["body"]["departure_delay_minutes"] is not None]
-            if grounded:
-                body = {"receipts": grounded, "dead_letter": True, "reason": "never took off"}
+            grounded_receipts = [
+                m["receipt"] for m in messages if m["body"]["departure_delay_minutes"] is None
+            ]
+            receipts = [m["receipt"] for m in messages if m["body"]["departure_delay_minutes"] is not None]
+            if grounded_receipts:
+                body = {"receipts": grounded_receipts, "dead_letter": True, "reason": "never took off"}
                 self.ask("POST", f"{GROUP}/nack", body)
-            self.ask("POST", f"{GROUP}/ack", {"receipts": taken})
-            told += Counter(SUCCESS=len(taken), DEAD=len(grounded))
-        return told
+            self.ask("POST", f"{GROUP}/ack", {"receipts": receipts})
+            outcomes += Counter(SUCCESS=len(receipts), DEAD=len(grounded_receipts))
+        return outcomes
 
     def journaled(self, table: str) -> int:
         """How many lines the journal has of a table."""
@@ -108,10 +114,10 @@ class Flow:
         )
 
     def archive(self) -> None:
-        given = options.of_archive(
+        choices = options.of_archive(
             None, [*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"]
         )
-        assert nights.run(self._start, self.bucket, given) == 0
+        assert nights.run(self._start, self.bucket, choices) == 0
 
     def compact(self) -> None:
         before = self.files()
@@ -120,12 +126,12 @@ class Flow:
 
     def replay(self, replay_id: str) -> tuple[int, dict[str, Any]]:
         """Run a replay's job; its exit code, and the replay afterwards."""
-        asked = replay.request_of(self.ask("GET", f"/v1/replays/{replay_id}"))
+        request = replay.request_of(self.ask("GET", f"/v1/replays/{replay_id}"))
         code = (
             replay.ReplayJob(
-                spark=self._spark, bucket=self.bucket, service=self._service, request=asked
+                spark=self._spark, bucket=self.bucket, service=self._service, request=request
             ).run()
-            if asked.state != "DONE"
+            if request.state != "DONE"
             else 0
         )
         return code, self.ask("GET", f"/v1/replays/{replay_id}")
@@ -155,12 +161,12 @@ class Flow:
         """How many files the tables have."""
         return sum(len(list(m.files(table))) for m in load_all(self.bucket) for table in m.tables)
 
-    def rows(self, what: str, table: str = "messages") -> list[tuple[Any, ...]]:
+    def rows(self, selection: str, table: str = "messages") -> list[tuple[Any, ...]]:
         """What DuckDB reads in the files that the manifests name."""
-        named = {file.name for manifest in load_all(self.bucket) for file in manifest.files(table)}
-        files = [str(self._folder / name) for name in sorted(named)]
-        found = f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR'}})"
-        return duckdb.execute(f"select {what.replace('%', found)}").fetchall()
+        names = {file.name for manifest in load_all(self.bucket) for file in manifest.files(table)}
+        files = [str(self._folder / name) for name in sorted(names)]
+        source = f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR'}})"
+        return duckdb.execute(f"select {selection.replace('%', source)}").fetchall()
 
     def _start(self, is_small: bool = False) -> SparkSession:
         return self._spark
@@ -189,9 +195,9 @@ def delayed_at_jfk(event: Any) -> bool:
 
 
 def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
-    running: Service, spark: SparkSession, tmp_path: Path
+    headrace_service: Service, spark: SparkSession, tmp_path: Path
 ) -> None:
-    flow = Flow(running, spark, tmp_path)
+    flow = Flow(headrace_service, spark, tmp_path)
     topic, group = "/v1/topics/moment", "/v1/topics/moment/groups/tower"
     flow.ask("PUT", topic, {})
     flow.ask("PUT", group, {"from": "earliest"})
@@ -200,7 +206,7 @@ def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
     flow.ask("POST", f"{group}/ack", {"receipts": receipts[:10]})
     flow.ask("POST", f"{group}/nack", {"receipts": receipts[10:17], "delay_seconds": 3600})
     flow.ask("POST", f"{group}/nack", {"receipts": receipts[17:22], "dead_letter": True})
-    said = flow.ask("GET", topic)["stats"]["groups"]["tower"]["states"]
+    service_states = flow.ask("GET", topic)["stats"]["groups"]["tower"]["states"]
     at = datetime.now(UTC)
     flow.ask("POST", f"{group}/ack", {"receipts": receipts[22:]})
     rest = [m["receipt"] for m in flow.ask("POST", f"{group}/receive", {"max": 40})["messages"]]
@@ -208,8 +214,10 @@ def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
     for table, lines in (("messages", 60), ("deliveries", 60)):
         wait_until(lambda table=table, lines=lines: flow.journaled(table) >= lines)  # type: ignore[misc]
     flow.archive()
-    [found] = flow.as_of("moment", at)
-    assert flow.counted_by_hour("moment", at) == {"tower": {state: [found[state]] for state in hours.STATES}}
+    [archive_states] = flow.as_of("moment", at)
+    assert flow.counted_by_hour("moment", at) == {
+        "tower": {state: [archive_states[state]] for state in hours.STATES}
+    }
     names = {
         "NEW": "waiting",
         "RUNNING": "in_flight",
@@ -217,44 +225,49 @@ def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
         "SUCCESS": "done",
         "DEAD": "dead",
     }
-    assert {name: found[state] for name, state in names.items()} == {name: said[name] for name in names}
-    assert (found["in_flight"], found["waiting"]) == (len(receipts) - 22, 60 - len(receipts))
+    assert {name: archive_states[state] for name, state in names.items()} == {
+        name: service_states[name] for name in names
+    }
+    assert (archive_states["in_flight"], archive_states["waiting"]) == (
+        len(receipts) - 22,
+        60 - len(receipts),
+    )
 
 
 @pytest.mark.soak
 def test_departures_go_all_the_way(
-    running: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    headrace_service: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transforms, "_STRETCH", 50)  # so that there are files to compact
-    flow = Flow(running, spark, tmp_path)
+    flow = Flow(headrace_service, spark, tmp_path)
     with gzip.open(ROOT / "examples" / "flights.jsonl.gz", "rt") as file:
         events = [json.loads(line) for line in file]
-    grounded = sum(event["departure_delay_minutes"] is None for event in events)
+    grounded_count = sum(event["departure_delay_minutes"] is None for event in events)
 
     flow.ask("PUT", TOPIC, {})
     flow.ask("PUT", GROUP, {"from": "earliest"})
     flow.produce(events)
-    assert flow.consume() == {"SUCCESS": len(events) - grounded, "DEAD": grounded}
+    assert flow.consume() == {"SUCCESS": len(events) - grounded_count, "DEAD": grounded_count}
     for table in ("messages", "deliveries"):
         wait_until(lambda table=table: flow.journaled(table) >= len(events))  # type: ignore[misc]
     for step in (flow.archive, flow.compact, flow.archive):  # compacted, and nothing changes any more
         step()
-        assert_archived(flow, grounded)
+        assert_archived(flow, grounded_count)
 
-    chosen = {id for id, event in flow.produced.items() if delayed_at_jfk(event)}
-    replay_twice(flow, chosen)
-    wait_until(lambda: flow.journaled("messages") >= len(events) + len(chosen))
+    late_ids = {id for id, event in flow.produced.items() if delayed_at_jfk(event)}
+    replay_twice(flow, late_ids)
+    wait_until(lambda: flow.journaled("messages") >= len(events) + len(late_ids))
     flow.archive()
-    replayed = flow.rows("headers['headrace-replay-of'], body from % where topic = 'again'")
-    assert {of: json.loads(body) for of, body in replayed} == {id: flow.produced[id] for id in chosen}
-    assert len(replayed) == len(chosen)
-    assert_reported(flow.report(), {"flights": len(events), "again": len(chosen)}, grounded)
+    rows = flow.rows("headers['headrace-replay-of'], body from % where topic = 'again'")
+    assert {of: json.loads(body) for of, body in rows} == {id: flow.produced[id] for id in late_ids}
+    assert len(rows) == len(late_ids)
+    assert_reported(flow.report(), {"flights": len(events), "again": len(late_ids)}, grounded_count)
 
 
-def assert_archived(flow: Flow, grounded: int) -> None:
+def assert_archived(flow: Flow, grounded_count: int) -> None:
     """Every message, as it was produced, at dense offsets; and how each ended."""
     messages = flow.rows("id, body, tag, keys, ordering_key from %")
-    assert {id: (json.loads(body), *other) for id, body, *other in messages} == {
+    assert {id: (json.loads(body), *fields) for id, body, *fields in messages} == {
         id: (event, *said_of(event)) for id, event in flow.produced.items()
     }
     assert len(messages) == len(flow.produced)
@@ -263,43 +276,43 @@ def assert_archived(flow: Flow, grounded: int) -> None:
     )
     assert shards == 0, "offsets are dense"
     outcomes = dict(flow.rows("outcome, count(*) from % group by 1", "deliveries"))
-    assert outcomes == {"SUCCESS": len(flow.produced) - grounded, "DEAD": grounded}
+    assert outcomes == {"SUCCESS": len(flow.produced) - grounded_count, "DEAD": grounded_count}
 
 
-def replay_twice(flow: Flow, chosen: set[str]) -> None:
+def replay_twice(flow: Flow, ids: set[str]) -> None:
     """Replay the messages of a predicate into a topic `again`, and once more: each comes once."""
     flow.ask("PUT", "/v1/topics/again", {})
-    where = "origin = 'JFK' AND departure_delay_minutes > 30"
-    body = {**ALL_TIME, "where": where, "into": "again", "rate": 10_000, "start": False}
+    predicate = "origin = 'JFK' AND departure_delay_minutes > 30"
+    body = {**ALL_TIME, "where": predicate, "into": "again", "rate": 10_000, "start": False}
     replay_id = flow.ask("POST", f"{TOPIC}/replays", body)["replay_id"]
     for _ in range(2):
         code, replay = flow.replay(replay_id)
         assert (code, replay["state"]) == (0, "DONE")
-        assert (replay["matched"], replay["sent"]) == (len(chosen), len(chosen))
+        assert (replay["matched"], replay["sent"]) == (len(ids), len(ids))
     flow.ask("PUT", "/v1/topics/again/groups/all", {"from": "earliest"})
-    again = flow.ask("POST", "/v1/topics/again/groups/all/receive", {"max": 1000})["messages"]
-    assert {m["headers"]["headrace-replay-of"]: m["body"] for m in again} == {
-        id: flow.produced[id] for id in chosen
+    messages = flow.ask("POST", "/v1/topics/again/groups/all/receive", {"max": 1000})["messages"]
+    assert {m["headers"]["headrace-replay-of"]: m["body"] for m in messages} == {
+        id: flow.produced[id] for id in ids
     }
-    assert len(again) == len(chosen)
+    assert len(messages) == len(ids)
 
 
-def assert_reported(folder: Path, accepted: dict[str, int], grounded: int) -> None:
+def assert_reported(folder: Path, accepted_counts: dict[str, int], grounded_count: int) -> None:
     [counts] = duckdb.execute(
         f"select sum(attempts), sum(delivered), sum(dead_letters) from '{folder}/daily.csv' where topic = 'flights'"
     ).fetchall()
-    assert counts == (accepted["flights"], accepted["flights"] - grounded, grounded)
+    assert counts == (accepted_counts["flights"], accepted_counts["flights"] - grounded_count, grounded_count)
     [(reason, count)] = duckdb.execute(
         f"select reason, sum(attempts) from '{folder}/failures/*.parquet' group by 1"
     ).fetchall()
-    assert (reason, count) == ("never took off", grounded)
+    assert (reason, count) == ("never took off", grounded_count)
     volumes = duckdb.execute(
         f"select topic, sum(accepted) from '{folder}/volumes/*.parquet' group by 1"
     ).fetchall()
-    assert dict(volumes) == accepted
-    [(waiting,)] = duckdb.execute(
+    assert dict(volumes) == accepted_counts
+    [(waiting_count,)] = duckdb.execute(
         f"select arg_max(waiting, hour) from '{folder}/backlog/*.parquet' where topic = 'flights'"
     ).fetchall()
-    assert waiting == 0
+    assert waiting_count == 0
     page = (folder / "report.html").read_text()
-    assert f"<b>{grounded}</b>dead letters" in page
+    assert f"<b>{grounded_count}</b>dead letters" in page

@@ -29,8 +29,8 @@ def test_a_job_that_finds_another_at_work_touches_nothing(
 
 
 def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
-    held = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with subprocess.Popen(held, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(Busy), exclusive(tmp_path):

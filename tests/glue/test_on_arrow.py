@@ -78,11 +78,11 @@ def test_an_attempt_is_told_once_in_the_order_of_offsets_and_times() -> None:
         delivery(1, 1, started_ms=NOON_MS + 7, trace="t1", consumer_uid="c3", consumer=None),
         delivery(1, 2, started_ms=NOON_MS + 7, trace="t5", consumer="a"),
     ]
-    known = rows.ids([pa.table({"offset": pa.array([0, 1, 3]), "id": ["m0", "m1", "m3"]})])
-    table = rows.deliveries(read(some, "deliveries"), GROUP, known).to_pylist()
-    told = [(row["offset"], row["attempt"], row["consumer"], row["id"]) for row in table]
+    message_ids = rows.ids([pa.table({"offset": pa.array([0, 1, 3]), "id": ["m0", "m1", "m3"]})])
+    table = rows.deliveries(read(some, "deliveries"), GROUP, message_ids).to_pylist()
+    attempts = [(row["offset"], row["attempt"], row["consumer"], row["id"]) for row in table]
     first = [(1, 1, consumer, "m1") for consumer in (None, "a", "b", "c")]
-    assert told == [*first, (1, 2, "a", "m1"), (1, 2, "c", "m1"), (2, 1, "c", None)]
+    assert attempts == [*first, (1, 2, "a", "m1"), (1, 2, "c", "m1"), (2, 1, "c", None)]
     assert table[0]["started_at"].timestamp() * 1000 == NOON_MS + 7
     assert len(rows.deliveries(read(some, "deliveries"), GROUP, rows.ids([]))) == 7
 
@@ -153,15 +153,15 @@ def test_lines_lie_by_what_they_belong_to_in_memory_and_on_the_disk(
         ("b", 2, 0): [3],
         ("a", 1, 0): [2],
     }
-    kept = shelf.Shelf(tmp_path / "shelf")
-    kept.put(parts)
-    kept.put(parts)
+    stored = shelf.Shelf(tmp_path / "shelf")
+    stored.put(parts)
+    stored.put(parts)
     order = [(None, 1, 0), (None, 1, 1), ("a", 1, 0), ("b", 1, 0), ("b", 2, 0)]
-    assert shelf.in_order(kept.counts) == order
-    assert set(kept.counts.values()) == {2}
+    assert shelf.in_order(stored.counts) == order
+    assert set(stored.counts.values()) == {2}
     assert len(list(tmp_path.rglob("*.arrow"))) == 10
-    assert kept.look((None, 1, 1))["offset"].to_pylist() == [4, 4]
-    assert [kept.take(key)["offset"].to_pylist() for key in kept.counts if key[0] == "a"] == [[2, 2]]
+    assert stored.look((None, 1, 1))["offset"].to_pylist() == [4, 4]
+    assert [stored.take(key)["offset"].to_pylist() for key in stored.counts if key[0] == "a"] == [[2, 2]]
     assert len(list(tmp_path.rglob("*.arrow"))) == 8
 
 
@@ -248,12 +248,12 @@ def arrow(bucket: FolderBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
         made_one = engine.OnArrow(
             bucket, Window(date.fromisoformat(DAY)), Settings(None, "", 1_000_000, 0, 0)
         )
-        opened.append(made_one)
+        engines.append(made_one)
         return made_one
 
-    opened: list[engine.OnArrow] = []
+    engines: list[engine.OnArrow] = []
     yield made
-    for each in opened:
+    for each in engines:
         each.__exit__()
 
 
@@ -265,31 +265,33 @@ def test_a_shard_is_the_sum_of_its_blocks(bucket: FolderBucket, arrow: Any) -> N
         [message(n, topic="bills") for n in (8, 9)] + [message(0, topic_uid="u2", void="tombstone")],
     )
     bucket.put(f"{ASIDE}/{DAY}/of-before", b"x")
-    written = arrow().write_messages(None)
-    assert written.scan.ranges == {
+    result = arrow().write_messages(None)
+    assert result.scan.ranges == {
         "orders:u1/0": ((0, 5),),
         "bills:u1/0": ((8, 9),),
         "orders:u2/0": ((0, 0),),
     }
-    assert {name: count for name, count in written.scan.voids.items() if count} == {
+    assert {name: count for name, count in result.scan.voids.items() if count} == {
         "orders:u1/0": 3,
         "orders:u2/0": 1,
     }
-    assert {name: topic.rows for name, topic in written.scan.topics.items()} == {"orders": 3, "bills": 2}
-    assert (written.offsets, written.scan.offsets) == (9, 9)
+    assert {name: topic.rows for name, topic in result.scan.topics.items()} == {"orders": 3, "bills": 2}
+    assert (result.offsets, result.scan.offsets) == (9, 9)
     assert not bucket.exists(f"{ASIDE}/{DAY}/of-before")
 
 
 def test_attempts_have_the_ids_of_their_own_shard_and_topic(bucket: FolderBucket, arrow: Any) -> None:
     own: list[tuple[int, str]] = [(0, "u1"), (1, "u1"), (0, "u2")]
     put(bucket, "a", [message(5, shard=shard, topic_uid=uid, id=f"{uid}-{shard}") for shard, uid in own])
-    tries = [delivery(offset, shard=shard, topic_uid=uid) for shard, uid in own for offset in (1, 5, 8)]
-    put(bucket, "b", tries)
+    attempts = [delivery(offset, shard=shard, topic_uid=uid) for shard, uid in own for offset in (1, 5, 8)]
+    put(bucket, "b", attempts)
     job = arrow()
     job.write_messages(None)
-    tried = sorted(job.tried(), key=str)
-    assert tried == sorted((AttemptCount("orders", uid, shard, "g1", 1, 3) for shard, uid in own), key=str)
-    parts, without_id = job.write_deliveries(tried, [])
+    attempt_counts = sorted(job.tried(), key=str)
+    assert attempt_counts == sorted(
+        (AttemptCount("orders", uid, shard, "g1", 1, 3) for shard, uid in own), key=str
+    )
+    parts, without_id = job.write_deliveries(attempt_counts, [])
     assert (parts["orders"].rows, without_id) == (9, 6)
     table = pa.concat_tables(pq.read_table(path) for path in (job._folder / "deliveries").rglob("*.parquet"))
     ids = {(row["topic_uid"], row["shard"], row["id"]) for row in table.to_pylist() if row["id"]}
@@ -301,11 +303,11 @@ def test_ids_in_a_file_that_cannot_be_read_are_sparks(
 ) -> None:
     put(bucket, "a", [delivery(0)])
     job, file = arrow(), tmp_path / "0.parquet"
-    tried = job.tried()
+    attempt_counts = job.tried()
     file.write_bytes(b"no Parquet")
     job._files["orders"] = [file]
     with pytest.raises(Unusual):
-        job.write_deliveries(tried, [])
+        job.write_deliveries(attempt_counts, [])
 
 
 def test_what_the_journal_knows_of_a_groups_attempts_is_not_brought_again(
@@ -317,11 +319,11 @@ def test_what_the_journal_knows_of_a_groups_attempts_is_not_brought_again(
         [delivery(1), delivery(2, group_uid="g2"), delivery(3, shard=1), delivery(4, topic_uid="u2")],
     )
     job = arrow()
-    tried = {(each.shard, each.group_uid, each.topic_uid): each for each in job.tried()}
-    assert job._known(tried[0, "g1", "u1"]) == {("t1", 1)}
-    assert job._known(tried[0, "g2", "u1"]) == {("t1", 2)}
-    assert job._known(tried[1, "g1", "u1"]) == {("t1", 3)}
-    assert job._known(tried[0, "g1", "u2"]) == {("t1", 4)}
+    counts_by_group = {(each.shard, each.group_uid, each.topic_uid): each for each in job.tried()}
+    assert job._known(counts_by_group[0, "g1", "u1"]) == {("t1", 1)}
+    assert job._known(counts_by_group[0, "g2", "u1"]) == {("t1", 2)}
+    assert job._known(counts_by_group[1, "g1", "u1"]) == {("t1", 3)}
+    assert job._known(counts_by_group[0, "g1", "u2"]) == {("t1", 4)}
 
 
 def test_what_is_gone_or_empty_or_much_is_sparks(

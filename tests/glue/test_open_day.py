@@ -71,7 +71,7 @@ def test_now_is_the_time_of_a_service_whose_clock_was_moved(tmp_path: Path, text
     (tmp_path / "bucket").mkdir()
     (tmp_path / "clock").write_text(text)
     ahead = timedelta(days=3 if text == "259200000" else 0)
-    for given in (options.of_archive, options.of_compact):
+    for read_options in (options.of_archive, options.of_compact):
         before = datetime.now(UTC)
-        now = given(None, ["--folder", str(tmp_path / "bucket")]).now
+        now = read_options(None, ["--folder", str(tmp_path / "bucket")]).now
         assert before + ahead <= now <= datetime.now(UTC) + ahead

@@ -21,39 +21,39 @@ def day(*ranges: tuple[int, int], missing: Ranges = (), start: int = 0) -> Manif
 
 
 def test_a_day_adds_to_what_is_proved_and_takes_nothing_away() -> None:
-    proved = NOTHING.with_day(day((0, 4)), was_asked=True).with_day(day((5, 9), (12, 14)), was_asked=True)
-    assert proved.ranges == {KEY: ((0, 9), (12, 14))}
+    proof = NOTHING.with_day(day((0, 4)), was_asked=True).with_day(day((5, 9), (12, 14)), was_asked=True)
+    assert proof.ranges == {KEY: ((0, 9), (12, 14))}
 
 
-@pytest.mark.parametrize(("asked", "lost"), [(True, ((5, 6),)), (False, ())])
-def test_what_is_missing_is_lost_only_where_the_table_was_asked(asked: bool, lost: Ranges) -> None:
-    proved = NOTHING.with_day(day((0, 4), (7, 9), missing=((5, 6),)), asked)
-    assert proved.lost == {KEY: lost}
-    assert proved.ranges == {KEY: ((0, 4), (7, 9))}
+@pytest.mark.parametrize(("was_asked", "lost_ranges"), [(True, ((5, 6),)), (False, ())])
+def test_what_is_missing_is_lost_only_where_the_table_was_asked(was_asked: bool, lost_ranges: Ranges) -> None:
+    proof = NOTHING.with_day(day((0, 4), (7, 9), missing=((5, 6),)), was_asked)
+    assert proof.lost == {KEY: lost_ranges}
+    assert proof.ranges == {KEY: ((0, 4), (7, 9))}
 
 
 def test_what_was_lost_stays_lost_until_a_day_has_it() -> None:
-    lost = NOTHING.with_day(day((0, 4), missing=((5, 6),)), was_asked=True)
-    assert lost.with_day(day((8, 9)), was_asked=True).lost == {KEY: ((5, 6),)}
-    again = lost.with_day(day((6, 6)), was_asked=True)
-    assert (again.lost, again.ranges) == ({KEY: ((5, 5),)}, {KEY: ((0, 4), (6, 6))})
+    proof = NOTHING.with_day(day((0, 4), missing=((5, 6),)), was_asked=True)
+    assert proof.with_day(day((8, 9)), was_asked=True).lost == {KEY: ((5, 6),)}
+    next_proof = proof.with_day(day((6, 6)), was_asked=True)
+    assert (next_proof.lost, next_proof.ranges) == ({KEY: ((5, 5),)}, {KEY: ((0, 4), (6, 6))})
 
 
 def test_a_day_begins_behind_what_is_proved_and_never_behind_its_own_first() -> None:
-    proved = Proof({KEY: ((0, 4), (6, 9))}, {})
-    assert begin(KEY, ((20, 25),), proved, None) == 10
-    assert begin(KEY, ((8, 25),), proved, None) == 8
+    proof = Proof({KEY: ((0, 4), (6, 9))}, {})
+    assert begin(KEY, ((20, 25),), proof, None) == 10
+    assert begin(KEY, ((8, 25),), proof, None) == 8
     assert begin(KEY, ((3, 9),), NOTHING, None) == 0
-    assert begin(KEY, ((20, 25),), proved, day((15, 18), start=15)) == 15
-    other = Manifest(day="2026-11-22", until_hour=24, input="", tables={}, shards=())
-    assert begin(KEY, ((20, 25),), proved, other) == 10
+    assert begin(KEY, ((20, 25),), proof, day((15, 18), start=15)) == 15
+    other_day = Manifest(day="2026-11-22", until_hour=24, input="", tables={}, shards=())
+    assert begin(KEY, ((20, 25),), proof, other_day) == 10
 
 
 def test_a_day_lacks_what_is_between_its_rows_and_behind_where_it_begins() -> None:
     ranges = {KEY: ((12, 14), (18, 19))}
     assert gaps(ranges, {KEY: 10}, NOTHING, None) == {KEY: ((10, 11), (15, 17))}
-    proved = Proof({KEY: ((0, 10), (16, 16))}, {})
-    assert gaps(ranges, {KEY: 10}, proved, None) == {KEY: ((11, 11), (15, 15), (17, 17))}
+    proof = Proof({KEY: ((0, 10), (16, 16))}, {})
+    assert gaps(ranges, {KEY: 10}, proof, None) == {KEY: ((11, 11), (15, 15), (17, 17))}
     assert gaps({KEY: ((10, 19),)}, {KEY: 10}, NOTHING, None) == {}
 
 

@@ -40,13 +40,13 @@ DAY = timedelta(days=1)
 TIMES = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-03T00:00:00.000Z"}
 
 
-def asked(**fields: Any) -> ReplayRequest:
+def replay_request(**fields: Any) -> ReplayRequest:
     plain = {"replay_id": "r", "topic": "orders", **TIMES, "state": "PENDING", "dry_run": False}
     return request_of({**plain, "tag": None, "key": None, "predicate": None, "rate": 1000, **fields})
 
 
 @pytest.mark.parametrize(
-    ("fields", "chosen"),
+    ("fields", "numbers"),
     [
         ({}, {1, 2, 3, 4, 7}),
         ({"tag": "paid"}, {2, 3}),
@@ -64,7 +64,7 @@ def asked(**fields: Any) -> ReplayRequest:
     ],
 )
 def test_messages_are_chosen_by_topic_time_tag_key_and_body(
-    spark: SparkSession, fields: dict[str, Any], chosen: set[int]
+    spark: SparkSession, fields: dict[str, Any], numbers: set[int]
 ) -> None:
     rows = [
         message(1),
@@ -75,26 +75,26 @@ def test_messages_are_chosen_by_topic_time_tag_key_and_body(
         message(6, minutes=60 * 48),
         message(7, minutes=60, body=None),
     ]
-    found = choose(frame(spark, MESSAGES, rows), asked(**fields))
-    assert {row["id"] for row in found.collect()} == {f"m{n}" for n in chosen}
+    chosen_rows = choose(frame(spark, MESSAGES, rows), replay_request(**fields))
+    assert {row["id"] for row in chosen_rows.collect()} == {f"m{n}" for n in numbers}
 
 
 def test_counts_are_by_day_and_shard(spark: SparkSession) -> None:
     rows = [message(n, minutes=60 * 5 * n) for n in range(6)]
-    found = counts(choose(frame(spark, MESSAGES, rows), asked()))
-    assert found == {
+    counts_by_portion = counts(choose(frame(spark, MESSAGES, rows), replay_request()))
+    assert counts_by_portion == {
         (BEGIN.date(), "orders-uid"): {0: 2, 1: 1, 2: 1, 3: 1},
         ((BEGIN + DAY).date(), "orders-uid"): {1: 1},
     }
-    assert asked(to="2030-01-02T00:00:00.000Z").days == (BEGIN.date(), BEGIN.date())
+    assert replay_request(to="2030-01-02T00:00:00.000Z").days == (BEGIN.date(), BEGIN.date())
 
 
 @pytest.mark.parametrize("senders", [1, 2, 16])
 def test_a_shard_is_with_one_sender_by_offset_and_nothing_is_left_out(
     spark: SparkSession, senders: int
 ) -> None:
-    shuffled = frame(spark, MESSAGES, [message(n * 7 % 40) for n in range(40)]).repartition(5)
-    parts = [part for part in in_order(shuffled, senders).rdd.glom().collect() if part]
+    shuffled_rows = frame(spark, MESSAGES, [message(n * 7 % 40) for n in range(40)]).repartition(5)
+    parts = [part for part in in_order(shuffled_rows, senders).rdd.glom().collect() if part]
     assert len(parts) == min(senders, 4)
     assert [(row.shard, row.offset) for part in parts for row in part] == [
         (shard, offset) for shard in range(4) for offset in range(10)
@@ -103,34 +103,34 @@ def test_a_shard_is_with_one_sender_by_offset_and_nothing_is_left_out(
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
+def client_and_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
     """Headrace on this machine, in memory."""
     deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemRandom()))
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     token = deps.tokens.ensure_admin(None)
     assert token
     gateway = Gateway(app.app)
-    running = serve(gateway)
-    running.start()
-    yield Client(gateway, token), Service(f"http://127.0.0.1:{running.port}", token, pauses=())
-    running.shutdown()
+    server = serve(gateway)
+    server.start()
+    yield Client(gateway, token), Service(f"http://127.0.0.1:{server.port}", token, pauses=())
+    server.shutdown()
 
 
 @pytest.fixture
-def filled(place: Place) -> Place:
+def filled_place(place: Place) -> Place:
     """100 messages on two days."""
     fill(place, messages=[message(n, minutes=24 * n, tag=f"t{n % 2}", keys=[f"k{n}"]) for n in range(100)])
     return place
 
 
 def make(topic: Topic, **fields: Any) -> str:
-    asked = {**TIMES, "into": topic.name, "rate": 10_000, **fields}
-    return str(topic.api.post("/v1/topics/orders/replays", asked).expect(202)["replay_id"])
+    request = {**TIMES, "into": topic.name, "rate": 10_000, **fields}
+    return str(topic.api.post("/v1/topics/orders/replays", request).expect(202)["replay_id"])
 
 
-def job(filled: Place, service: Service, replay_id: str) -> ReplayJob:
-    told = request_of(service.ask("GET", f"/v1/replays/{replay_id}"))
-    return ReplayJob(spark=filled.spark, bucket=filled.bucket, service=service, request=told)
+def job(filled_place: Place, service: Service, replay_id: str) -> ReplayJob:
+    request = request_of(service.ask("GET", f"/v1/replays/{replay_id}"))
+    return ReplayJob(spark=filled_place.spark, bucket=filled_place.bucket, service=service, request=request)
 
 
 def received(topic: Topic) -> list[int]:
@@ -139,21 +139,23 @@ def received(topic: Topic) -> list[int]:
 
 
 def test_what_is_chosen_is_sent_and_the_service_is_told(
-    filled: Place, served: tuple[Client, Service]
+    filled_place: Place, client_and_service: tuple[Client, Service]
 ) -> None:
-    api, service = served
+    api, service = client_and_service
     topic = api.topic(shards=2)
     replay_id = make(topic, where="n < 50", tag="t1")
-    assert job(filled, service, replay_id).run() == 0
-    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert shown.items() >= {"state": "DONE", "matched": 25, "sent": 25, "error": None}.items()
+    assert job(filled_place, service, replay_id).run() == 0
+    view = api.get(f"/v1/replays/{replay_id}").expect(200)
+    assert view.items() >= {"state": "DONE", "matched": 25, "sent": 25, "error": None}.items()
     assert received(topic) == list(range(1, 50, 2))
 
 
-def test_messages_of_a_shard_are_sent_in_their_order(filled: Place, served: tuple[Client, Service]) -> None:
-    api, service = served
+def test_messages_of_a_shard_are_sent_in_their_order(
+    filled_place: Place, client_and_service: tuple[Client, Service]
+) -> None:
+    api, service = client_and_service
     topic = api.topic(shards=4)
-    job(filled, service, make(topic)).run()
+    job(filled_place, service, make(topic)).run()
     messages = topic.group("all").receive(1000)
     for shard in range(4):
         numbers = [m["body"]["n"] for m in messages if m["shard"] == shard]
@@ -161,9 +163,9 @@ def test_messages_of_a_shard_are_sent_in_their_order(filled: Place, served: tupl
 
 
 def test_a_topic_that_was_made_again_is_sent_after_the_one_before(
-    place: Place, served: tuple[Client, Service]
+    place: Place, client_and_service: tuple[Client, Service]
 ) -> None:
-    lives = [(uid, n) for uid in ("second", "first") for n in range(4)]
+    lives_and_numbers = [(uid, n) for uid in ("second", "first") for n in range(4)]
     rows = [
         message(
             4 * n,
@@ -172,50 +174,50 @@ def test_a_topic_that_was_made_again_is_sent_after_the_one_before(
             id=f"{uid}-{n}",
             body=b'"%s %d"' % (uid.encode(), n),
         )
-        for uid, n in lives
+        for uid, n in lives_and_numbers
     ]
     fill(place, messages=rows)
-    api, service = served
+    api, service = client_and_service
     topic = api.topic(shards=4)
     job(place, service, make(topic)).run()
     bodies = [m["body"] for m in topic.group("all").receive(1000)]
     assert bodies == [f"{uid} {n}" for uid in ("first", "second") for n in range(4)]
 
 
-def test_a_dry_run_only_counts(filled: Place, served: tuple[Client, Service]) -> None:
-    api, service = served
+def test_a_dry_run_only_counts(filled_place: Place, client_and_service: tuple[Client, Service]) -> None:
+    api, service = client_and_service
     topic = api.topic()
     replay_id = make(topic, dry_run=True, key="k7")
-    assert job(filled, service, replay_id).run() == 0
-    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert shown.items() >= {"state": "DONE", "matched": 1, "sent": 0}.items()
+    assert job(filled_place, service, replay_id).run() == 0
+    view = api.get(f"/v1/replays/{replay_id}").expect(200)
+    assert view.items() >= {"state": "DONE", "matched": 1, "sent": 0}.items()
     assert topic.accepted == 0
 
 
 def test_a_job_that_fails_tells_why_and_can_be_run_again(
-    filled: Place, served: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch
+    filled_place: Place, client_and_service: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api, service = served
+    api, service = client_and_service
     topic = api.topic()
     replay_id = make(topic, rate=40)  # small batches
     with monkeypatch.context() as patch:
         patch.setattr(Gateway, "handle", refusing(f"{replay_id}/messages", after=1))
-        first = job(filled, service, replay_id)
-        with pytest.raises(Py4JError) as caught:
+        first = job(filled_place, service, replay_id)
+        with pytest.raises(Py4JError) as error_info:
             first.run()
-        first.fail(sentence(caught.value))
-    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert shown.items() >= {"state": "FAILED", "error": "HTTP_503: {}"}.items()
-    assert job(filled, service, replay_id).run() == 0
+        first.fail(sentence(error_info.value))
+    view = api.get(f"/v1/replays/{replay_id}").expect(200)
+    assert view.items() >= {"state": "FAILED", "error": "HTTP_503: {}"}.items()
+    assert job(filled_place, service, replay_id).run() == 0
     assert received(topic) == list(range(100))
 
 
 def refusing(ending: str, after: int) -> Callable[..., Any]:
     """A gateway that is too busy for requests to a path, after so many."""
-    handle, seen = Gateway.handle, itertools.count(1)
+    handle, call_numbers = Gateway.handle, itertools.count(1)
 
     def instead(self: Gateway, method: str, path: str, *rest: Any) -> Any:
-        if path.endswith(ending) and next(seen) > after:
+        if path.endswith(ending) and next(call_numbers) > after:
             return 503, {}, b"{}"
         return handle(self, method, path, *rest)
 
@@ -234,46 +236,46 @@ def test_a_job_says_again_and_again_that_it_is_at_work(monkeypatch: pytest.Monke
     silent: Any = None
     service: Any = Listening()
     before = threading.active_count()
-    with ReplayJob(spark=silent, bucket=silent, service=service, request=asked()).at_work():
+    with ReplayJob(spark=silent, bucket=silent, service=service, request=replay_request()).at_work():
         for _ in range(3):
             assert beats.get(timeout=60) == "PATCH /v1/replays/r RUNNING"
     assert threading.active_count() <= before
 
 
 def test_refused_messages_leave_a_replay_that_can_be_run_again(
-    filled: Place, served: tuple[Client, Service]
+    filled_place: Place, client_and_service: tuple[Client, Service]
 ) -> None:
-    api, service = served
+    api, service = client_and_service
     topic = api.topic(max_body_bytes=7)
     replay_id = make(topic)
-    assert job(filled, service, replay_id).run() == 3
-    shown = api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert shown.items() >= {"state": "FAILED", "matched": 100, "sent": 10}.items()
-    assert shown["error"] == "Some messages were refused: 90 BODY_TOO_LARGE."
+    assert job(filled_place, service, replay_id).run() == 3
+    view = api.get(f"/v1/replays/{replay_id}").expect(200)
+    assert view.items() >= {"state": "FAILED", "matched": 100, "sent": 10}.items()
+    assert view["error"] == "Some messages were refused: 90 BODY_TOO_LARGE."
     api.put(topic.path, {"max_body_bytes": 1000}).expect(200)
     wiring.deps().catalog.forget(wiring.deps().catalog.topic(topic.name))
-    assert job(filled, service, replay_id).run() == 0
+    assert job(filled_place, service, replay_id).run() == 0
     assert received(topic) == list(range(100))
 
 
 def test_the_command_line_makes_a_replay_and_prints_a_summary(
-    filled: Place,
-    served: tuple[Client, Service],
+    filled_place: Place,
+    client_and_service: tuple[Client, Service],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    api, service = served
+    api, service = client_and_service
     topic = api.topic()
-    filled.pull()
+    filled_place.pull()
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
-    monkeypatch.setattr(session, "start", lambda *_, **__: filled.spark)
-    monkeypatch.setattr(filled.spark, "stop", lambda: None)
-    here = ["--url", service.url, "--bucket", filled.name, "--folder", str(filled.folder)]
+    monkeypatch.setattr(session, "start", lambda *_, **__: filled_place.spark)
+    monkeypatch.setattr(filled_place.spark, "stop", lambda: None)
+    args = ["--url", service.url, "--bucket", filled_place.name, "--folder", str(filled_place.folder)]
     choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--where", "n < 3"]
-    assert main([*here, *choice, "--into", topic.name]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told.items() >= {"job": "replay", "state": "DONE", "matched": 3, "sent": 3}.items()
-    assert main([*here, "--replay", told["replay"]]) == 0
+    assert main([*args, *choice, "--into", topic.name]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary.items() >= {"job": "replay", "state": "DONE", "matched": 3, "sent": 3}.items()
+    assert main([*args, "--replay", summary["replay"]]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "DONE"
     assert received(topic) == [0, 1, 2]
 
@@ -296,7 +298,7 @@ def emptied(path: Path) -> None:
 )
 def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     folder_place: Place,
-    served: tuple[Client, Service],
+    client_and_service: tuple[Client, Service],
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -304,7 +306,7 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     is_known: bool,
     why: str,
 ) -> None:
-    api, service = served
+    api, service = client_and_service
     topic = api.topic()
     fill(folder_place, messages=[message(n, minutes=60 * 20 * n, tag="t") for n in range(2)])
     day = folder_place.manifest("2030-01-01")
@@ -317,22 +319,22 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
     monkeypatch.setattr(session, "start", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
-    here = ["--url", service.url, "--bucket", folder_place.name, "--folder", str(folder_place.folder)]
-    assert main([*here, "--replay", make(topic)]) == FAILED
+    args = ["--url", service.url, "--bucket", folder_place.name, "--folder", str(folder_place.folder)]
+    assert main([*args, "--replay", make(topic)]) == FAILED
     out, err = capsys.readouterr()
-    told = json.loads(out.splitlines()[-1])
-    assert told.items() >= {"state": "FAILED", "sent": 0}.items()
-    assert told["error"].startswith(f"{part.files[0].name} is damaged: ")
-    assert why in told["error"]
+    summary = json.loads(out.splitlines()[-1])
+    assert summary.items() >= {"state": "FAILED", "sent": 0}.items()
+    assert summary["error"].startswith(f"{part.files[0].name} is damaged: ")
+    assert why in summary["error"]
     assert "Traceback" not in err
-    shown = api.get(f"/v1/replays/{told['replay']}").expect(200)
-    assert shown.items() >= {"state": "FAILED", "sent": 0}.items()
-    assert shown["error"].startswith(f"{part.files[0].name} is damaged: ")
+    view = api.get(f"/v1/replays/{summary['replay']}").expect(200)
+    assert view.items() >= {"state": "FAILED", "sent": 0}.items()
+    assert view["error"].startswith(f"{part.files[0].name} is damaged: ")
     assert topic.accepted == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         ([], "give --replay, or --topic"),
         (["--topic", "orders", "--from", "2030-01-01"], "give --replay, or --topic"),
@@ -346,20 +348,22 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_touched(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
     monkeypatch.delenv("HEADRACE_DATA", raising=False)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         main(arguments)
-    assert left.value.code == 2
-    assert told in capsys.readouterr().err
+    assert exit_info.value.code == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_what_the_service_refuses_is_told_and_a_service_that_is_away_too(
-    served: tuple[Client, Service], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    client_and_service: tuple[Client, Service],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, service = served
+    _, service = client_and_service
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
     monkeypatch.delenv("HEADRACE_DATA", raising=False)
     times = ["--from", "2030-01-01", "--to", "2030-01-02"]

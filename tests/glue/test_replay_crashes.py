@@ -106,10 +106,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     gateway = Gateway(app.app)
     road = Road(gateway)
-    running = serve(road)
-    running.start()
-    yield World(Client(gateway, deps.tokens.ensure_admin(None)), road, f"http://127.0.0.1:{running.port}")
-    running.shutdown()
+    server = serve(road)
+    server.start()
+    yield World(Client(gateway, deps.tokens.ensure_admin(None)), road, f"http://127.0.0.1:{server.port}")
+    server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -132,67 +132,77 @@ def run(archive: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     )  # calls are counted, however slow the machine
 
     def run_job(service: Service, *choice: str) -> int:
-        here = ["--bucket", archive.name, "--folder", str(archive.folder)]
-        return job.guarded("replay", lambda: replay.run(options.of_replay(None, [*here, *choice]), service))
+        args = ["--bucket", archive.name, "--folder", str(archive.folder)]
+        return job.guarded("replay", lambda: replay.run(options.of_replay(None, [*args, *choice]), service))
 
     return run_job
 
 
-def check_history(mine: Group, other: Group, replay_id: str, sent: Sequence[dict[str, Any]]) -> None:
+def check_history(
+    mine: Group, other_group: Group, replay_id: str, archived_messages: Sequence[dict[str, Any]]
+) -> None:
     """The group has every message once, marked, each shard's in their order; nobody else has any."""
-    got = mine.receive(1000)
-    assert sorted(m["headers"]["headrace-replay-of"] for m in got) == [each["id"] for each in sent]
-    assert {m["headers"]["headrace-replay"] for m in got} == {replay_id}
+    messages = mine.receive(1000)
+    assert sorted(m["headers"]["headrace-replay-of"] for m in messages) == [
+        each["id"] for each in archived_messages
+    ]
+    assert {m["headers"]["headrace-replay"] for m in messages} == {replay_id}
     for shard in range(SHARDS):
-        there = sorted((m["offset"], m["headers"]["headrace-replay-of"]) for m in got if m["shard"] == shard)
-        assert [id for _, id in there] == [each["id"] for each in sent if each["shard"] == shard]
-    assert other.receive(1000) == []
-    assert mine.topic.accepted == len(sent)
+        places = sorted(
+            (m["offset"], m["headers"]["headrace-replay-of"]) for m in messages if m["shard"] == shard
+        )
+        assert [id for _, id in places] == [
+            each["id"] for each in archived_messages if each["shard"] == shard
+        ]
+    assert other_group.receive(1000) == []
+    assert mine.topic.accepted == len(archived_messages)
 
 
 def test_a_job_that_dies_after_any_call_is_run_again_and_every_message_comes_once(
     world: World, run: Callable[..., int]
 ) -> None:
-    died, code = 0, FAILED
+    call_count, code = 0, FAILED
     while code != DONE:
-        mine, other = world.target()
+        mine, other_group = world.target()
         replay_id = world.asked(mine.topic)
         world.road.calls.clear()
-        world.road.dead_after = died
+        world.road.dead_after = call_count
         code = run(world.service(), "--replay", replay_id)
         assert code in (DONE, FAILED)
         calls, world.road.dead_after = list(world.road.calls), NEVER
-        assert run(world.service(), "--replay", replay_id) == DONE, f"after {calls[:died]}"
-        check_history(mine, other, replay_id, ARCHIVED)
-        shown = world.api.get(f"/v1/replays/{replay_id}").expect(200)
-        assert shown.items() >= {"state": "DONE", "matched": 6, "error": None}.items()
-        died += 1
-    made = [call.partition(" ")[0] for call in calls]
-    assert (made.count("GET"), made.count("PATCH"), made.count("POST")) == (1, 4, 3)
-    assert died == len(calls) + 2
+        assert run(world.service(), "--replay", replay_id) == DONE, f"after {calls[:call_count]}"
+        check_history(mine, other_group, replay_id, ARCHIVED)
+        view = world.api.get(f"/v1/replays/{replay_id}").expect(200)
+        assert view.items() >= {"state": "DONE", "matched": 6, "error": None}.items()
+        call_count += 1
+    methods = [call.partition(" ")[0] for call in calls]
+    assert (methods.count("GET"), methods.count("PATCH"), methods.count("POST")) == (1, 4, 3)
+    assert call_count == len(calls) + 2
 
 
 def test_every_answer_may_be_lost_once_and_a_single_run_sends_every_message_once(
     world: World, run: Callable[..., int]
 ) -> None:
-    mine, other = world.target()
+    mine, other_group = world.target()
     replay_id = world.asked(mine.topic)
     world.road.lossy = True
     assert run(world.service(0.0), "--replay", replay_id) == DONE
-    check_history(mine, other, replay_id, ARCHIVED)
+    check_history(mine, other_group, replay_id, ARCHIVED)
     assert len(world.road.calls) == 2 * 8
 
 
 def test_a_lost_answer_to_its_making_leaves_one_replay_that_never_begins(
     world: World, run: Callable[..., int]
 ) -> None:
-    mine, other = world.target()
+    mine, other_group = world.target()
     world.road.lossy = True
     choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--rate", str(RATE)]
     assert run(world.service(0.0), *choice, "--into", mine.topic.name, "--group", "mine") == DONE
-    made = {path.split("/")[3] for call in world.road.calls if "/v1/replays/" in (path := call.split()[1])}
-    assert len(made) == 1
-    check_history(mine, other, made.pop(), ARCHIVED)
+    replay_ids = {
+        path.split("/")[3] for call in world.road.calls if "/v1/replays/" in (path := call.split()[1])
+    }
+    assert len(replay_ids) == 1
+    check_history(mine, other_group, replay_ids.pop(), ARCHIVED)
 
 
 def _command(world: World, archive: Place, replay_id: str) -> list[str]:
@@ -205,14 +215,14 @@ def _command(world: World, archive: Place, replay_id: str) -> list[str]:
 def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_request_comes_late(
     world: World, run: Callable[..., int], archive: Place
 ) -> None:
-    mine, other = world.target()
+    mine, other_group = world.target()
     replay_id = world.asked(mine.topic)
-    reached, killed = threading.Event(), threading.Event()
+    arrival, kill = threading.Event(), threading.Event()
 
     def meet(number: int) -> None:
-        if world.road.calls[number - 1].startswith("POST") and not killed.is_set():
-            reached.set()
-            assert killed.wait(_BOUND_SECONDS)
+        if world.road.calls[number - 1].startswith("POST") and not kill.is_set():
+            arrival.set()
+            assert kill.wait(_BOUND_SECONDS)
 
     world.road.calls.clear()
     world.road.meeting = meet
@@ -225,27 +235,27 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert reached.wait(_BOUND_SECONDS)
+        assert arrival.wait(_BOUND_SECONDS)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        killed.set()
+        kill.set()
     assert run(world.service(), "--replay", replay_id) == DONE
-    check_history(mine, other, replay_id, ARCHIVED)
+    check_history(mine, other_group, replay_id, ARCHIVED)
 
 
 @pytest.mark.soak
 def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
     world: World, run: Callable[..., int], archive: Place
 ) -> None:
-    mine, other = world.target()
+    mine, other_group = world.target()
     replay_id = world.asked(mine.topic)
-    reached, ended = threading.Event(), threading.Event()
+    arrival, end = threading.Event(), threading.Event()
 
     def meet(number: int) -> None:
-        if world.road.calls[number - 1].startswith("POST") and not ended.is_set():
-            reached.set()
-            assert ended.wait(_BOUND_SECONDS)
+        if world.road.calls[number - 1].startswith("POST") and not end.is_set():
+            arrival.set()
+            assert end.wait(_BOUND_SECONDS)
 
     world.road.calls.clear()
     world.road.meeting = meet
@@ -258,18 +268,18 @@ def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
         text=True,
     ) as process:
         try:
-            assert reached.wait(_BOUND_SECONDS)
+            assert arrival.wait(_BOUND_SECONDS)
             process.terminate()
             out, _ = process.communicate(timeout=_BOUND_SECONDS)
         finally:
-            ended.set()
+            end.set()
             process.kill()
     assert process.returncode == FAILED
     assert '"error":"The job was ended from outside.' in out
-    shown = world.api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert (shown["state"], shown["error"][:31]) == ("FAILED", "The job was ended from outside.")
+    view = world.api.get(f"/v1/replays/{replay_id}").expect(200)
+    assert (view["state"], view["error"][:31]) == ("FAILED", "The job was ended from outside.")
     assert run(world.service(), "--replay", replay_id) == DONE
-    check_history(mine, other, replay_id, ARCHIVED)
+    check_history(mine, other_group, replay_id, ARCHIVED)
 
 
 @dataclass
@@ -289,8 +299,8 @@ class Task:
         sender = ReplaySender(
             service=self.world.service(), replay=self.asked, rate=1, now=lambda: 0.0, sleep=lambda _: None
         )
-        [sent] = sender.partition(self.rows)
-        return sent
+        [total] = sender.partition(self.rows)
+        return total
 
     def check(self) -> None:
         check_history(self.mine, self.other, self.asked, IN_ONE_TASK)
@@ -301,36 +311,38 @@ def shard(spark: SparkSession) -> list[Any]:
     return frame(spark, MESSAGES, IN_ONE_TASK).collect()
 
 
-@pytest.mark.parametrize("died", range(4))
-def test_a_task_that_fails_after_any_call_is_tried_again(world: World, shard: list[Any], died: int) -> None:
+@pytest.mark.parametrize("call_count", range(4))
+def test_a_task_that_fails_after_any_call_is_tried_again(
+    world: World, shard: list[Any], call_count: int
+) -> None:
     task = Task(world, shard)
-    world.road.dead_after = died
+    world.road.dead_after = call_count
     with pytest.raises(Refused):
         task.attempt()
     world.road.dead_after = NEVER
-    assert task.attempt() == Sent(3, before=died)
+    assert task.attempt() == Sent(3, before=call_count)
     task.check()
 
 
-@pytest.mark.parametrize("held", [1, 2, 3])
+@pytest.mark.parametrize("held_call", [1, 2, 3])
 def test_a_task_that_was_given_up_too_early_goes_on_beside_its_successor(
-    world: World, shard: list[Any], held: int
+    world: World, shard: list[Any], held_call: int
 ) -> None:
-    task, over = Task(world, shard), threading.Event()
-    reached = threading.Event()
+    task, end = Task(world, shard), threading.Event()
+    arrival = threading.Event()
 
     def meet(number: int) -> None:
-        if number == held:
-            reached.set()
-            assert over.wait(_BOUND_SECONDS)
+        if number == held_call:
+            arrival.set()
+            assert end.wait(_BOUND_SECONDS)
 
     world.road.meeting = meet
     with ThreadPoolExecutor(1) as threads:
         zombie = threads.submit(task.attempt)
-        assert reached.wait(_BOUND_SECONDS)
-        assert task.attempt() == Sent(3, before=held - 1)
-        over.set()
-        assert zombie.result(_BOUND_SECONDS) == Sent(3, before=4 - held)
+        assert arrival.wait(_BOUND_SECONDS)
+        assert task.attempt() == Sent(3, before=held_call - 1)
+        end.set()
+        assert zombie.result(_BOUND_SECONDS) == Sent(3, before=4 - held_call)
     task.check()
 
 

@@ -23,7 +23,7 @@ BODIES: dict[str, bytes | None] = {
 
 
 @pytest.mark.parametrize(
-    ("where", "chosen"),
+    ("predicate", "cases"),
     [
         ("n > 12", {"rich", "text number"}),
         ("n > 12.4 AND n <= 12.5", {"rich"}),
@@ -45,10 +45,10 @@ BODIES: dict[str, bytes | None] = {
         ("name = 'x'' OR 1=1 --'", set()),
     ],
 )
-def test_a_predicate_chooses_by_the_json_body(spark: SparkSession, where: str, chosen: set[str]) -> None:
+def test_a_predicate_chooses_by_the_json_body(spark: SparkSession, predicate: str, cases: set[str]) -> None:
     rows = spark.createDataFrame(list(BODIES.items()), "name string, body binary")
-    found = rows.withColumnRenamed("name", "case").where(condition(parse(where))).collect()
-    assert {row["case"] for row in found} == chosen
+    chosen_rows = rows.withColumnRenamed("name", "case").where(condition(parse(predicate))).collect()
+    assert {row["case"] for row in chosen_rows} == cases
 
 
 @pytest.mark.parametrize(

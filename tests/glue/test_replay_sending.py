@@ -29,14 +29,14 @@ class Standing:
 
 
 @pytest.fixture
-def standing() -> Iterator[Standing]:
-    held = Standing(lambda n, messages: (200, {"results": [{"duplicate": False} for _ in messages]}))
+def stand_in() -> Iterator[Standing]:
+    fake_service = Standing(lambda n, messages: (200, {"results": [{"duplicate": False} for _ in messages]}))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            held.batches.append(body["messages"])
-            status, answer = held.answer(len(held.batches), body["messages"])
+            fake_service.batches.append(body["messages"])
+            status, answer = fake_service.answer(len(fake_service.batches), body["messages"])
             text = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
@@ -48,8 +48,8 @@ def standing() -> Iterator[Standing]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        held.url = f"http://127.0.0.1:{server.server_port}"
-        yield held
+        fake_service.url = f"http://127.0.0.1:{server.server_port}"
+        yield fake_service
         server.shutdown()
 
 
@@ -80,13 +80,13 @@ def row(number: int, **fields: Any) -> Row:
 
 
 def dispatcher(
-    standing: Standing, time: Time, rate: float = 1000, pauses: tuple[float, ...] = (1, 2)
+    stand_in: Standing, time: Time, rate: float = 1000, pauses: tuple[float, ...] = (1, 2)
 ) -> ReplaySender:
-    service = Service(standing.url, "hr_x", time.sleep, pauses)
+    service = Service(stand_in.url, "hr_x", time.sleep, pauses)
     return ReplaySender(service=service, replay="r1", rate=rate, now=time.now, sleep=time.sleep)
 
 
-def sent(each: ReplaySender, count: int) -> Sent:
+def send_all(each: ReplaySender, count: int) -> Sent:
     [total] = each.partition(row(n) for n in range(count))
     return total
 
@@ -95,24 +95,29 @@ def ids(batch: list[Any]) -> list[str]:
     return [each["id"] for each in batch]
 
 
-def test_messages_go_in_their_order_and_are_counted(standing: Standing) -> None:
-    assert sent(dispatcher(standing, Time()), 1200) == Sent(1200)
-    assert [each for batch in standing.batches for each in ids(batch)] == [f"m{n}" for n in range(1200)]
+def test_messages_go_in_their_order_and_are_counted(stand_in: Standing) -> None:
+    assert send_all(dispatcher(stand_in, Time()), 1200) == Sent(1200)
+    assert [each for batch in stand_in.batches for each in ids(batch)] == [f"m{n}" for n in range(1200)]
 
 
-def test_no_second_has_more_than_the_rate(standing: Standing) -> None:
-    time, asked = Time(), []
-    usual = standing.answer
-    standing.answer = lambda n, messages: (asked.append((time.now(), len(messages))), usual(n, messages))[1]  # type: ignore[func-returns-value]
-    sent(dispatcher(standing, time, rate=50), 400)
-    begins = [at for at, _ in asked]
-    assert all(sum(count for at, count in asked if begin <= at < begin + 1) <= 50 for begin in begins)
+def test_no_second_has_more_than_the_rate(stand_in: Standing) -> None:
+    time, batch_times = Time(), []
+    usual = stand_in.answer
+    stand_in.answer = lambda n, messages: (
+        batch_times.append((time.now(), len(messages))),  # type: ignore[func-returns-value]
+        usual(n, messages),
+    )[1]
+    send_all(dispatcher(stand_in, time, rate=50), 400)
+    second_starts = [at for at, _ in batch_times]
+    assert all(
+        sum(count for at, count in batch_times if begin <= at < begin + 1) <= 50 for begin in second_starts
+    )
     assert time.now() == pytest.approx(107, abs=0.1)
 
 
-def test_a_rate_below_one_a_second_is_kept(standing: Standing) -> None:
+def test_a_rate_below_one_a_second_is_kept(stand_in: Standing) -> None:
     time = Time()
-    sent(dispatcher(standing, time, rate=0.25), 3)
+    send_all(dispatcher(stand_in, time, rate=0.25), 3)
     assert time.slept == [4.0, 4.0]
 
 
@@ -126,30 +131,30 @@ def test_a_pause_is_not_made_up_for() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
-def test_a_busy_service_is_asked_again(standing: Standing, status: int) -> None:
-    usual, time = standing.answer, Time()
-    standing.answer = lambda n, messages: (status, {}) if n < 3 else usual(n, messages)
-    assert sent(dispatcher(standing, time), 5) == Sent(5)
+def test_a_busy_service_is_asked_again(stand_in: Standing, status: int) -> None:
+    usual, time = stand_in.answer, Time()
+    stand_in.answer = lambda n, messages: (status, {}) if n < 3 else usual(n, messages)
+    assert send_all(dispatcher(stand_in, time), 5) == Sent(5)
     assert time.slept == [1, 2]
 
 
-def test_a_service_that_stays_busy_or_away_fails_the_task(standing: Standing) -> None:
-    standing.answer = lambda n, messages: (503, {"code": "UNAVAILABLE", "detail": "Try again."})
+def test_a_service_that_stays_busy_or_away_fails_the_task(stand_in: Standing) -> None:
+    stand_in.answer = lambda n, messages: (503, {"code": "UNAVAILABLE", "detail": "Try again."})
     with pytest.raises(Refused, match="UNAVAILABLE"):
-        sent(dispatcher(standing, Time()), 5)
-    standing.url = "http://127.0.0.1:1"
+        send_all(dispatcher(stand_in, Time()), 5)
+    stand_in.url = "http://127.0.0.1:1"
     with pytest.raises(Unreachable, match="does not answer"):
-        sent(dispatcher(standing, Time()), 5)
+        send_all(dispatcher(stand_in, Time()), 5)
 
 
-def test_a_replay_that_is_over_fails_the_task_at_once(standing: Standing) -> None:
-    standing.answer = lambda n, messages: (409, {"code": "REPLAY_OVER", "detail": "It is done."})
+def test_a_replay_that_is_over_fails_the_task_at_once(stand_in: Standing) -> None:
+    stand_in.answer = lambda n, messages: (409, {"code": "REPLAY_OVER", "detail": "It is done."})
     with pytest.raises(Refused, match="REPLAY_OVER"):
-        sent(dispatcher(standing, Time()), 5)
-    assert len(standing.batches) == 1
+        send_all(dispatcher(stand_in, Time()), 5)
+    assert len(stand_in.batches) == 1
 
 
-def test_only_messages_of_unknown_outcome_are_sent_again(standing: Standing) -> None:
+def test_only_messages_of_unknown_outcome_are_sent_again(stand_in: Standing) -> None:
     unknown = {"error": {"code": "UNAVAILABLE", "retryable": True}}
 
     def answer(n: int, messages: list[Any]) -> Answer:
@@ -158,22 +163,22 @@ def test_only_messages_of_unknown_outcome_are_sent_again(standing: Standing) -> 
         ]
         return 200, {"results": results}
 
-    standing.answer = answer
-    assert sent(dispatcher(standing, Time()), 5) == Sent(5, before=2)
-    assert [ids(batch) for batch in standing.batches] == [["m0", "m1", "m2", "m3", "m4"], ["m1", "m3"]]
+    stand_in.answer = answer
+    assert send_all(dispatcher(stand_in, Time()), 5) == Sent(5, before=2)
+    assert [ids(batch) for batch in stand_in.batches] == [["m0", "m1", "m2", "m3", "m4"], ["m1", "m3"]]
 
 
 def test_what_was_sent_before_is_counted_even_where_the_archive_has_another_edition(
-    standing: Standing,
+    stand_in: Standing,
 ) -> None:
-    told = [
+    results = [
         {"duplicate": True},
         {"error": {"code": "DEDUP_MISMATCH", "retryable": False}},
         {"error": {"code": "BODY_TOO_LARGE", "retryable": False}},
         {"duplicate": False},
     ]
-    standing.answer = lambda n, messages: (200, {"results": told})
-    assert sent(dispatcher(standing, Time()), 4) == Sent(3, 2, Counter({"BODY_TOO_LARGE": 1}))
+    stand_in.answer = lambda n, messages: (200, {"results": results})
+    assert send_all(dispatcher(stand_in, Time()), 4) == Sent(3, 2, Counter({"BODY_TOO_LARGE": 1}))
 
 
 def test_batches_are_cut_by_number_and_by_bytes_and_lose_nothing() -> None:
@@ -193,16 +198,16 @@ def test_a_token_is_in_no_text() -> None:
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_message_for_which_a_whole_batch_is_refused_is_counted_and_its_neighbours_go(
-    standing: Standing, status: int
+    stand_in: Standing, status: int
 ) -> None:
-    placed, bad = [], {"m7", "m8", "m600"}
+    placed_ids, bad = [], {"m7", "m8", "m600"}
 
     def answer(n: int, messages: list[Any]) -> Answer:
         if bad & set(ids(messages)):
             return status, {"code": "BAD", "detail": "No."}
-        placed.extend(ids(messages))
+        placed_ids.extend(ids(messages))
         return 200, {"results": [{"duplicate": False} for _ in messages]}
 
-    standing.answer = answer
-    assert sent(dispatcher(standing, Time()), 1000) == Sent(997, 0, Counter({"BAD": 3}))
-    assert placed == [f"m{n}" for n in range(1000) if f"m{n}" not in bad]
+    stand_in.answer = answer
+    assert send_all(dispatcher(stand_in, Time()), 1000) == Sent(997, 0, Counter({"BAD": 3}))
+    assert placed_ids == [f"m{n}" for n in range(1000) if f"m{n}" not in bad]

@@ -26,19 +26,19 @@ NEXT = DAY + timedelta(days=1)
 
 
 @pytest.fixture
-def filled(place: Place) -> Place:
+def filled_place(place: Place) -> Place:
     """Ten messages on two days, taken after a minute; the first only on the second day, the last never."""
     rows = [message(n, minutes=n % 5 + 24 * 60 * (n // 5)) for n in range(10)]
-    tries = [delivery(each, seconds=60) for each in rows[1:9]]
-    late = delivery(rows[0], seconds=24 * 3600, attempt=2)
-    failed = delivery(rows[0], seconds=1, outcome="RETRY", detail="HTTP 500")
-    fill(place, messages=rows, deliveries=[failed, late, *tries])
+    attempts = [delivery(each, seconds=60) for each in rows[1:9]]
+    late_attempt = delivery(rows[0], seconds=24 * 3600, attempt=2)
+    failed_attempt = delivery(rows[0], seconds=1, outcome="RETRY", detail="HTTP 500")
+    fill(place, messages=rows, deliveries=[failed_attempt, late_attempt, *attempts])
     return place
 
 
 def run(place: Place, *arguments: str) -> int:
-    here = ["--bucket", place.name, "--folder", str(place.folder), *arguments]
-    code = report.run(place.start, place.bucket, options.of_report(None, here))
+    argv = ["--bucket", place.name, "--folder", str(place.folder), *arguments]
+    code = report.run(place.start, place.bucket, options.of_report(None, argv))
     place.pull()
     return code
 
@@ -49,10 +49,10 @@ def folder(place: Place) -> Path:
 
 
 @pytest.mark.soak
-def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) -> None:
-    assert run(filled) == DONE
-    written = folder(filled)
-    assert written.name == f"{DAY}_{NEXT}"
+def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled_place: Place) -> None:
+    assert run(filled_place) == DONE
+    report_folder = folder(filled_place)
+    assert report_folder.name == f"{DAY}_{NEXT}"
     for name, rows in (
         ("volumes", 2),
         ("daily", 2),
@@ -61,57 +61,57 @@ def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) ->
         ("explained", 1),
         ("backlog", 48),
     ):
-        in_parquet = duckdb.execute(f"select count(*) from '{written}/{name}/*.parquet'").fetchall()
-        in_csv = duckdb.execute(f"select count(*) from '{written}/{name}.csv'").fetchall()
+        in_parquet = duckdb.execute(f"select count(*) from '{report_folder}/{name}/*.parquet'").fetchall()
+        in_csv = duckdb.execute(f"select count(*) from '{report_folder}/{name}.csv'").fetchall()
         assert in_parquet == in_csv == [(rows,)]
     days = duckdb.execute(
-        f"select delivered, latency_max_ms from '{written}/daily.csv' order by day"
+        f"select delivered, latency_max_ms from '{report_folder}/daily.csv' order by day"
     ).fetchall()
     assert days == [(4, 60_000), (5, 86_400_000)]
     hours = duckdb.execute(
-        f"select came, ended, waiting from '{written}/backlog.csv' order by hour"
+        f"select came, ended, waiting from '{report_folder}/backlog.csv' order by hour"
     ).fetchall()
     assert hours[0] == (5, 4, 1)
     assert hours[24] == (5, 5, 1)
-    assert {waiting for *_, waiting in hours} == {1}
+    assert {waiting_count for *_, waiting_count in hours} == {1}
 
 
 @pytest.mark.soak
-def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(filled: Place) -> None:
-    run(filled)
-    first = {path: path.read_bytes() for path in folder(filled).glob("*.*")}
-    run(filled)
-    assert {path: path.read_bytes() for path in folder(filled).glob("*.*")} == first
-    assert len(list(folder(filled).glob("daily/*.parquet"))) == 1
+def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(filled_place: Place) -> None:
+    run(filled_place)
+    first = {path: path.read_bytes() for path in folder(filled_place).glob("*.*")}
+    run(filled_place)
+    assert {path: path.read_bytes() for path in folder(filled_place).glob("*.*")} == first
+    assert len(list(folder(filled_place).glob("daily/*.parquet"))) == 1
 
 
 @pytest.mark.soak
-def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
-    assert run(filled, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
-    told = json.loads((filled.folder / hours.name_of("orders", NEXT)).read_text())
-    assert (told["since"], told["complete"]) == (str(DAY), True)
-    assert [len(numbers) for numbers in told["groups"]["g"].values()] == [25] * len(hours.STATES)
-    assert told["groups"]["g"]["waiting"] == [1] * 25, "one that came at midnight, later the last one"
-    assert told["groups"]["g"]["retrying"] == [0] * 25
-    written = folder(filled)
-    assert written.name == f"{NEXT}_{NEXT}_orders"
-    counts = duckdb.execute(f"select accepted from '{written}/volumes.csv'").fetchall()
+def test_a_report_of_a_day_knows_what_came_before_it(filled_place: Place) -> None:
+    assert run(filled_place, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
+    hours_text = json.loads((filled_place.folder / hours.name_of("orders", NEXT)).read_text())
+    assert (hours_text["since"], hours_text["complete"]) == (str(DAY), True)
+    assert [len(numbers) for numbers in hours_text["groups"]["g"].values()] == [25] * len(hours.STATES)
+    assert hours_text["groups"]["g"]["waiting"] == [1] * 25, "one that came at midnight, later the last one"
+    assert hours_text["groups"]["g"]["retrying"] == [0] * 25
+    report_folder = folder(filled_place)
+    assert report_folder.name == f"{NEXT}_{NEXT}_orders"
+    counts = duckdb.execute(f"select accepted from '{report_folder}/volumes.csv'").fetchall()
     assert counts == [(5,)]
-    [(delivered, slowest)] = duckdb.execute(
-        f"select delivered, latency_max_ms from '{written}/daily.csv'"
+    [(delivered_count, slowest)] = duckdb.execute(
+        f"select delivered, latency_max_ms from '{report_folder}/daily.csv'"
     ).fetchall()
-    assert (delivered, slowest) == (5, 86_400_000)
+    assert (delivered_count, slowest) == (5, 86_400_000)
 
 
 @pytest.mark.soak
 def test_what_the_archive_lacks_is_told_and_the_exit_code_says_so(
-    filled: Place, capsys: pytest.CaptureFixture[str]
+    filled_place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held = load(filled.bucket, str(DAY))
-    assert held
-    save(filled.bucket, replace(held, damaged=("journal/x",)))
-    assert run(filled, "--to", str(NEXT + timedelta(days=1)), "--from", str(DAY)) == INCOMPLETE
-    page = (folder(filled) / "report.html").read_text()
+    day_manifest = load(filled_place.bucket, str(DAY))
+    assert day_manifest
+    save(filled_place.bucket, replace(day_manifest, damaged=("journal/x",)))
+    assert run(filled_place, "--to", str(NEXT + timedelta(days=1)), "--from", str(DAY)) == INCOMPLETE
+    page = (folder(filled_place) / "report.html").read_text()
     output = capsys.readouterr().out
     for sentence in (f"The archive of {DAY} is not complete", f"{NEXT + timedelta(days=1)} is not archived"):
         assert sentence in page
@@ -146,35 +146,35 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
     rows += [
         message(n, "orders", minutes=1_500 + n, topic_uid="orders-2", id=f"again-{n}") for n in range(20)
     ]
-    ends = ("SUCCESS", "SUCCESS", "SUCCESS", "RETRY", "DEAD", None)
-    tries = [
-        delivery(each, group, seconds=n % 50, outcome=ends[n % 6], duration_ms=n % 90)
+    outcomes = ("SUCCESS", "SUCCESS", "SUCCESS", "RETRY", "DEAD", None)
+    attempts = [
+        delivery(each, group, seconds=n % 50, outcome=outcomes[n % 6], duration_ms=n % 90)
         for group in ("g", "h")
         for n, each in enumerate(rows)
-        if ends[n % 6] and (group == "g" or n < 120)
+        if outcomes[n % 6] and (group == "g" or n < 120)
     ]
-    tries += [delivery(each, "g", seconds=90, attempt=2) for n, each in enumerate(rows) if n % 12 == 3]
-    fill(place, messages=rows, deliveries=tries)
+    attempts += [delivery(each, "g", seconds=90, attempt=2) for n, each in enumerate(rows) if n % 12 == 3]
+    fill(place, messages=rows, deliveries=attempts)
     run(place)
-    written = folder(place)
+    report_folder = folder(place)
 
-    explained = duckdb.execute(
+    fate_counts = duckdb.execute(
         'select "group", accepted, delivered, dead, under_way, waiting, passed_over, deleted '
-        f"from '{written}/explained/*.parquet' order by all"
+        f"from '{report_folder}/explained/*.parquet' order by all"
     ).fetchall()
-    assert explained == _fates(place)
-    assert explained[0][-1] > 0  # of the first topic, which was deleted
-    assert all(sum(fates) == accepted for _, accepted, *fates in explained)
+    assert fate_counts == _fates(place)
+    assert fate_counts[0][-1] > 0  # of the first topic, which was deleted
+    assert all(sum(fates) == accepted_count for _, accepted_count, *fates in fate_counts)
     [daily] = duckdb.execute(
-        f"select sum(attempts), sum(delivered) from '{written}/daily/*.parquet'"
+        f"select sum(attempts), sum(delivered) from '{report_folder}/daily/*.parquet'"
     ).fetchall()
     [hourly] = duckdb.execute(
-        f"select sum(attempts), sum(delivered) from '{written}/hourly/*.parquet'"
+        f"select sum(attempts), sum(delivered) from '{report_folder}/hourly/*.parquet'"
     ).fetchall()
-    counted = duckdb.execute(
+    duckdb_sums = duckdb.execute(
         f"select count(*), count_if(outcome = 'SUCCESS') from {_source(place, 'deliveries')}"
     ).fetchall()
-    assert [daily] == [hourly] == counted
+    assert [daily] == [hourly] == duckdb_sums
     counts = json.loads((place.folder / hours.name_of("orders", DAY)).read_text())["groups"]
     assert {len(numbers) for states in counts.values() for numbers in states.values()} == {25}
 
@@ -185,8 +185,8 @@ def test_the_counts_of_hours_are_cut_into_days_that_overlap_by_a_moment(tmp_path
     rows = [{"topic": "orders", "group": "g", "state": s, "hour": h, "step": n} for s, h, n in steps]
     topics = hours.counts(rows, 36)
     end = BEGIN + timedelta(hours=36)
-    for whole, complete in (({str(DAY)}, False), ({str(DAY), str(NEXT)}, True)):
-        assert hours.write(bucket, topics, BEGIN, end, DAY, whole) == 2
+    for whole_days, complete in (({str(DAY)}, False), ({str(DAY), str(NEXT)}, True)):
+        assert hours.write(bucket, topics, BEGIN, end, DAY, whole_days) == 2
         first, second = (
             json.loads((tmp_path / hours.name_of("orders", day)).read_text()) for day in (DAY, NEXT)
         )
@@ -223,19 +223,19 @@ def test_days_and_topics_of_which_nothing_is_archived_are_told(
 
 
 def test_the_days_are_the_last_seven_of_the_archive_unless_others_are_asked_for(tmp_path: Path) -> None:
-    def span(*arguments: str, archived: int = 30) -> Span | None:
-        days = [str(DAY + timedelta(days=n)) for n in range(archived)]
+    def span(*arguments: str, day_count: int = 30) -> Span | None:
+        days = [str(DAY + timedelta(days=n)) for n in range(day_count)]
         return span_of(options.of_report(None, ["--folder", str(tmp_path), *arguments]), days)
 
     last = DAY + timedelta(days=29)
     assert span() == Span(last - timedelta(days=6), last)
-    assert span(archived=2) == Span(DAY, NEXT)
+    assert span(day_count=2) == Span(DAY, NEXT)
     assert span("--to", str(NEXT)) == Span(DAY, NEXT)
     assert span("--from", "2030-01-05") == Span(date(2030, 1, 5), last)
     assert span("--from", "2029-01-01", "--to", "2029-01-02") == Span(date(2029, 1, 1), date(2029, 1, 2))
     beyond = date(2031, 1, 1)
     assert span("--from", str(beyond)) == Span(beyond, beyond)
-    assert span(archived=0) is None
+    assert span(day_count=0) is None
 
 
 def test_gaps_are_few_and_a_day_that_is_not_over_is_none() -> None:
@@ -255,14 +255,14 @@ def test_a_day_on_which_nothing_came_is_no_gap(tmp_path: Path) -> None:
     (tmp_path / f"journal/messages/day={NEXT}").mkdir(parents=True)
     (tmp_path / f"archive/deliveries/day={NEXT + timedelta(days=1)}").mkdir(parents=True)
     assert quiet_days(bucket) == {str(DAY + timedelta(days=3))}
-    found = gaps(manifests, Span(DAY, DAY + timedelta(days=5)), quiet_days(bucket))
-    assert [sentence[:10] for sentence in found] == [str(DAY + timedelta(days=n)) for n in (1, 2, 5)]
+    sentences = gaps(manifests, Span(DAY, DAY + timedelta(days=5)), quiet_days(bucket))
+    assert [sentence[:10] for sentence in sentences] == [str(DAY + timedelta(days=n)) for n in (1, 2, 5)]
 
 
 @pytest.mark.parametrize(
     "arguments", [["--from", "2030-01-02", "--to", "2030-01-01"], ["--from", "today"], ["--topics", "x"]]
 )
 def test_bad_arguments_are_refused(arguments: list[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         options.of_report(None, ["--folder", str(tmp_path), *arguments])
-    assert left.value.code == 2
+    assert exit_info.value.code == 2

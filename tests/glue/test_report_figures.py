@@ -25,28 +25,28 @@ def deliveries(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
     return frame(spark, DELIVERIES, rows)
 
 
-def told(found: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in found.collect()]
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
 
 
 def test_what_was_redriven_is_no_attempt(spark: SparkSession) -> None:
     of = message(1)
-    ends = ("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN")
-    frame = figures.attempts(deliveries(spark, *(delivery(of, outcome=end) for end in ends)))
-    assert {row["outcome"] for row in told(frame)} == {"SUCCESS", "RETRY", "LAPSED", "DEAD"}
+    outcomes = ("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN")
+    frame = figures.attempts(deliveries(spark, *(delivery(of, outcome=end) for end in outcomes)))
+    assert {row["outcome"] for row in rows_of(frame)} == {"SUCCESS", "RETRY", "LAPSED", "DEAD"}
 
 
 def test_a_reports_tables_tell_of_its_days_and_know_what_came_before(spark: SparkSession) -> None:
     before, within, after = (message(4 * n, minutes=24 * 60 * n - 1) for n in range(3))
-    tries = [delivery(before, seconds=61), delivery(within, outcome="RETRY"), delivery(after)]
-    found = tables(
-        messages(spark, before, within, after), deliveries(spark, *tries), Span(DAY, DAY), BEGIN + 2 * HOUR
+    attempts = [delivery(before, seconds=61), delivery(within, outcome="RETRY"), delivery(after)]
+    report_tables = tables(
+        messages(spark, before, within, after), deliveries(spark, *attempts), Span(DAY, DAY), BEGIN + 2 * HOUR
     )
-    assert [(row["day"], row["accepted"]) for row in told(found["volumes"])] == [(DAY, 1)]
-    [day] = told(found["daily"])
+    assert [(row["day"], row["accepted"]) for row in rows_of(report_tables["volumes"])] == [(DAY, 1)]
+    [day] = rows_of(report_tables["daily"])
     assert (day["attempts"], day["delivered"], day["latency_max_ms"]) == (2, 1, 61_000)
-    assert [row["attempts"] for row in told(found["failures"])] == [1]
-    assert [(row["came"], row["ended"], row["waiting"]) for row in told(found["backlog"])] == [
+    assert [row["attempts"] for row in rows_of(report_tables["failures"])] == [1]
+    assert [(row["came"], row["ended"], row["waiting"]) for row in rows_of(report_tables["backlog"])] == [
         (0, 1, 0), (0, 0, 0),
     ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:
             message(4, topic="others", body=b"1"),
         )
     )
-    assert [tuple(row.values()) for row in told(frame)] == [
+    assert [tuple(row.values()) for row in rows_of(frame)] == [
         ("orders", DAY, 2, 5, 1),
         ("orders", DAY + timedelta(days=1), 1, 1, 0),
         ("others", DAY, 1, 1, 0),
@@ -83,7 +83,7 @@ def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> Non
             delivery(one, group="other", seconds=2),
         ),
     )
-    first, other = told(frame)
+    first, second = rows_of(frame)
     assert first == {
         **{"topic": "orders", "group": "g", "day": DAY, "attempts": 5, "messages": 3, "consumers": 2},
         **{"delivered": 2, "retried": 1, "lapsed": 1, "dead_letters": 1, "most_attempts": 3},
@@ -94,34 +94,34 @@ def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> Non
             "latency_max_ms": 60_000,
         },
     }
-    assert (other["group"], other["attempts"], other["latency_p50_ms"]) == ("other", 1, 2000)
+    assert (second["group"], second["attempts"], second["latency_p50_ms"]) == ("other", 1, 2000)
 
 
 def test_percentiles_are_of_successes_only_and_unknown_without_any(spark: SparkSession) -> None:
-    made = [message(n) for n in range(100)]
-    tries = [delivery(m, seconds=n + 1) for n, m in enumerate(made)]
-    [found] = told(figures.by_day(messages(spark, *made), deliveries(spark, *tries)))
-    ranks = [found[f"latency_{name}_ms"] for name in ("p50", "p90", "p99", "max")]
+    sent_messages = [message(n) for n in range(100)]
+    attempts = [delivery(m, seconds=n + 1) for n, m in enumerate(sent_messages)]
+    [row] = rows_of(figures.by_day(messages(spark, *sent_messages), deliveries(spark, *attempts)))
+    ranks = [row[f"latency_{name}_ms"] for name in ("p50", "p90", "p99", "max")]
     assert ranks == [50_000, 90_000, 99_000, 100_000]
-    failed = deliveries(spark, delivery(made[0], outcome="RETRY"))
-    [found] = told(figures.by_day(messages(spark, *made), failed))
-    assert found["latency_p50_ms"] is None
-    [found] = told(figures.by_day(messages(spark, made[1]), deliveries(spark, tries[0])))
-    assert (found["delivered"], found["latency_p50_ms"]) == (1, None)
+    failed_attempts = deliveries(spark, delivery(sent_messages[0], outcome="RETRY"))
+    [row] = rows_of(figures.by_day(messages(spark, *sent_messages), failed_attempts))
+    assert row["latency_p50_ms"] is None
+    [row] = rows_of(figures.by_day(messages(spark, sent_messages[1]), deliveries(spark, attempts[0])))
+    assert (row["delivered"], row["latency_p50_ms"]) == (1, None)
 
 
 def test_failures_are_counted_by_reason(spark: SparkSession) -> None:
     of = message(1)
-    ends = [
+    outcomes = [
         ("RETRY", "HTTP 500"),
         ("RETRY", "HTTP 500"),
         ("RETRY", ""),
         ("DEAD", "HTTP 489"),
         ("SUCCESS", "fine"),
     ]
-    tries = [delivery(of, outcome=outcome, detail=detail) for outcome, detail in ends]
-    frame = figures.failures(deliveries(spark, *tries, delivery(of, outcome="LAPSED", detail=None)))
-    assert [(row["outcome"], row["reason"], row["attempts"]) for row in told(frame)] == [
+    attempts = [delivery(of, outcome=outcome, detail=detail) for outcome, detail in outcomes]
+    frame = figures.failures(deliveries(spark, *attempts, delivery(of, outcome="LAPSED", detail=None)))
+    assert [(row["outcome"], row["reason"], row["attempts"]) for row in rows_of(frame)] == [
         ("RETRY", "HTTP 500", 2),
         ("DEAD", "HTTP 489", 1),
         ("LAPSED", "no reason given", 1),
@@ -129,23 +129,33 @@ def test_failures_are_counted_by_reason(spark: SparkSession) -> None:
     ]
 
 
-def owed(found: DataFrame) -> set[tuple[float, float | None]]:
+def owed(frame: DataFrame) -> set[tuple[float, float | None]]:
     """Acceptance and end in seconds after BEGIN."""
-    seconds = [found[name].cast("double") - BEGIN.timestamp() for name in ("accepted_at", "ended_at")]
-    return {tuple(row) for row in found.select(*seconds).collect()}
+    seconds = [frame[name].cast("double") - BEGIN.timestamp() for name in ("accepted_at", "ended_at")]
+    return {tuple(row) for row in frame.select(*seconds).collect()}
 
 
 def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSession) -> None:
-    done, passed, tried, ahead = (message(4 * n, minutes=n) for n in range(4))  # all in shard 0
+    done_message, passed_message, tried_message, ahead_message = (
+        message(4 * n, minutes=n) for n in range(4)
+    )  # all in shard 0
     elsewhere = message(1, minutes=9)  # in a shard that the group never touched
     frame = figures.fates(
-        messages(spark, done, passed, tried, ahead, elsewhere, message(1, topic="others")),
+        messages(
+            spark,
+            done_message,
+            passed_message,
+            tried_message,
+            ahead_message,
+            elsewhere,
+            message(1, topic="others"),
+        ),
         deliveries(
             spark,
-            delivery(done, outcome="RETRY"),
-            delivery(done, seconds=30, attempt=2, duration_ms=250),
-            delivery(done, seconds=40, attempt=3),
-            delivery(tried, outcome="RETRY"),
+            delivery(done_message, outcome="RETRY"),
+            delivery(done_message, seconds=30, attempt=2, duration_ms=250),
+            delivery(done_message, seconds=40, attempt=3),
+            delivery(tried_message, outcome="RETRY"),
         ),
     )
     assert owed(figures.owed(frame)) == {(0, 30.25), (120, None), (180, None), (540, None)}
@@ -156,13 +166,13 @@ def test_what_was_left_of_a_topic_ends_with_it_and_a_group_made_again_begins_ane
 ) -> None:
     first = [message(4 * n, topic_uid="first") for n in range(4)]
     second = [message(4 * n, minutes=9 + n, topic_uid="second") for n in range(2)]
-    tries = [delivery(first[1], seconds=30), delivery(first[2], outcome="RETRY", group_uid=None)]
-    tries += [delivery(first[2], seconds=1, outcome="RETRY", group_uid="g-uid")]
-    tries += [delivery(second[n], seconds=60, group_uid="old") for n in (0, 1)]
-    tries += [delivery(second[0], seconds=120, group_uid="new", outcome="RETRY")]
-    frame = figures.fates(messages(spark, *first, *second), deliveries(spark, *tries))
+    attempts = [delivery(first[1], seconds=30), delivery(first[2], outcome="RETRY", group_uid=None)]
+    attempts += [delivery(first[2], seconds=1, outcome="RETRY", group_uid="g-uid")]
+    attempts += [delivery(second[n], seconds=60, group_uid="old") for n in (0, 1)]
+    attempts += [delivery(second[0], seconds=120, group_uid="new", outcome="RETRY")]
+    frame = figures.fates(messages(spark, *first, *second), deliveries(spark, *attempts))
     assert owed(figures.owed(frame)) == {(0, 30), (0, 540), (540, None), (600, None)}
-    [row] = told(figures.explained(frame))
+    [row] = rows_of(figures.explained(frame))
     counts = {"delivered": 1, "dead": 0, "under_way": 1, "waiting": 1, "passed_over": 1, "deleted": 2}
     assert row.items() >= {"accepted": 6, **counts}.items()
 
@@ -179,8 +189,8 @@ def test_the_backlog_is_what_came_and_has_not_ended(spark: SparkSession) -> None
         ("t", "h", BEGIN + 2 * HOUR, None),
     ]
     schema = "topic string, group string, accepted_at timestamp, ended_at timestamp"
-    found = told(figures.backlog(spark.createDataFrame(rows, schema), BEGIN, BEGIN + 3 * HOUR))
-    assert [(row["group"], row["came"], row["ended"], row["waiting"]) for row in found] == [
+    rows_by_hour = rows_of(figures.backlog(spark.createDataFrame(rows, schema), BEGIN, BEGIN + 3 * HOUR))
+    assert [(row["group"], row["came"], row["ended"], row["waiting"]) for row in rows_by_hour] == [
         ("g", 1, 1, 2),
         ("g", 1, 1, 2),
         ("g", 1, 1, 2),

@@ -44,27 +44,27 @@ def day(topic: str = "orders", group: str = "g", **fields: Any) -> dict[str, Any
     return {"topic": topic, "group": group, "day": DAY, **counts, **ranks, **fields}
 
 
-def told(**fields: Any) -> Report:
+def report_of(**fields: Any) -> Report:
     volumes = [{"topic": "orders", "day": DAY, "accepted": 11}]
     return Report(**{"first": DAY, "last": DAY, "volumes": volumes, "daily": [day()], **fields})
 
 
 def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
-    found = Tags(page(told(failures=[{"topic": "orders", "group": "g", "reason": NASTY, "attempts": 2}])))
-    names = {name for name, _ in found.tags}
+    tags = Tags(page(report_of(failures=[{"topic": "orders", "group": "g", "reason": NASTY, "attempts": 2}])))
+    names = {name for name, _ in tags.tags}
     assert {"html", "svg", "style", "table"} <= names
     assert names & {"script", "link", "img", "iframe", "object", "base", "form"} == set()
-    given = {name for _, attributes in found.tags for name in attributes}
-    assert {name for name in given if name.startswith("on") or name in ("src", "href")} == set()
-    policies = [a["content"] for name, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    attribute_names = {name for _, attributes in tags.tags for name in attributes}
+    assert {name for name in attribute_names if name.startswith("on") or name in ("src", "href")} == set()
+    policies = [a["content"] for name, a in tags.tags if a.get("http-equiv") == "Content-Security-Policy"]
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
-    assert re.search(r"url\(|@import|https?:", page(told())) is None
+    assert re.search(r"url\(|@import|https?:", page(report_of())) is None
 
 
 def test_nothing_that_a_row_says_becomes_markup() -> None:
     failures = [{"topic": NASTY, "group": NASTY, "reason": NASTY, "attempts": 2}]
     volumes = [{"topic": name, "day": DAY, "accepted": 1} for name in (NASTY, NASTY + "alone")]
-    text = page(told(volumes=volumes, daily=[day(NASTY, NASTY)], failures=failures, gaps=[NASTY]))
+    text = page(report_of(volumes=volumes, daily=[day(NASTY, NASTY)], failures=failures, gaps=[NASTY]))
     assert "<script" not in text
     assert NASTY in Tags(text).texts
 
@@ -72,11 +72,11 @@ def test_nothing_that_a_row_says_becomes_markup() -> None:
 def test_a_page_tells_the_sums() -> None:
     rows = [day(), day(group="h", dead_letters=3, delivered=5, latency_p99_ms=90_000)]
     hours = [
-        {"topic": "orders", "group": group, "hour": datetime(2030, 1, 1, hour), "waiting": waiting}  # noqa: DTZ001
+        {"topic": "orders", "group": group, "hour": datetime(2030, 1, 1, hour), "waiting": count}  # noqa: DTZ001
         for group in "gh"
-        for hour, waiting in ((0, 100), (1, 4))
+        for hour, count in ((0, 100), (1, 4))
     ]
-    text = page(told(daily=rows, backlog=hours))
+    text = page(report_of(daily=rows, backlog=hours))
     for value, name in (
         ("11", "accepted"),
         ("15", "delivered"),
@@ -92,13 +92,13 @@ def test_a_page_tells_the_sums() -> None:
 
 def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None:
     rows = [day(group=f"g{n}", attempts=n) for n in range(MOST_PAIRS + 5)]
-    text = page(told(daily=rows))
+    text = page(report_of(daily=rows))
     assert text.count("<details") == MOST_PAIRS
     assert "5 more groups" in text
     assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
 
 
-def explained(group: str = "g", **fates: int) -> dict[str, Any]:
+def fate_row(group: str = "g", **fates: int) -> dict[str, Any]:
     counts = dict.fromkeys(FATES, 0) | fates
     oldest = datetime(2030, 1, 1)  # noqa: DTZ001
     return {
@@ -117,8 +117,10 @@ def overview(text: str) -> list[list[str]]:
 
 
 def test_every_group_has_a_row_and_a_stuck_one_stands_first() -> None:
-    stuck = Standing("orders", "stuck", backlog=2, in_flight=0, retrying=0, dead=0, oldest_age_seconds=1_111)
-    text = page(told(explained=[explained(delivered=11)], standing=[stuck]))
+    stuck_group = Standing(
+        "orders", "stuck", backlog=2, in_flight=0, retrying=0, dead=0, oldest_age_seconds=1_111
+    )
+    text = page(report_of(explained=[fate_row(delivered=11)], standing=[stuck_group]))
     first, second = overview(text)
     assert (first[1], first[-2:]) == ("stuck", ["2", "18.5 min"])
     assert (second[1], second[3:8]) == ("g", ["11", "0", "0", "0", "0"])
@@ -127,26 +129,26 @@ def test_every_group_has_a_row_and_a_stuck_one_stands_first() -> None:
 
 def test_the_worst_come_first_and_the_healthy_are_folded() -> None:
     rows = [
-        day(group=group, dead_letters=dead)
-        for group, dead in (("fine", 0), ("bad", 1), ("worse", 7), ("late", 0))
+        day(group=group, dead_letters=dead_count)
+        for group, dead_count in (("fine", 0), ("bad", 1), ("worse", 7), ("late", 0))
     ]
-    fates = [explained(row["group"], delivered=1, waiting=row["group"] == "late") for row in rows]
-    text = page(told(daily=rows, explained=fates))
+    fates = [fate_row(row["group"], delivered=1, waiting=row["group"] == "late") for row in rows]
+    text = page(report_of(daily=rows, explained=fates))
     assert [row[1] for row in overview(text)] == ["worse", "bad", "late", "fine"]
     assert [bool(mark) for mark in re.findall(r"<details( open)?>", text)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(("days", "bars"), [(1, 24), (2, 48), (3, 3)])
 def test_days_are_told_by_the_hour_where_they_are_few(days: int, bars: int) -> None:
-    some = told(last=DAY + timedelta(days=days - 1))
+    some = report_of(last=DAY + timedelta(days=days - 1))
     assert len(some.moments) == bars
     hours = [{**day(), "hour": datetime(2030, 1, 1, hour)} for hour in (3, 4)]  # noqa: DTZ001
-    drawn = page(replace(some, hourly=hours)).count('<rect class="c1"')
-    assert drawn == (2 if some.is_short else 1)
+    bar_count = page(replace(some, hourly=hours)).count('<rect class="c1"')
+    assert bar_count == (2 if some.is_short else 1)
 
 
 def test_a_narrow_page_names_each_number_in_its_row() -> None:
-    text = page(told())
+    text = page(report_of())
     assert 'data-of="passed over"' in text
     assert "@media (max-width:640px)" in text
 
@@ -191,13 +193,13 @@ def test_durations_are_for_people(ms: float | None, text: str) -> None:
 @pytest.mark.parametrize("values", [[], [None, None], [0, 0], [1], [5, None, 1e9], [0.5]])
 def test_a_chart_of_any_values_stays_in_its_frame(values: list[float | None]) -> None:
     labels = [f"d{n}" for n in range(len(values))]
-    for drawn in (
+    for svg in (
         bars(labels, Series("x", "c1", values), "t"),
         lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], timed(values), "t"),
         lines(labels, [Series("x", "c1", values)], counted(values), "t", label_step=24),
     ):
-        assert "nan" not in drawn
-        for y in re.findall(r' (?:cy|y|y1)="([-\d.]+)"', drawn):
+        assert "nan" not in svg
+        for y in re.findall(r' (?:cy|y|y1)="([-\d.]+)"', svg):
             assert 0 <= float(y) <= 190
 
 

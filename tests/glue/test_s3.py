@@ -109,7 +109,7 @@ def test_three_nights_with_late_data_a_forced_rewrite_and_a_compaction(place: S3
 
 
 @pytest.fixture
-def late(place: S3Place) -> S3Place:
+def late_place(place: S3Place) -> S3Place:
     """An archive of which a day has late data."""
     place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
     place.journal("b", [delivery(0)])
@@ -124,19 +124,19 @@ AFTER = sorted(
 )
 
 
-def dies(place: S3Place, allows: Callable[[int, str], bool]) -> bool:
+def dies(place: S3Place, is_allowed: Callable[[int, str], bool]) -> bool:
     """Run the job until a change is not allowed: readers are shown a day as it was or as it is. Run it again: all is
     as if nothing had been. Did it die at all?"""
     place.push()
-    place.server.allow(allows)
-    died = job.guarded("archive", place.archive) != DONE
+    place.server.allow(is_allowed)
+    is_dead = job.guarded("archive", place.archive) != DONE
     assert rows(place) in (BEFORE, AFTER)
     assert place.archive() == DONE
     assert rows(place) == AFTER
     for table in ("messages", "deliveries"):
         assert place.shown(table) == place.files(table)
     assert completeness.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),), "invoices:u1/0": ((0, 2),)}
-    return died
+    return is_dead
 
 
 @pytest.mark.parametrize(
@@ -147,21 +147,23 @@ def dies(place: S3Place, allows: Callable[[int, str], bool]) -> bool:
         pytest.param("/archive/catalog/", marks=pytest.mark.soak),
     ],
 )
-def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(late: S3Place, part: str) -> None:
-    assert dies(late, lambda number, path: part not in path)
+def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(
+    late_place: S3Place, part: str
+) -> None:
+    assert dies(late_place, lambda number, path: part not in path)
 
 
 @pytest.mark.soak
 def test_a_job_that_dies_before_any_change_leaves_a_day_as_it_was_or_as_it_is(
-    late: S3Place, tmp_path: Path
+    late_place: S3Place, tmp_path: Path
 ) -> None:
-    shutil.copytree(late.folder, tmp_path / "before")
+    shutil.copytree(late_place.folder, tmp_path / "before")
     changes = 0
-    while dies(late, lambda number, path, most=changes: number <= most):  # type: ignore[misc]
-        shutil.rmtree(late.folder)
-        shutil.copytree(tmp_path / "before", late.folder)
+    while dies(late_place, lambda number, path, most=changes: number <= most):  # type: ignore[misc]
+        shutil.rmtree(late_place.folder)
+        shutil.copytree(tmp_path / "before", late_place.folder)
         changes += 1
-    assert changes > (20 if late.made_by == SPARK else 12)
+    assert changes > (20 if late_place.made_by == SPARK else 12)
 
 
 def as_it_was(place: S3Place) -> int:
@@ -171,7 +173,7 @@ def as_it_was(place: S3Place) -> int:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "said"),
+    ("refusal", "sentence"),
     [
         (Refusal("list-type", "403 Forbidden", "AccessDenied"), "(AccessDenied); see what the credentials"),
         (Refusal("/archive/manifests/", "503 Slow Down", "SlowDown"), "(SlowDown); run the job again"),
@@ -184,7 +186,7 @@ def as_it_was(place: S3Place) -> int:
     ],
 )
 def test_what_s3_refuses_is_said_and_no_file_is_called_damaged(
-    s3_place: S3Place, refusal: Refusal, said: str, capsys: pytest.CaptureFixture[str]
+    s3_place: S3Place, refusal: Refusal, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = archives.message(0)
     archives.fill(s3_place, messages=[first], deliveries=[archives.delivery(first)])
@@ -192,7 +194,7 @@ def test_what_s3_refuses_is_said_and_no_file_is_called_damaged(
     assert job.guarded("asof", lambda: as_it_was(s3_place)) == FAILED
     out, err = capsys.readouterr()
     why = json.loads(out.splitlines()[-1])["error"]
-    assert said in why
+    assert sentence in why
     assert "damaged" not in why
     assert err.splitlines()[-1] == f"The job asof failed: {why}"
     s3_place.server.allow()

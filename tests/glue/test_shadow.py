@@ -29,8 +29,17 @@ NAMES = ("same", "fixed", "broken", "slower", "open")
 
 
 def run(place: Place, *arguments: str) -> int:
-    here = ["--bucket", place.name, "--folder", str(place.folder), "--topic", "orders", "--group", "g"]
-    argv = [*here, "--shadow", "shade", "--shadow-group", "next", *arguments]
+    options_of_place = [
+        "--bucket",
+        place.name,
+        "--folder",
+        str(place.folder),
+        "--topic",
+        "orders",
+        "--group",
+        "g",
+    ]
+    argv = [*options_of_place, "--shadow", "shade", "--shadow-group", "next", *arguments]
     code = job.guarded(
         "compare", lambda: shadow.run(place.start, place.bucket, options.of_compare(None, argv))
     )
@@ -44,39 +53,48 @@ def again(number: int, of: str, replay: str, minutes: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def filled(place: Place) -> Place:
+def filled_place(place: Place) -> Place:
     """Five messages, each replayed twice; the second time counts. The shadow and both groups had an earlier life."""
     first = {name: message(n, id=name) for n, name in enumerate((*NAMES, "not replayed"))}
-    once = [again(n, name, "r1", 60) for n, name in enumerate(NAMES)]
-    twice = {name: again(100 + n, name, "r2", 90) for n, name in enumerate(NAMES)}
-    tries = [delivery(first[name], duration_ms=10) for name in ("same", "broken", "slower")]
-    tries += [
+    first_replays = [again(n, name, "r1", 60) for n, name in enumerate(NAMES)]
+    second_replays = {name: again(100 + n, name, "r2", 90) for n, name in enumerate(NAMES)}
+    attempts = [delivery(first[name], duration_ms=10) for name in ("same", "broken", "slower")]
+    attempts += [
         delivery(first["fixed"], seconds=n, attempt=n, outcome=end) for n, end in ((1, "RETRY"), (2, "DEAD"))
     ]
-    tries += [delivery(each, "next", outcome="DEAD") for each in once]
-    tries += [delivery(twice[name], "next", duration_ms=40) for name in ("same", "fixed")]
-    tries += [delivery(twice["broken"], "next", outcome="DEAD", detail="HTTP 489", duration_ms=40)]
-    tries += [delivery(twice["slower"], "next", seconds=n, attempt=n, duration_ms=40) for n in (1, 2)]
+    attempts += [delivery(each, "next", outcome="DEAD") for each in first_replays]
+    attempts += [delivery(second_replays[name], "next", duration_ms=40) for name in ("same", "fixed")]
+    attempts += [
+        delivery(second_replays["broken"], "next", outcome="DEAD", detail="HTTP 489", duration_ms=40)
+    ]
+    attempts += [
+        delivery(second_replays["slower"], "next", seconds=n, attempt=n, duration_ms=40) for n in (1, 2)
+    ]
     old = again(200, "not replayed", "r0", 30) | {"topic_uid": "shade-0"}
-    tries += [delivery(old, "next"), delivery(first["same"], group_uid="g-0", outcome="DEAD", seconds=-1)]
-    tries += [delivery(each, "next", group_uid="next-0", seconds=-2) for each in (*once, *twice.values())]
-    fill(place, messages=[*first.values(), old, *once, *twice.values()], deliveries=tries)
+    attempts += [delivery(old, "next"), delivery(first["same"], group_uid="g-0", outcome="DEAD", seconds=-1)]
+    attempts += [
+        delivery(each, "next", group_uid="next-0", seconds=-2)
+        for each in (*first_replays, *second_replays.values())
+    ]
+    fill(
+        place, messages=[*first.values(), old, *first_replays, *second_replays.values()], deliveries=attempts
+    )
     return place
 
 
 def test_each_message_of_one_replay_is_compared_and_all_are_summed_up(
-    filled: Place, capsys: pytest.CaptureFixture[str]
+    filled_place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(filled) == DONE
+    assert run(filled_place) == DONE
     *text, last = capsys.readouterr().out.splitlines()
     assert text[-1].split() == ["shade", "next", "5", "40", "40"]
-    told = json.loads(last)
-    expected = {"messages": 5, "differ": 3, "attempts": 5, "shadow_attempts": 5}
-    assert told.items() >= {**expected, "duration_p50_ms": 10, "shadow_duration_p50_ms": 40}.items()
-    assert told["outcomes"] == {
+    summary = json.loads(last)
+    expected_sums = {"messages": 5, "differ": 3, "attempts": 5, "shadow_attempts": 5}
+    assert summary.items() >= {**expected_sums, "duration_p50_ms": 10, "shadow_duration_p50_ms": 40}.items()
+    assert summary["outcomes"] == {
         "SUCCESS -> SUCCESS": 2, "DEAD -> SUCCESS": 1, "OPEN -> OPEN": 1, "SUCCESS -> DEAD": 1,
     }  # fmt: skip
-    [table] = filled.folder.glob("reports/shadows/orders/g/shade/*.csv")
+    [table] = filled_place.folder.glob("reports/shadows/orders/g/shade/*.csv")
     rows = duckdb.execute(
         f"select id, outcome, shadow_outcome, attempts, shadow_attempts from '{table}'"
     ).fetchall()
@@ -87,7 +105,7 @@ def test_each_message_of_one_replay_is_compared_and_all_are_summed_up(
         ("open", None, None, 0, 0),
         ("same", "SUCCESS", "SUCCESS", 1, 1),
     ]
-    assert run(filled, "--replay", "r1") == DONE
+    assert run(filled_place, "--replay", "r1") == DONE
     assert read_summary(capsys)["outcomes"]["SUCCESS -> DEAD"] == 3
 
 
@@ -118,9 +136,9 @@ durations = st.none() | st.integers(0, 3) | st.integers(0, 10**9)
 
 
 @given(st.lists(st.tuples(outcomes, outcomes, st.integers(0, 3), durations, durations), max_size=50))
-def test_the_sums_are_those_of_all_rows(ends: list[tuple[Any, ...]]) -> None:
+def test_the_sums_are_those_of_all_rows(endings: list[tuple[Any, ...]]) -> None:
     names = ("outcome", "shadow_outcome", "attempts", "duration_ms", "shadow_duration_ms")
-    rows = [dict(zip(names, end, strict=True)) for end in ends]
+    rows = [dict(zip(names, end, strict=True)) for end in endings]
     rows = [{**row, "id": n, "shadow_attempts": 1, "differs": n % 2 == 0} for n, row in enumerate(rows)]
     comparison = comparison_of(rows)
     assert comparison.messages == len(rows)
@@ -128,10 +146,10 @@ def test_the_sums_are_those_of_all_rows(ends: list[tuple[Any, ...]]) -> None:
     assert comparison.differ == (len(rows) + 1) // 2
     assert sum(pair["messages"] for pair in comparison.outcomes()) == len(rows)
     for side in SIDES:
-        took = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
+        durations = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
         for rank in (50, 99):
-            expected = took[(len(took) - 1) * rank // 100] if took else None
-            assert comparison.sums()[f"{side}duration_p{rank}_ms"] == expected
+            expected_duration = durations[(len(durations) - 1) * rank // 100] if durations else None
+            assert comparison.sums()[f"{side}duration_p{rank}_ms"] == expected_duration
         assert comparison.sums()[f"{side}attempts"] == sum(row[f"{side}attempts"] for row in rows)
 
 

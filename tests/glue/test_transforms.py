@@ -19,25 +19,25 @@ from .journals import Line
 BEGIN_MS = int(BEGIN.timestamp() * 1000)
 
 
-def journal(spark: SparkSession, table: str, *found: Line) -> DataFrame:
+def journal(spark: SparkSession, table: str, *lines: Line) -> DataFrame:
     """Lines as they are read from the journal."""
     schema = JOURNAL[table]
-    return spark.createDataFrame([tuple(line.get(name) for name in schema.names) for line in found], schema)
+    return spark.createDataFrame([tuple(line.get(name) for name in schema.names) for line in lines], schema)
 
 
-def tried(offset: int, seconds: float = 0, **fields: Any) -> Line:
+def attempt_line(offset: int, seconds: float = 0, **fields: Any) -> Line:
     """An attempt that began so many seconds after BEGIN."""
     return journals.delivery(offset, started_ms=BEGIN_MS + int(seconds * 1000), **fields)
 
 
-def known(offset: int, id: str, hours: float = 0, **fields: Any) -> dict[str, Any]:
+def archived_row(offset: int, id: str, hours: float = 0, **fields: Any) -> dict[str, Any]:
     """A message of the archive, accepted so many hours after BEGIN."""
     place = {"shard": 0, "offset": offset, "id": id, "topic_uid": "u1"}
     return archives.message(0, minutes=60 * hours, **{**place, **fields})
 
 
-def told(found: DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in found.select(*names).collect())
+def values_of(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.select(*names).collect())
 
 
 def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
@@ -47,63 +47,79 @@ def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
         {"body": ""},
         {"body": None},
     )
-    found = [journals.message(n, **body) for n, body in enumerate(bodies)]
-    rows = transforms.messages(journal(spark, MESSAGES, *found), {})
-    assert told(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
+    lines = [journals.message(n, **body) for n, body in enumerate(bodies)]
+    rows = transforms.messages(journal(spark, MESSAGES, *lines), {})
+    assert values_of(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
 
 
 def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession) -> None:
-    line = tried(7, 1.5, shard=3, attempt=2, duration_ms=9, outcome="RETRY", detail="503")
-    ids = frame(spark, MESSAGES, [known(7, "its", shard=3), known(7, "other"), known(8, "next", shard=3)])
-    found = transforms.deliveries(journal(spark, DELIVERIES, line), ids, {})
-    assert found.columns == TABLES[DELIVERIES].names
-    in_ms = found.withColumn("started_at", F.unix_millis("started_at"))
-    assert told(in_ms, *found.columns) == [
+    line = attempt_line(7, 1.5, shard=3, attempt=2, duration_ms=9, outcome="RETRY", detail="503")
+    ids = frame(
+        spark,
+        MESSAGES,
+        [archived_row(7, "its", shard=3), archived_row(7, "other"), archived_row(8, "next", shard=3)],
+    )
+    attempts = transforms.deliveries(journal(spark, DELIVERIES, line), ids, {})
+    assert attempts.columns == TABLES[DELIVERIES].names
+    in_ms = attempts.withColumn("started_at", F.unix_millis("started_at"))
+    assert values_of(in_ms, *attempts.columns) == [
         ("orders", "u1", "billing", "g1", 3, 7, "its", 2, "c", BEGIN_MS + 1500, 9, "RETRY", "503"),
     ]
 
 
 def test_an_attempt_at_a_message_that_nobody_knows_has_no_id(spark: SparkSession) -> None:
-    ids = frame(spark, MESSAGES, [known(1, "m1"), known(0, "another topic's", topic="others")])
-    assert told(transforms.deliveries(journal(spark, DELIVERIES, tried(0)), ids, {}), "offset", "id") == [
-        (0, None)
-    ]
+    ids = frame(spark, MESSAGES, [archived_row(1, "m1"), archived_row(0, "another topic's", topic="others")])
+    assert values_of(
+        transforms.deliveries(journal(spark, DELIVERIES, attempt_line(0)), ids, {}), "offset", "id"
+    ) == [(0, None)]
 
 
 def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSession) -> None:
-    once = [tried(0), tried(0, 5, attempt=2), tried(0, group="audit"), tried(0, consumer_uid="u2"), tried(1)]
-    found = transforms.deliveries(journal(spark, DELIVERIES, *once, *once), frame(spark, MESSAGES, []), {})
-    assert told(found, "group", "offset", "attempt") == [
+    lines = [
+        attempt_line(0),
+        attempt_line(0, 5, attempt=2),
+        attempt_line(0, group="audit"),
+        attempt_line(0, consumer_uid="u2"),
+        attempt_line(1),
+    ]
+    attempts = transforms.deliveries(
+        journal(spark, DELIVERIES, *lines, *lines), frame(spark, MESSAGES, []), {}
+    )
+    assert values_of(attempts, "group", "offset", "attempt") == [
         ("audit", 0, 1), ("billing", 0, 1), ("billing", 0, 1), ("billing", 0, 2), ("billing", 1, 1),
     ]  # fmt: skip
 
 
 def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
-    found = journal(spark, DELIVERIES, tried(0, outcome="DEAD"), tried(0, 9, outcome="REDRIVEN"))
-    assert told(transforms.deliveries(found, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
+    lines = journal(
+        spark, DELIVERIES, attempt_line(0, outcome="DEAD"), attempt_line(0, 9, outcome="REDRIVEN")
+    )
+    assert values_of(transforms.deliveries(lines, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
 
 
 @pytest.mark.parametrize(("uid", "id"), [("u1", "first life"), ("u2", "second life"), ("u3", None)])
 def test_an_attempt_belongs_to_its_own_life_of_the_topic(
     spark: SparkSession, uid: str, id: str | None
 ) -> None:
-    ids = frame(spark, MESSAGES, [known(0, "first life"), known(0, "second life", topic_uid="u2")])
-    found = transforms.deliveries(journal(spark, DELIVERIES, tried(0, topic_uid=uid)), ids, {})
-    assert told(found, "topic_uid", "id") == [(uid, id)]
+    ids = frame(
+        spark, MESSAGES, [archived_row(0, "first life"), archived_row(0, "second life", topic_uid="u2")]
+    )
+    attempts = transforms.deliveries(journal(spark, DELIVERIES, attempt_line(0, topic_uid=uid)), ids, {})
+    assert values_of(attempts, "topic_uid", "id") == [(uid, id)]
 
 
 def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:
-    rows = [known(n, f"m{n}", topic=topic) for topic in ("a", "b") for n in range(3)]
+    rows = [archived_row(n, f"m{n}", topic=topic) for topic in ("a", "b") for n in range(3)]
     forth = checksums(frame(spark, MESSAGES, rows), MESSAGES, "topic")
     back = checksums(frame(spark, MESSAGES, rows[::-1]).repartition(3), MESSAGES, "topic")
-    assert told(forth, "topic", "rows", "checksum") == told(back, "topic", "rows", "checksum")
-    (first, rows_a, sum_a), (second, rows_b, sum_b) = told(forth, "topic", "rows", "checksum")
+    assert values_of(forth, "topic", "rows", "checksum") == values_of(back, "topic", "rows", "checksum")
+    (first, rows_a, sum_a), (second, rows_b, sum_b) = values_of(forth, "topic", "rows", "checksum")
     assert (first, rows_a, second, rows_b) == ("a", 3, "b", 3)
     assert sum_a != sum_b
 
 
 @pytest.mark.parametrize(
-    ("was", "now"),
+    ("old_fields", "new_fields"),
     [
         ({"body": b"1"}, {"body": b"2"}),
         ({"body": b""}, {"body": None}),
@@ -115,7 +131,12 @@ def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> Non
         ({"shard": 1}, {"shard": 2}),
     ],
 )
-def test_a_checksum_tells_rows_apart(spark: SparkSession, was: dict[str, Any], now: dict[str, Any]) -> None:
-    sums = [checksums(frame(spark, MESSAGES, [{**known(0, "m"), **each}]), MESSAGES) for each in (was, now)]
-    before, after = (told(each, "checksum") for each in sums)
+def test_a_checksum_tells_rows_apart(
+    spark: SparkSession, old_fields: dict[str, Any], new_fields: dict[str, Any]
+) -> None:
+    sums = [
+        checksums(frame(spark, MESSAGES, [{**archived_row(0, "m"), **each}]), MESSAGES)
+        for each in (old_fields, new_fields)
+    ]
+    before, after = (values_of(each, "checksum") for each in sums)
     assert before != after
