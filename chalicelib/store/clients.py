@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -10,6 +12,18 @@ OnClient = Callable[[Any], None]
 
 _READ_SECONDS = 5
 _ATTEMPTS = {"lambda": 1}  # calling a consumer's function twice would be two attempts
+_thread = threading.local()
+
+
+@contextmanager
+def sent_once() -> Iterator[None]:
+    """What this thread sends to DynamoDB meanwhile is not sent again if it may have been carried out: after a lost
+    answer the outcome is unknown. What was refused, or was never sent, is sent again as always."""
+    _thread.sends_once = True
+    try:
+        yield
+    finally:
+        _thread.sends_once = False
 
 
 class Clients:
@@ -26,6 +40,7 @@ class Clients:
         if (service, read_seconds) not in self._made:
             config = _config(read_seconds, _ATTEMPTS.get(service, 3))
             client = _session().client(service, region_name=self._region, config=config)
+            client.meta.events.register_first("needs-retry.dynamodb", _refuse_to_repeat)
             if self._on_client:
                 self._on_client(client)
             self._made[service, read_seconds] = client
@@ -51,3 +66,20 @@ def _config(read_timeout: int, attempts: int) -> Any:
         user_agent="headrace",  # else botocore puts one together anew for each request: a tenth of its time
         parameter_validation=False,  # our own requests, tested; saves a tenth of the handler's time
     )
+
+
+def _refuse_to_repeat(
+    response: tuple[Any, dict[str, Any]] | None,
+    caught_exception: Exception | None,
+    operation: Any,
+    **_: object,
+) -> None:
+    """End a request of `sent_once` whose outcome is unknown, in the place of the SDK, which would send it again."""
+    from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError
+
+    if not getattr(_thread, "sends_once", False):
+        return
+    if caught_exception and not isinstance(caught_exception, ConnectTimeoutError | EndpointConnectionError):
+        raise caught_exception
+    if response and response[0].status_code >= 500:
+        raise ClientError(response[1], operation.name)

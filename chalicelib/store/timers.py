@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -17,6 +18,7 @@ from ..ports.log import DedupEntry, Moved
 from ..ports.timers import Look
 from . import codec
 from .attributes import Item, int_of, known_int, number, packed, payload_of, text
+from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
@@ -25,6 +27,7 @@ from .layout import FORMAT, forward_key, is_newer, lease_key, shard_of, timer_ke
 _BEHIND_ALL = "~"  # and before the lease
 _ASIDE = "aside"  # the partition of what movers cannot read
 _BROUGHT_BACK = 25  # rows, by one run
+_RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
 _KEEP_DAYS = 30  # where a damaged row does not tell it
 _EVERY_MS = 60_000  # likewise
 _DAMAGE = (KeyError, ValueError, TypeError, AttributeError)
@@ -41,7 +44,8 @@ class DynamoTimers:
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         different = {(timer.due_ms, timer.id): _item(timer) for timer in timers}
         if not dedup:
-            self._dynamo.put(self._table, list(different.values()))
+            with sent_once() if any(map(_is_near, timers)) else nullcontext():
+                self._dynamo.put(self._table, list(different.values()))
             return ()
         puts = [{"Put": {"TableName": self._table, "Item": item}} for item in different.values()]
         ids = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
@@ -198,6 +202,11 @@ class DynamoTimers:
             ConsistentRead=consistent,
         )
         return islice(items, limit)
+
+
+def _is_near(timer: Timer) -> bool:
+    """May a mover take this new timer, and put its message into the log, before the SDK has stored it again?"""
+    return timer.kind is TimerKind.DELIVER and timer.due_ms < timer.stored_ms + _RESEND_MS
 
 
 def first_of(timers: Iterator[Timer], limit: int) -> Look:

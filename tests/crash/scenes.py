@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 from chalicelib.domain.call_result import CallResult, Verdict
@@ -31,6 +32,7 @@ from tests.support.rest import clear_times, drain, final, timers_of
 
 GROUP = "all"
 _LEASES_OVER = 40
+_SENT_AGAIN = 24  # seconds: three attempts of up to seven, and the pauses between them
 _MOST_ROUNDS = 10
 _numbers = itertools.count()
 
@@ -151,7 +153,7 @@ def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int =
     """Run a flow with a fault at its `at`-th call, start afresh, let an hour pass, judge. With a name, which serves
     once, all ids are the same in every run."""
     scene, _ = begin(tables, flow, name)
-    plan = FaultPlan(fault, at)
+    plan = FaultPlan(fault, at, meanwhile=partial(go_on, scene))
     before = len(scene.history.events)
     error: BaseException | None = None
     try:
@@ -166,6 +168,13 @@ def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int =
         return Result(plan, error, answers, violations, flow.raced, flow.also(scene, client))
     finally:
         clear_times(client.deps)
+
+
+def go_on(scene: Scene) -> None:
+    """What happens before the SDK sends a request for the last time: leases end, timers are moved."""
+    client = scene.client()
+    scene.seconds_pass(_SENT_AGAIN)
+    run_schedules(scene, client, client.run_mover)
 
 
 def come_to_rest(scene: Scene, flow: Flow) -> None:
@@ -225,11 +234,12 @@ def _could_answer(outcome: Result) -> bool:
     )
 
 
-def produce(*names: str, each: bool = False, **settings: Any) -> Act:
+def produce(*names: str, each: bool = False, delay_seconds: int | None = None, **settings: Any) -> Act:
     """Produce messages with these labels: as one batch, or each by itself."""
 
     def act(scene: Scene, client: Runner) -> object:
-        drafts = [draft(name, **settings) for name in names]
+        due_ms = None if delay_seconds is None else scene.clock.now_ms() + delay_seconds * 1000
+        drafts = [draft(name, due_ms=due_ms, **settings) for name in names]
         return [client.produce(d) for d in drafts] if each else client.produce(*drafts)
 
     return act

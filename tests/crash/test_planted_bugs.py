@@ -12,6 +12,7 @@ from chalicelib.services.consume.settle import Settler
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.manage.registry import Registry
 from chalicelib.store import cursors, dynamo, log
+from chalicelib.store.timers import DynamoTimers
 from tests.crash.all_flows import FLOWS
 from tests.crash.planting import is_seen
 from tests.crash.scenes import complaints, play
@@ -167,6 +168,12 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         "ack a lease",
         Fault.LOST_THEN_CONFLICT,
         Kind.DISHONEST,
+    ),
+    "a timer stored again after it was moved": (
+        Bug(DynamoTimers, "store", "if any(map(_is_near, timers)) else", "if False else"),
+        "append for soon",
+        Fault.LOST_LATE,
+        Kind.DUPLICATED,
     ),
 }
 

@@ -157,6 +157,12 @@ def _meets_transactions(call: Call) -> bool:
     )
 
 
+def _is_unconditional(call: Call) -> bool:
+    """Would nothing tell that it was carried out before?"""
+    is_put = call.operation in ("PutItem", "UpdateItem", "DeleteItem")
+    return _is_batch(call) or (is_put and "ConditionExpression" not in call.body)
+
+
 def _is_batch(call: Call) -> bool:
     return call.operation == "BatchWriteItem"
 
@@ -179,6 +185,7 @@ class Fault(Enum):
     FAIL_ALWAYS = ((fail,) * 1000, _any)
     THROTTLED = ((throttle,), _any)
     LOST_FOR_GOOD = ((lose,) * 3, _is_write)
+    LOST_LATE = ((lose,), _is_unconditional)  # and everybody else goes on before it is sent again
     CONFLICT = ((conflict,), _meets_transactions)
     LOST_THEN_CONFLICT = ((lose, conflict), _meets_transactions)
     UNPROCESSED = ((leave_unprocessed,), _is_batch)
@@ -203,7 +210,13 @@ HARMLESS = {
     Fault.UNPROCESSED,
 }
 """Those after which the SDK, or our own repetition, comes through: nobody outside may notice."""
-_COMPOUND = {Fault.FAIL_ONCE, Fault.THROTTLED, Fault.LOST_THEN_CONFLICT, Fault.LOST_FOR_GOOD}
+_COMPOUND = {
+    Fault.FAIL_ONCE,
+    Fault.THROTTLED,
+    Fault.LOST_THEN_CONFLICT,
+    Fault.LOST_FOR_GOOD,
+    Fault.LOST_LATE,
+}
 QUICK_FAULTS = tuple(fault for fault in Fault if fault not in _COMPOUND)
 """All but those that take the ways of others: of LOST_ANSWER (the SDK sends again) and of CONFLICT, of LOST_ANSWER and
 FAIL_ALWAYS. The soak has them all."""
@@ -244,6 +257,8 @@ class FaultPlan:
     fired: bool = False
     outside: int = 0
     spoilt: list[Note] = field(default_factory=list)
+    meanwhile: Callable[[], object] = lambda: None
+    """What others do before a request is sent again (LOST_LATE)."""
 
     def attach(self, client: Any) -> None:
         """Watch a client from now on (wiring's `on_client`)."""
@@ -268,7 +283,11 @@ class FaultPlan:
             return None
         self.fired = True
         self.spoilt.append(self.notes[-1])
-        return self.fault.steps[after](call)
+        try:
+            return self.fault.steps[after](call)
+        finally:
+            if self.fault is Fault.LOST_LATE:
+                self.meanwhile()
 
 
 def without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,35 @@ def test_a_move_is_made_once(a: Adapters, plan: FaultPlan, letter: DeadLetter, f
     assert a.log.tail(shard) == Tail(1)
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["one", "a batch"])
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.FAIL_ONCE])
+def test_a_message_that_may_have_been_moved_meanwhile_is_not_stored_again(
+    a: Adapters, plan: FaultPlan, fault: Fault, count: int
+) -> None:
+    timers = [make.timer(1_000 + n, stored_ms=0) for n in range(count)]
+    next_call(plan, fault)
+    with pytest.raises(Unavailable):
+        a.timers.store(timers)
+    assert plan.fired
+    assert [call for call in plan.calls if call in ("PutItem", "BatchWriteItem")] == [plan.calls[-1]]
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one", "a batch"])
+@pytest.mark.parametrize(
+    ("fault", "due_ms"),
+    [(Fault.THROTTLED, 1_000), (Fault.LOST_ANSWER, 61_000), (Fault.FAIL_ONCE, 61_000)],
+    ids=["refused", "lost, due later", "failed, due later"],
+)
+def test_a_message_that_was_surely_not_moved_meanwhile_is_stored_again(
+    a: Adapters, plan: FaultPlan, fault: Fault, due_ms: int, count: int
+) -> None:
+    timers = [make.timer(due_ms, stored_ms=0) for _ in range(count)]
+    next_call(plan, fault)
+    a.timers.store(timers)
+    assert plan.fired
+    assert [a.timers.find(timer.due_ms, timer.id) for timer in timers] == timers
+
+
 class Reluctant(FaultPlan):
     """Says of every batch that only its first row was done, as DynamoDB may, and DynamoDB Local never does."""
 
