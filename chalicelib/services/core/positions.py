@@ -97,7 +97,7 @@ class Positions:
             elif rows[0].accepted_ms < at_ms:
                 low = rows[0].end
             else:
-                high = min(rows[0].first, middle)
+                high = rows[0].first
         return low
 
     def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
@@ -108,7 +108,7 @@ class Positions:
         for key in cursor_keys(topic, group, consumer_uid):
             offset, segment_at = self.find(topic, key, where)
             first = replace(start_at(offset), segment_at=segment_at)
-            if offset or where != EARLIEST:
+            if offset:
                 self._states.cursors.create(key, first)
 
     def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
