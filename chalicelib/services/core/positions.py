@@ -132,8 +132,8 @@ class Positions:
         return snapshot.cursor
 
     def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
-        """Rebuild the cursor of a retry lane if it is damaged: entries whose records are RETRYING wait in it. One read
-        for each entry of the lane, and one for each that was given back in it."""
+        """Rebuild the cursor of a retry lane if it is damaged: entries whose records are RETRYING wait in it. Up to two
+        reads for each entry of the lane."""
         lane = cursor_key(topic, group, None, consumer_uid)
         try:
             self._states.read(lane)
@@ -169,18 +169,14 @@ class Positions:
         record = self._records.get(delivery_key, origin.offset)
         if record is None or record.status != Status.RETRYING:
             return None
-        attempts = record.attempts - origin.attempts
-        if attempts and self._waits_for_timer(delivery_key, record):
+        if self._waits_for_timer(delivery_key, record):
             return None
-        return Span(offset, attempt=attempts + 1)
+        return Span(offset, attempt=record.attempts - origin.attempts + 1)
 
     def _waits_for_timer(self, delivery_key: CursorKey, record: Record) -> bool:
-        """Has the delivery left its entry for a timer? If it was due at once it may have been given back instead: then
-        there is no timer."""
+        """Has the delivery left its entry for a timer? That of the entry itself went when the entry came."""
         if record.next_ms is None:
             return False
-        if record.next_ms > record.at_ms:
-            return True
         id = retry_id(
             delivery_key.group_uid,
             delivery_key.consumer_uid,
