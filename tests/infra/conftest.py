@@ -13,6 +13,6 @@ pytest.register_assert_rewrite("tests.infra.rehearsed_uses")  # its assertions s
 
 
 @pytest.fixture(scope="session", params=["dev", "prod"])
-def packaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stage's template, with its zips beside it."""
     return package(read(request.param), tmp_path_factory.mktemp(request.param) / "build")

@@ -19,24 +19,24 @@ class Timeline:
         self._deeds: list[tuple[float, int, At]] = []
         self._count = 0
 
-    def at(self, when: float, deed: At) -> None:
+    def at(self, at_seconds: float, deed: At) -> None:
         """Do it then; it is told the time."""
         self._count += 1
-        heapq.heappush(self._deeds, (when, self._count, deed))
+        heapq.heappush(self._deeds, (at_seconds, self._count, deed))
 
     def run(self, until: float) -> None:
         while self._deeds and self._deeds[0][0] <= until:
-            when, _, deed = heapq.heappop(self._deeds)
-            deed(when)
+            now, _, deed = heapq.heappop(self._deeds)
+            deed(now)
 
 
 class Account:
     """An account's concurrency in one region."""
 
-    def __init__(self, timeline: Timeline, limit: int, reserved: Mapping[str, int]) -> None:
+    def __init__(self, timeline: Timeline, limit: int, reservations: Mapping[str, int]) -> None:
         self._timeline = timeline
-        self._reserved = reserved
-        self._shared = limit - sum(reserved.values())
+        self._reserved = reservations
+        self._shared = limit - sum(reservations.values())
         self._busy: Counter[str] = Counter()
         self.throttles: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
@@ -50,10 +50,10 @@ class Account:
         self._busy[pool] += 1
         self.most[pool] = max(self.most[pool], self._busy[pool])
 
-        def end(when: float) -> None:
+        def end(at_seconds: float) -> None:
             self._busy[pool] -= 1
             if then:
-                then(when)
+                then(at_seconds)
 
         self._timeline.at(now + seconds, end)
         return True

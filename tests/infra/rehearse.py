@@ -29,8 +29,8 @@ def follow(lines: Iterable[str], log: Path, seconds: Iterable[float]) -> None:
         for line in lines:
             file.write(line)
             file.flush()
-            if shown := _SHOWN.search(line):
-                print(f"{next(elapsed):5.0f} s  {shown[0]}", flush=True)
+            if match := _SHOWN.search(line):
+                print(f"{next(elapsed):5.0f} s  {match[0]}", flush=True)
 
 
 def failure(output: str, log: Path) -> str:
@@ -49,21 +49,21 @@ def failure(output: str, log: Path) -> str:
     )
 
 
-def _since(began: float) -> Iterable[float]:
+def _since(start: float) -> Iterable[float]:
     while True:
-        yield time.monotonic() - began
+        yield time.monotonic() - start
 
 
 def main() -> int:
     """Run it; the exit code of pytest."""
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
     parser.add_argument("-k", metavar="NAME", help="only the tests whose names hold this: used, deleted")
-    chosen = parser.parse_args()
-    began = time.monotonic()
+    choices = parser.parse_args()
+    start = time.monotonic()
     print(f"This takes 2 to 15 minutes, and half a minute more the first time. Its whole output: {LOG}")
     command = [sys.executable, "-m", "pytest", REHEARSAL, "-q", "-x", "-s", "--tb=short", "--color=no"]
     with subprocess.Popen(
-        [*command, *(["-k", chosen.k] if chosen.k else [])],
+        [*command, *(["-k", choices.k] if choices.k else [])],
         cwd=ROOT,
         env=os.environ | {"HEADRACE_REHEARSE": "1", "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -72,11 +72,11 @@ def main() -> int:
         errors="replace",
     ) as run:
         assert run.stdout is not None
-        follow(run.stdout, LOG, _since(began))
+        follow(run.stdout, LOG, _since(start))
     if run.returncode:
         print(failure(LOG.read_text(), LOG.relative_to(ROOT)), file=sys.stderr)
     else:
-        print(f"The rehearsal passed in {time.monotonic() - began:.0f} s.")
+        print(f"The rehearsal passed in {time.monotonic() - start:.0f} s.")
     return run.returncode
 
 

@@ -74,10 +74,10 @@ def deploy(cloud: MiniStack, stack: Stack, build: Path) -> tuple[Deployment, Cli
 
 def journal(s3: Any, bucket: str, table: str) -> list[dict[str, Any]]:
     """The lines that it holds of a table."""
-    found = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"journal/{table}/")
-    keys = [each["Key"] for page in found for each in page.get("Contents", [])]
-    packed = [s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
-    return [json.loads(line) for each in packed for line in gzip.decompress(each).splitlines()]
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"journal/{table}/")
+    keys = [each["Key"] for page in pages for each in page.get("Contents", [])]
+    objects = [s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
+    return [json.loads(line) for each in objects for line in gzip.decompress(each).splitlines()]
 
 
 def bucket_of(s3: Any, prefix: str) -> str:
@@ -96,8 +96,8 @@ def traces_of(cloud: MiniStack, prefix: str, gone_ms: float) -> list[str]:
 
     def listed(service: str, operation: str, answer: str, name: str = "") -> list[str]:
         with contextlib.closing(cloud.client(service)) as client:
-            found = getattr(client, operation)().get(answer, [])
-        old = (each for each in found if service != "logs" or each["creationTime"] < gone_ms)
+            items = getattr(client, operation)().get(answer, [])
+        old = (each for each in items if service != "logs" or each["creationTime"] < gone_ms)
         return [each[name] if name else each for each in old]
 
     everything = [

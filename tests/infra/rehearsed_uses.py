@@ -33,8 +33,8 @@ def is_shown_behind_its_prefix(api: Client) -> None:
     browser.get(f"{prefix}/console")
     screen = browser.post(f"{prefix}/console/sign-in", {"token": str(api.token), "back": ""})
     assert (screen.status, screen.url) == (200, f"{prefix}/console")
-    missed = unreached(browser, prefix, topic.name)
-    assert missed <= {"/console/topics/{topic}/places/{shard}/{offset}"}, missed  # a link of each attempt
+    paths = unreached(browser, prefix, topic.name)
+    assert paths <= {"/console/topics/{topic}/places/{shard}/{offset}"}, paths  # a link of each attempt
     screen = browser.get(f"{prefix}/console/topics/{topic.name}")
     screen = browser.submit(screen.form("pause_group"))
     assert screen.url.startswith(f"{prefix}/console/topics/{topic.name}?did=pause_group")
@@ -51,9 +51,9 @@ def send_delayed(api: Client) -> tuple[Group, float]:
 def prepare(api: Client) -> str:
     topic = api.topic(shards=1)
     half = {"message": {"body": "half"}, "check_url": f"https://{HOST}/check", "check_after_seconds": 15}
-    prepared = api.post(f"{topic.path}/transactions", half).expect(201)
-    assert prepared["state"] == "PREPARED"
-    return str(prepared["transaction_id"])
+    transaction = api.post(f"{topic.path}/transactions", half).expect(201)
+    assert transaction["state"] == "PREPARED"
+    return str(transaction["transaction_id"])
 
 
 def pulls_in_three_modes(api: Client) -> None:
@@ -80,7 +80,7 @@ def is_pushed_retried_buried_and_redriven(api: Client, subscriber: Subscriber) -
     for name, group in groups.items():
         consumer = api.put(f"{group.path}/consumers/c", {"url": f"https://{HOST}/{name}"}).expect(201)
         assert consumer["state"] == "ACTIVE", consumer
-    sent = topic.produce({"order": 188}, keys=["order-188"])
+    message = topic.produce({"order": 188}, keys=["order-188"])
 
     wait_until(lambda: subscriber.bodies("/good") == [{"order": 188}], PATIENCE_SECONDS)
     wait_until(lambda: len(subscriber.bodies("/falters")) == 2, PATIENCE_SECONDS)
@@ -92,7 +92,7 @@ def is_pushed_retried_buried_and_redriven(api: Client, subscriber: Subscriber) -
     assert api.post(f"{groups['broken'].path}/dead-letters/redrive").expect(200)["redriven"] == 1
     wait_until(lambda: len(subscriber.bodies("/broken")) == 2, PATIENCE_SECONDS)
     for group in groups.values():
-        wait_until(partial(_has_succeeded, group, sent["id"]), PATIENCE_SECONDS)
+        wait_until(partial(_has_succeeded, group, message["id"]), PATIENCE_SECONDS)
     assert api.get(f"{topic.path}/messages?key=order-188").expect(200)["items"]
 
 
@@ -101,8 +101,8 @@ def _has_succeeded(group: Group, message_id: str) -> bool:
 
 
 @contextlib.contextmanager
-def a_producer(topic: Topic, sent: set[int]) -> Iterator[threading.Event]:
-    """Sends numbers one after the other, each until it was accepted, as its dedup id allows; `sent` are those that
+def a_producer(topic: Topic, numbers: set[int]) -> Iterator[threading.Event]:
+    """Sends numbers one after the other, each until it was accepted, as its dedup id allows; `numbers` are those that
     were. The event: the first one was."""
     first, stop = threading.Event(), threading.Event()
 
@@ -114,7 +114,7 @@ def a_producer(topic: Topic, sent: set[int]) -> Iterator[threading.Event]:
             except (OSError, HTTPException):  # nobody knows: the same once more
                 continue
             if answer.status in (200, 201):
-                sent.add(n)
+                numbers.add(n)
                 first.set()
                 n += 1
 

@@ -11,8 +11,8 @@ from typing import Any
 
 def resources(file: Path, kind: str = "") -> dict[str, Any]:
     """Those of a kind, by their names."""
-    described = json.loads(file.read_text())["Resources"]
-    return {name: each for name, each in described.items() if each["Type"].startswith(kind)}
+    all_resources = json.loads(file.read_text())["Resources"]
+    return {name: each for name, each in all_resources.items() if each["Type"].startswith(kind)}
 
 
 def lint(file: Path) -> tuple[int, str]:

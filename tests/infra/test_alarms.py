@@ -18,8 +18,8 @@ Points = Iterable[tuple[int, float]]  # second, value
 
 def lambda_alarms(function: str, metric: str) -> list[Alarm]:
     name = names.function("p", function)
-    found = all_alarms("p", names.FUNCTIONS)
-    return [a for a in found if a.metric == ("AWS/Lambda", metric, {"FunctionName": name})]
+    alarms = all_alarms("p", names.FUNCTIONS)
+    return [a for a in alarms if a.metric == ("AWS/Lambda", metric, {"FunctionName": name})]
 
 
 def deployed(name: str) -> Alarm:
@@ -49,8 +49,8 @@ def comes(alarm: Alarm, points: Points, days: int = 4) -> bool:
         is_breach(alarm, values, n)
         for n in range(DAY_SECONDS // alarm.period, days * DAY_SECONDS // alarm.period)
     ]
-    runs = "".join("x" if breach else "." for breach in breaches)
-    return "x" * alarm.periods in runs
+    history = "".join("x" if breach else "." for breach in breaches)
+    return "x" * alarm.periods in history
 
 
 def is_breach(alarm: Alarm, values: Mapping[int, list[float]], period: int) -> bool:
@@ -63,8 +63,8 @@ def is_breach(alarm: Alarm, values: Mapping[int, list[float]], period: int) -> b
 
 def runs(function: str, jitter: int = 0, days: int = 4) -> list[int]:
     """When a function runs; every other time late by the jitter."""
-    every = PERIODS[function]
-    return [n * every + (n % 2) * jitter for n in range(days * DAY_SECONDS // every)]
+    period = PERIODS[function]
+    return [n * period + (n % 2) * jitter for n in range(days * DAY_SECONDS // period)]
 
 
 def test_every_function_with_a_schedule_is_known_to_the_alarms() -> None:
@@ -103,17 +103,17 @@ def test_alarms_keep_to_what_cloudwatch_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "every"), [("RoundAge", 6 * 3600), ("Troubles", 6 * 3600), ("Kept", 6 * 3600)]
+    ("metric", "period"), [("RoundAge", 6 * 3600), ("Troubles", 6 * 3600), ("Kept", 6 * 3600)]
 )
-def test_what_is_told_every_six_hours_is_enough_for_its_alarm(metric: str, every: int) -> None:
+def test_what_is_told_every_six_hours_is_enough_for_its_alarm(metric: str, period: int) -> None:
     [alarm] = [a for a in all_alarms("p", names.FUNCTIONS) if a.metric[1] == metric]
-    assert comes(alarm, ((at, 2.0 * alarm.over + 1) for at in range(0, 4 * DAY_SECONDS, every)))
+    assert comes(alarm, ((at, 2.0 * alarm.over + 1) for at in range(0, 4 * DAY_SECONDS, period)))
     assert not comes(alarm, [])
 
 
-def series(value: float, times: int = 1, every: int = 60) -> list[tuple[int, float]]:
+def series(value: float, times: int = 1, period: int = 60) -> list[tuple[int, float]]:
     """A value so often, on the third day."""
-    return [(2 * DAY_SECONDS + n * every, value) for n in range(times)]
+    return [(2 * DAY_SECONDS + n * period, value) for n in range(times)]
 
 
 CALLED = [names.logical(name) for name in (names.API, names.AUTHORIZE, "route", "deliver")]
@@ -140,9 +140,9 @@ TROUBLE: dict[str, tuple[Points, Points]] = {
 
 @pytest.mark.parametrize("name", TROUBLE)
 def test_an_alarm_comes_at_its_threshold_and_not_before(name: str) -> None:
-    enough, less = TROUBLE[name]
+    enough, too_little = TROUBLE[name]
     assert comes(deployed(name), enough)
-    assert not comes(deployed(name), less)
+    assert not comes(deployed(name), too_little)
 
 
 @pytest.mark.parametrize("function", names.TIMED)

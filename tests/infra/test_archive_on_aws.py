@@ -11,22 +11,22 @@ from infra.glue import LAUNCHER
 from tests.infra.templates import resources
 
 
-def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(packaged: Path) -> None:
-    is_prod = "prod" in str(packaged)
-    triggers = resources(packaged, "AWS::Glue::Trigger").values()
+def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(template_file: Path) -> None:
+    is_prod = "prod" in str(template_file)
+    triggers = resources(template_file, "AWS::Glue::Trigger").values()
     assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 2 * is_prod
-    assert ("ArchiveLateAlarm" in resources(packaged)) is is_prod
-    jobs = resources(packaged, "AWS::Glue::Job")
+    assert ("ArchiveLateAlarm" in resources(template_file)) is is_prod
+    jobs = resources(template_file, "AWS::Glue::Job")
     prefix = "headrace-prod" if is_prod else "headrace-dev"
     names = {each["Properties"]["Name"] for each in jobs.values()}
     assert names == {f"{prefix}-{name}" for name in ("archive", "report", "replay", "asof", "compare")}
     assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
-    waits = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where somebody makes one
-    assert waits in json.dumps(json.loads(packaged.read_text()))
+    variable = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where somebody makes one
+    assert variable in json.dumps(json.loads(template_file.read_text()))
 
 
-def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(packaged: Path) -> None:
-    for table in resources(packaged, "AWS::Glue::Table").values():
+def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(template_file: Path) -> None:
+    for table in resources(template_file, "AWS::Glue::Table").values():
         properties = table["Properties"]["TableInput"]
         assert [key["Name"] for key in properties["PartitionKeys"]] == ["day"]
         assert not any("topic" in name for name in properties["Parameters"])
@@ -36,22 +36,23 @@ def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(packaged: Path)
         )
 
 
-def test_a_job_that_fails_is_told(packaged: Path) -> None:
-    rule = resources(packaged)["JobFailedRule"]["Properties"]
-    names = [each["Properties"]["Name"] for each in resources(packaged, "AWS::Glue::Job").values()]
+def test_a_job_that_fails_is_told(template_file: Path) -> None:
+    rule = resources(template_file)["JobFailedRule"]["Properties"]
+    names = [each["Properties"]["Name"] for each in resources(template_file, "AWS::Glue::Job").values()]
     jobs = [name for name in names if not name.endswith(("-asof", "-compare"))]  # somebody waits for these
     assert rule["EventPattern"]["detail"] == {"jobName": jobs, "state": ["FAILED", "TIMEOUT"]}
-    dimensions = resources(packaged)["JobFailedAlarm"]["Properties"]["Dimensions"]
+    dimensions = resources(template_file)["JobFailedAlarm"]["Properties"]["Dimensions"]
     assert dimensions == [{"Name": "RuleName", "Value": rule["Name"]}]
 
 
-def test_the_jobs_logs_are_the_stacks_own(packaged: Path) -> None:
+def test_the_jobs_logs_are_the_stacks_own(template_file: Path) -> None:
     logs = {
-        each["Properties"]["LogGroupName"] for each in resources(packaged, "AWS::Logs::LogGroup").values()
+        each["Properties"]["LogGroupName"]
+        for each in resources(template_file, "AWS::Logs::LogGroup").values()
     }
-    for job in resources(packaged, "AWS::Glue::Job").values():
-        begins = job["Properties"]["DefaultArguments"]["--custom-logGroup-prefix"]
-        assert {f"{begins}/output", f"{begins}/error"} <= logs
+    for job in resources(template_file, "AWS::Glue::Job").values():
+        prefix = job["Properties"]["DefaultArguments"]["--custom-logGroup-prefix"]
+        assert {f"{prefix}/output", f"{prefix}/error"} <= logs
 
 
 def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> No
         "import sys\n\ndef main():\n    print(sys.argv[1:])\n    return 3\n"
     )
     (tmp_path / "run.py").write_text(LAUNCHER.format(folder="jobs", job="archive"))
-    given = [
+    arguments = [
         "--bucket",
         "b",
         "--custom-logGroup-prefix",
@@ -70,5 +71,5 @@ def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> No
         "--extra-py-files",
         "s3://x",
     ]
-    run = subprocess.run([sys.executable, "run.py", *given], cwd=tmp_path, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "run.py", *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")

@@ -25,15 +25,17 @@ _WAKE_SECONDS = 60.0  # the sweep's
 _STEPS = ((names.AUTHORIZE, 0.01), (names.API, 0.04))  # each behind the other; seconds, on average
 
 
-def functions(packaged: Path) -> dict[str, dict[str, int]]:
+def functions(template_file: Path) -> dict[str, dict[str, int]]:
     """Reservation and time-out of each function, by its name."""
-    told = json.loads(packaged.read_text())["Resources"]
-    return {name: told[function_id(name)]["Properties"] for name in names.FUNCTIONS}
+    resources = json.loads(template_file.read_text())["Resources"]
+    return {name: resources[function_id(name)]["Properties"] for name in names.FUNCTIONS}
 
 
-def reserved(packaged: Path) -> dict[str, int]:
-    found = {name: each.get("ReservedConcurrentExecutions") for name, each in functions(packaged).items()}
-    return {name: most for name, most in found.items() if most}
+def reserved(template_file: Path) -> dict[str, int]:
+    reservations = {
+        name: each.get("ReservedConcurrentExecutions") for name, each in functions(template_file).items()
+    }
+    return {name: most for name, most in reservations.items() if most}
 
 
 class Stage:
@@ -61,18 +63,21 @@ class Stage:
         lot, at = random.Random(8), 1.0
         while at < _SECONDS:
             at += lot.expovariate(_CALLS_PER_SECOND)
-            took = [lot.lognormvariate(math.log(mean), 0.5) for _, mean in _STEPS]
-            self.timeline.at(at, lambda now, took=took, began=at: self._step(0, now, began, took))  # type: ignore[misc]
+            durations = [lot.lognormvariate(math.log(mean), 0.5) for _, mean in _STEPS]
+            self.timeline.at(
+                at,
+                lambda now, durations=durations, start=at: self._step(0, now, start, durations),  # type: ignore[misc]
+            )
 
-    def _step(self, step: int, now: float, began: float, took: list[float]) -> None:
+    def _step(self, step: int, now: float, start: float, durations: list[float]) -> None:
         def next_step(end: float) -> None:
             if step + 1 == len(_STEPS):
-                self.answered.append(end - began)
+                self.answered.append(end - start)
             else:
-                self._step(step + 1, end, began, took)
+                self._step(step + 1, end, start, durations)
 
-        if not self.account.start(_STEPS[step][0], now, took[step], next_step):
-            self.timeline.at(now + _RETRY_SECONDS, lambda later: self._step(0, later, began, took))
+        if not self.account.start(_STEPS[step][0], now, durations[step], next_step):
+            self.timeline.at(now + _RETRY_SECONDS, lambda later: self._step(0, later, start, durations))
 
     def run(self) -> None:
         self.timeline.run(_SECONDS)
@@ -82,41 +87,44 @@ class Stage:
         return sorted(self.answered)[len(self.answered) * 99 // 100]
 
 
-def stage(reservations: Mapping[str, int], hanging: int, held_seconds: float) -> Stage:
-    made = Stage(reservations)
-    made.call()
-    made.hang(hanging, held_seconds)
-    made.run()
-    return made
+def stage(reservations: Mapping[str, int], hanging_count: int, held_seconds: float) -> Stage:
+    new_stage = Stage(reservations)
+    new_stage.call()
+    new_stage.hang(hanging_count, held_seconds)
+    new_stage.run()
+    return new_stage
 
 
-def test_300_hanging_subscribers_leave_produce_as_it_was(packaged: Path) -> None:
-    held = functions(packaged)["deliver"]["Timeout"]
-    bulkheads = reserved(packaged)
-    quiet, hanging = stage(bulkheads, 0, held), stage(bulkheads, _HANGING, held)
-    assert len(quiet.answered) > 0.99 * _CALLS_PER_SECOND * (_SECONDS - 2)
-    assert hanging.p99() == quiet.p99() < 0.2
-    assert hanging.answered == quiet.answered, "nor is any single call slower"
-    assert {name for name, count in hanging.account.throttles.items() if count} == {"deliver"}
-    assert hanging.account.most["deliver"] == bulkheads["deliver"]
+def test_300_hanging_subscribers_leave_produce_as_it_was(template_file: Path) -> None:
+    held_seconds = functions(template_file)["deliver"]["Timeout"]
+    bulkheads = reserved(template_file)
+    quiet_stage, stage_with_hanging = (
+        stage(bulkheads, 0, held_seconds),
+        stage(bulkheads, _HANGING, held_seconds),
+    )
+    assert len(quiet_stage.answered) > 0.99 * _CALLS_PER_SECOND * (_SECONDS - 2)
+    assert stage_with_hanging.p99() == quiet_stage.p99() < 0.2
+    assert stage_with_hanging.answered == quiet_stage.answered, "nor is any single call slower"
+    assert {name for name, count in stage_with_hanging.account.throttles.items() if count} == {"deliver"}
+    assert stage_with_hanging.account.most["deliver"] == bulkheads["deliver"]
 
 
 @pytest.mark.parametrize("without", [("deliver",), (names.API, names.AUTHORIZE)])
 def test_a_stage_in_earnest_has_two_bulkheads_of_which_either_would_do(
-    packaged: Path, without: Sequence[str]
+    template_file: Path, without: Sequence[str]
 ) -> None:
-    bulkheads = {name: most for name, most in reserved(packaged).items() if name not in without}
-    made = stage(bulkheads, _HANGING, functions(packaged)["deliver"]["Timeout"])
-    held_up = {name for name, count in made.account.throttles.items() if count} - {"deliver"}
-    assert not held_up or "prod" not in str(packaged)
+    bulkheads = {name: most for name, most in reserved(template_file).items() if name not in without}
+    stage_without = stage(bulkheads, _HANGING, functions(template_file)["deliver"]["Timeout"])
+    held_up = {name for name, count in stage_without.account.throttles.items() if count} - {"deliver"}
+    assert not held_up or "prod" not in str(template_file)
 
 
-def test_without_bulkheads_they_would_stop_it(packaged: Path) -> None:
-    held = functions(packaged)["deliver"]["Timeout"]
-    made = stage({}, _HANGING, held)
-    assert len(made.answered) < len(stage({}, 0, held).answered) / 2
-    assert made.account.throttles[names.AUTHORIZE] > 1000
+def test_without_bulkheads_they_would_stop_it(template_file: Path) -> None:
+    held_seconds = functions(template_file)["deliver"]["Timeout"]
+    stage_without = stage({}, _HANGING, held_seconds)
+    assert len(stage_without.answered) < len(stage({}, 0, held_seconds).answered) / 2
+    assert stage_without.account.throttles[names.AUTHORIZE] > 1000
 
 
-def test_all_reservations_fit_into_an_account(packaged: Path) -> None:
-    assert sum(reserved(packaged).values()) <= _LIMIT - 100, "what must stay unreserved"
+def test_all_reservations_fit_into_an_account(template_file: Path) -> None:
+    assert sum(reserved(template_file).values()) <= _LIMIT - 100, "what must stay unreserved"

@@ -20,8 +20,8 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def widgets(prefix: str = "headrace-dev") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = dashboard(prefix, "bucket")["widgets"]
-    return found
+    page_widgets: list[dict[str, Any]] = dashboard(prefix, "bucket")["widgets"]
+    return page_widgets
 
 
 def test_rows_stand_in_the_order_in_which_one_asks() -> None:
@@ -37,23 +37,25 @@ def test_widgets_do_not_overlap_or_leave_the_page() -> None:
             (x, y) for x in range(w["x"], w["x"] + w["width"]) for y in range(w["y"], w["y"] + w["height"])
         }
 
-    placed = [cells(widget) for widget in widgets()]
-    assert all(x < COLUMNS for each in placed for x, _ in each)
-    assert not any(one & other for one, other in combinations(placed, 2))
+    cells_by_widget = [cells(widget) for widget in widgets()]
+    assert all(x < COLUMNS for each in cells_by_widget for x, _ in each)
+    assert not any(
+        first_cells & second_cells for first_cells, second_cells in combinations(cells_by_widget, 2)
+    )
 
 
 def test_an_expression_asks_only_for_lines_of_its_own_graph() -> None:
-    asked = 0
+    expression_count = 0
     for widget in widgets():
         lines = widget["properties"].get("metrics", [])
         ids = {line[-1]["id"] for line in lines if "id" in line[-1]}
         for line in lines:
             expression = line[-1].get("expression", "")
             if expression and not expression.startswith("SEARCH"):
-                asked += 1
+                expression_count += 1
                 assert set(IDENTIFIER.findall(expression)) <= ids
         assert len(ids) == len([line for line in lines if "id" in line[-1]])
-    assert asked == 2
+    assert expression_count == 2
 
 
 def test_write_units_a_message_are_those_of_all_tables() -> None:
@@ -70,17 +72,21 @@ def test_the_body_is_one_text_of_json_for_sub() -> None:
 
 @pytest.mark.parametrize("prefix", ["a", "headrace-prod"])
 def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> None:
-    made = alarms(prefix, topic="Warned")
+    resources = alarms(prefix, topic="Warned")
     [widget] = [w for w in widgets(prefix) if w["type"] == "alarm"]
-    shown = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
-    assert {a["Properties"]["AlarmName"] for a in made.values()} == shown == set(alarm_names(prefix))
-    for alarm in made.values():
+    alarm_names_shown = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
+    assert (
+        {a["Properties"]["AlarmName"] for a in resources.values()}
+        == alarm_names_shown
+        == set(alarm_names(prefix))
+    )
+    for alarm in resources.values():
         assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": "Warned"}]
         assert alarm["Properties"]["AlarmDescription"]
 
 
 def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:
     some = ["api", "route", "deliver", "mover"]
-    told = json.dumps([dashboard("p", "b", some), alarms("p", some)])
-    assert "p-journal" not in told
-    assert "p-deliver" in told
+    text = json.dumps([dashboard("p", "b", some), alarms("p", some)])
+    assert "p-journal" not in text
+    assert "p-deliver" in text

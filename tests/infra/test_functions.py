@@ -25,8 +25,8 @@ every_function = pytest.mark.parametrize("name", names.FUNCTIONS)
 @cache
 def resources() -> dict[str, Any]:
     """All resources of the stack."""
-    made: dict[str, Any] = template(STACK)["Resources"]
-    return made
+    stack_resources: dict[str, Any] = template(STACK)["Resources"]
+    return stack_resources
 
 
 def properties(name: str) -> dict[str, Any]:
@@ -37,15 +37,15 @@ def properties(name: str) -> dict[str, Any]:
 def grants(name: str, service: str) -> dict[str, set[str]]:
     """What a function's role allows of a service: for each action its resources."""
     role = resources()[role_id(name)]["Properties"]
-    found: dict[str, set[str]] = {}
+    resources_by_action: dict[str, set[str]] = {}
     for statement in role["Policies"][0]["PolicyDocument"]["Statement"]:
         assert statement["Effect"] == "Allow"
         places = statement["Resource"] if isinstance(statement["Resource"], list) else ["*"]
         for action in statement["Action"]:
             if action.startswith(f"{service}:"):
                 texts = (each.get("Fn::Sub") or json.dumps(each) for each in map(_mapping, places))
-                found.setdefault(action, set()).update(texts)
-    return found
+                resources_by_action.setdefault(action, set()).update(texts)
+    return resources_by_action
 
 
 def _mapping(resource: Any) -> Mapping[str, Any]:
@@ -80,8 +80,8 @@ def test_a_function_is_told_the_names_of_what_is_deployed(name: str) -> None:
     assert variables["HEADRACE_BUCKET"] == resources()["Bucket"]["Properties"]["BucketName"]
     (key,) = (logical for logical, each in resources().items() if each.get("Type") == "AWS::KMS::Key")
     assert variables["HEADRACE_KMS_KEY"] == {"Fn::GetAtt": [key, "Arn"]}
-    for started in ("deliver", "mover", "check", "checkpoint", "expire"):
-        assert variables[f"HEADRACE_{started.upper()}"] == properties(started)["FunctionName"]
+    for function in ("deliver", "mover", "check", "checkpoint", "expire"):
+        assert variables[f"HEADRACE_{function.upper()}"] == properties(function)["FunctionName"]
     assert variables.keys() >= {"HEADRACE_ORIGIN", "HEADRACE_ARCHIVE", "POWERTOOLS_SERVICE_NAME"}
 
 
@@ -94,12 +94,12 @@ def test_what_nobody_waits_for_is_kept_when_it_is_given_up(name: str) -> None:
     queue = resources()["FailureQueue"]["Properties"]
     assert queue["SqsManagedSseEnabled"]
     assert queue["MessageRetentionPeriod"] == 14 * 86_400, "as long as a queue keeps anything"
-    sent = grants(name, "sqs")
+    targets = grants(name, "sqs")
     if name in (names.API, names.AUTHORIZE):
         assert "EventInvokeConfig" not in properties(name)
-        assert sent == {}
+        assert targets == {}
         return
-    assert sent == {"sqs:SendMessage": {names.arn("sqs", queue["QueueName"])}}
+    assert targets == {"sqs:SendMessage": {names.arn("sqs", queue["QueueName"])}}
     if name in STREAMS:  # a stream's mapping gives up, see below
         assert "EventInvokeConfig" not in properties(name)
         return
@@ -160,9 +160,11 @@ def test_each_stream_leads_where_it_should() -> None:
     } == {(function_id(name), f"{names.logical(noun)}Table") for name in STREAMS for noun in STREAMS[name]}
     for name, nouns in STREAMS.items():
         streams = {json.dumps({"Fn::GetAtt": [f"{names.logical(noun)}Table", "StreamArn"]}) for noun in nouns}
-        needed = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
+        operations = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
         tables = grants(name, "dynamodb")
-        assert {action: tables[f"dynamodb:{action}"] for action in needed} == dict.fromkeys(needed, streams)
+        assert {action: tables[f"dynamodb:{action}"] for action in operations} == dict.fromkeys(
+            operations, streams
+        )
 
 
 @every_mapping
@@ -200,14 +202,14 @@ def rules() -> dict[str, dict[str, Any]]:
 
 def test_of_what_users_sent_nothing_goes_by_age_and_all_can_be_read_at_once() -> None:
     assert all(rule["Status"] == "Enabled" for rule in rules().values())
-    expiring = {rule["Prefix"] for rule in rules().values() if "ExpirationInDays" in rule}
-    assert expiring == {"athena/"}, "results of queries, which can be asked again"
-    moves = {rule["Prefix"]: step for rule in rules().values() for step in rule.get("Transitions", ())}
-    assert moves.keys() == {"bodies/", "journal/"}
-    for step in moves.values():
+    expiring_prefixes = {rule["Prefix"] for rule in rules().values() if "ExpirationInDays" in rule}
+    assert expiring_prefixes == {"athena/"}, "results of queries, which can be asked again"
+    transitions = {rule["Prefix"]: step for rule in rules().values() for step in rule.get("Transitions", ())}
+    assert transitions.keys() == {"bodies/", "journal/"}
+    for step in transitions.values():
         assert step["StorageClass"] in ("INTELLIGENT_TIERING", "GLACIER_IR"), "no wait for a read"
         assert step["TransitionInDays"] >= 30
-    assert moves["journal/"]["TransitionInDays"] >= 90, "Glacier charges ninety days at least"
+    assert transitions["journal/"]["TransitionInDays"] >= 90, "Glacier charges ninety days at least"
 
 
 def test_what_was_replaced_can_be_had_back_for_a_month_and_leftovers_go() -> None:

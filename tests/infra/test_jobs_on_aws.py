@@ -22,33 +22,35 @@ print(json.dumps(answers[sys.argv[1]]))
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def requests_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the AWS CLI was asked: a script that knows us, and starts any job."""
-    cli, asked = tmp_path / "aws", tmp_path / "asked"
-    cli.write_text(_CLI.format(asked=str(asked)))
+    cli, log = tmp_path / "aws", tmp_path / "asked"
+    cli.write_text(_CLI.format(asked=str(log)))
     cli.chmod(0o755)
     monkeypatch.setenv("AWS_CLI", str(cli))
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    return asked
+    return log
 
 
-def test_a_job_is_started_with_what_it_is_told(asked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_is_started_with_what_it_is_told(
+    requests_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     at = "2026-11-20T09:30:00Z"
     assert jobs.main(["asof", "--stage", "dev", "--", "--topic", "orders", "--at", at]) == 0
-    *start, told, _, _ = json.loads(asked.read_text().splitlines()[-1])
+    *start, arguments, _, _ = json.loads(requests_file.read_text().splitlines()[-1])
     assert start == ["glue", "start-job-run", "--job-name", "headrace-dev-asof", "--arguments"]
-    assert json.loads(told) == {"--topic": "orders", "--at": at}
+    assert json.loads(arguments) == {"--topic": "orders", "--at": at}
     assert (
         "aws logs tail /aws-glue/headrace-dev/output --log-stream-name-prefix jr_1" in capsys.readouterr().out
     )
 
 
 def test_what_is_no_pair_is_refused_before_anything_is_started(
-    asked: Path, capsys: pytest.CaptureFixture[str]
+    requests_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert jobs.main(["asof", "--stage", "dev", "--", "--topic"]) == 2
     assert "come in pairs" in capsys.readouterr().err
-    assert "start-job-run" not in asked.read_text()
+    assert "start-job-run" not in requests_file.read_text()
 
 
 @pytest.mark.parametrize("job", ["archive", "report", "asof", "compare", "replay"])

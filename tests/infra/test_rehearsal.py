@@ -87,8 +87,8 @@ def cloud(subscriber: Subscriber, tmp_path_factory: pytest.TempPathFactory) -> I
             "REHEARSAL_SUBSCRIBER_PORT": str(receiver.port),
             "SSL_CERT_FILE": str(folder / "authority.pem"),
         }
-        with ministack(folder, world) as running:
-            yield running
+        with ministack(folder, world) as cloud_service:
+            yield cloud_service
 
 
 def test_a_stage_is_deployed_used_and_updated(
@@ -98,8 +98,8 @@ def test_a_stage_is_deployed_used_and_updated(
     step("package and deploy")
     deployment, api = deploy(cloud, stack, tmp_path)
     step("delay one, prepare one, pull in three modes")
-    delayed = send_delayed(api)
-    undecided = prepare(api)
+    group_and_time = send_delayed(api)
+    transaction_id = prepare(api)
     pulls_in_three_modes(api)
     step("push, retry, bury, redrive")
     is_pushed_retried_buried_and_redriven(api, subscriber)
@@ -108,8 +108,8 @@ def test_a_stage_is_deployed_used_and_updated(
     step("update while somebody produces and consumes")
     is_updated_without_losing_a_message(deployment, api, replace(stack, log_days=3), tmp_path)
     step("wait for the minute's schedules")
-    is_committed_when_asked(api, subscriber, undecided)
-    comes_after_its_time(*delayed)
+    is_committed_when_asked(api, subscriber, transaction_id)
+    comes_after_its_time(*group_and_time)
     step("read the journal, take a right from a role")
     is_journaled(cloud, api)
     roles_are_enforced(cloud, api)
@@ -121,38 +121,38 @@ def step(about: str) -> None:
 
 
 def is_updated_without_losing_a_message(
-    deployment: Deployment, api: Client, changed: Stack, build: Path
+    deployment: Deployment, api: Client, new_stack: Stack, build: Path
 ) -> None:
     """New code and new settings go out while somebody produces and somebody consumes."""
     topic = api.topic(shards=1)
     group = topic.group("during")
-    packaged(changed, build)
+    packaged(new_stack, build)
     with zipfile.ZipFile(build / "deployment.zip", "a") as code:
         code.writestr("chalicelib/revision.txt", "2")
-    sent: set[int] = set()
-    got: set[int] = set()
-    with a_producer(topic, sent) as first_sent:
+    sent_numbers: set[int] = set()
+    received_numbers: set[int] = set()
+    with a_producer(topic, sent_numbers) as first_sent:
         assert first_sent.wait(PATIENCE_SECONDS)
         deployment.deploy()
-        before = len(sent)
-        wait_until(lambda: len(sent) > before, PATIENCE_SECONDS)
+        before = len(sent_numbers)
+        wait_until(lambda: len(sent_numbers) > before, PATIENCE_SECONDS)
 
     def consumed() -> bool:
         messages = group.receive(100)
-        got.update(message["body"] for message in messages)
+        received_numbers.update(message["body"] for message in messages)
         if messages:
             group.ack(*messages)
-        return got >= sent
+        return received_numbers >= sent_numbers
 
     wait_until(consumed, PATIENCE_SECONDS)
-    assert topic.accepted >= len(sent) > 1
+    assert topic.accepted >= len(sent_numbers) > 1
 
 
 def is_journaled(cloud: MiniStack, api: Client) -> None:
     """Every message of every topic, and how attempts ended."""
     names = [topic["topic"] for topic in api.get("/v1/topics").expect(200)["items"]]
-    accepted = {name: Topic(api, name).accepted for name in names}
-    assert sum(accepted.values()) > len(names)
+    accepted_counts = {name: Topic(api, name).accepted for name in names}
+    assert sum(accepted_counts.values()) > len(names)
 
     with contextlib.closing(cloud.client("s3")) as s3:
         bucket = bucket_of(s3, "rehearsal-0")
@@ -161,7 +161,7 @@ def is_journaled(cloud: MiniStack, api: Client) -> None:
             places = {
                 (line["topic"], line["shard"], line["offset"]) for line in journal(s3, bucket, "messages")
             }
-            return Counter(topic for topic, _, _ in places) == accepted
+            return Counter(topic for topic, _, _ in places) == accepted_counts
 
         wait_until(is_whole, PATIENCE_SECONDS)
         bodies = [line.get("body") for line in journal(s3, bucket, "messages")]
@@ -179,12 +179,14 @@ def roles_are_enforced(cloud: MiniStack, api: Client) -> None:
     with contextlib.closing(cloud.client("lambda")) as functions:
         role = functions.get_function(FunctionName="rehearsal-authorize")["Configuration"]["Role"]
     with contextlib.closing(cloud.client("iam")) as iam:
-        named = {"RoleName": role.split("/")[-1], "PolicyName": "own"}
-        policy = json.dumps(iam.get_role_policy(**named)["PolicyDocument"])
-        iam.put_role_policy(**named, PolicyDocument=policy.replace("dynamodb:GetItem", "dynamodb:DeleteItem"))
-        refused = api.with_token(token["token"]).get("/v1/topics")
-        iam.put_role_policy(**named, PolicyDocument=policy)
-    assert refused.status >= 500, refused
+        policy_key = {"RoleName": role.split("/")[-1], "PolicyName": "own"}
+        policy = json.dumps(iam.get_role_policy(**policy_key)["PolicyDocument"])
+        iam.put_role_policy(
+            **policy_key, PolicyDocument=policy.replace("dynamodb:GetItem", "dynamodb:DeleteItem")
+        )
+        refusal = api.with_token(token["token"]).get("/v1/topics")
+        iam.put_role_policy(**policy_key, PolicyDocument=policy)
+    assert refusal.status >= 500, refusal
     api.with_token(token["token"]).get("/v1/topics").expect(200)
 
 
@@ -199,24 +201,26 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     with contextlib.closing(cloud.client("s3")) as s3:  # or its bucket gets it later
         wait_until(lambda: journaled(s3, bucket_of(s3, "first-0")), PATIENCE_SECONDS)
 
-    other, its = deploy(cloud, read("dev", {"prefix": "first-two"}), tmp_path / "two")
+    other_deployment, its = deploy(cloud, read("dev", {"prefix": "first-two"}), tmp_path / "two")
     assert its.get("/v1/topics").expect(200)["items"] == []
     assert api.with_token(its.token).get("/v1/topics").status == 401
 
     step("delete both, and deploy one again")
     began_ms = time.time() * 1000
-    left = [*other.destroy(with_data=False), *deployment.destroy(with_data=False)]
-    assert len(left) == 2 * (len(TABLES) + 1)  # and a bucket
-    assert sorted(traces_of(cloud, "first", began_ms)) == sorted(name.split(" ")[1] for name in left)
+    remaining_names = [*other_deployment.destroy(with_data=False), *deployment.destroy(with_data=False)]
+    assert len(remaining_names) == 2 * (len(TABLES) + 1)  # and a bucket
+    assert sorted(traces_of(cloud, "first", began_ms)) == sorted(
+        name.split(" ")[1] for name in remaining_names
+    )
     with pytest.raises(Wrong, match="There is no stack"):
         deployment.destroy(with_data=False)
     with contextlib.closing(cloud.client("s3")) as s3:
         bucket = bucket_of(s3, "first-0")  # AWS takes it in again; MiniStack only tables
-        for found in s3.list_object_versions(Bucket=bucket)["Versions"]:
-            s3.delete_object(Bucket=bucket, Key=found["Key"], VersionId=found["VersionId"])
+        for version in s3.list_object_versions(Bucket=bucket)["Versions"]:
+            s3.delete_object(Bucket=bucket, Key=version["Key"], VersionId=version["VersionId"])
         s3.delete_bucket(Bucket=bucket)
-    again = Client(cloud.gateway(deployment.deploy()["RestAPIId"]), api.token)
-    group = Group(again, Topic(again, topic.name), "patient")
+    new_client = Client(cloud.gateway(deployment.deploy()["RestAPIId"]), api.token)
+    group = Group(new_client, Topic(new_client, topic.name), "patient")
     assert group.bodies(wait_seconds=10) == ["still here"]
 
     began_ms = time.time() * 1000

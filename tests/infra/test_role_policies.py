@@ -29,9 +29,9 @@ ANY_KEY = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"
 """Which of them is the stage's, its tag says."""
 
 
-def roles_of(packaged: Path) -> dict[str, Any]:
+def roles_of(template_file: Path) -> dict[str, Any]:
     """All roles of a template."""
-    resources = json.loads(packaged.read_text())["Resources"]
+    resources = json.loads(template_file.read_text())["Resources"]
     return {name: each for name, each in resources.items() if each["Type"] == "AWS::IAM::Role"}
 
 
@@ -45,23 +45,25 @@ def statements(resources: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
 
 def needless_stars(resources: Mapping[str, Any]) -> list[str]:
     """What roles allow by a star where a name could stand."""
-    found = []
+    stars = []
     for role, statement in statements(resources):
         actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
-        found += [f"{role}: {action}" for action in actions if "*" in action]
-        told = statement["Resource"]
-        for resource in told if isinstance(told, list) else [told]:
+        stars += [f"{role}: {action}" for action in actions if "*" in action]
+        statement_resources = statement["Resource"]
+        for resource in (
+            statement_resources if isinstance(statement_resources, list) else [statement_resources]
+        ):
             text = resource if isinstance(resource, str) else str(resource.get("Fn::Sub", ""))
             bare = MADE_BY_US.sub("", MADE_BY_AWS.sub("", text))
             if set("*?") & set(bare) and not (bare == "*" and set(actions) <= KNOW_NO_RESOURCE):
-                found.append(f"{role}: {text}")
-    return found
+                stars.append(f"{role}: {text}")
+    return stars
 
 
-def test_no_star_stands_where_a_name_could(packaged: Path) -> None:
-    made = roles_of(packaged)
-    assert needless_stars(made) == []
-    assert made.keys() == {role_id(name) for name in names.FUNCTIONS} | {
+def test_no_star_stands_where_a_name_could(template_file: Path) -> None:
+    role_resources = roles_of(template_file)
+    assert needless_stars(role_resources) == []
+    assert role_resources.keys() == {role_id(name) for name in names.FUNCTIONS} | {
         job_role(name) for name in job_names()
     }
 
@@ -79,90 +81,94 @@ def test_no_star_stands_where_a_name_could(packaged: Path) -> None:
         ("secretsmanager:GetSecretValue", "arn:aws:secretsmanager:us-east-1:0:secret:??????"),
     ],
 )
-def test_a_needless_star_is_found(packaged: Path, action: str, resource: str) -> None:
-    made = roles_of(packaged)
-    document = made["RouteRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+def test_a_needless_star_is_found(template_file: Path, action: str, resource: str) -> None:
+    role_resources = roles_of(template_file)
+    document = role_resources["RouteRole"]["Properties"]["Policies"][0]["PolicyDocument"]
     document["Statement"].append({"Effect": "Allow", "Action": [action], "Resource": [{"Fn::Sub": resource}]})
-    assert len(needless_stars(made)) == 1
+    assert len(needless_stars(role_resources)) == 1
 
 
 def test_two_stages_have_nothing_in_common() -> None:
     def resources(stage: str) -> set[str]:
-        made = template(read(stage))["Resources"]
-        roles = {name: each for name, each in made.items() if each.get("Type") == "AWS::IAM::Role"}
-        told = [r for _, s in statements(roles) if isinstance(s["Resource"], list) for r in s["Resource"]]
-        return {resource["Fn::Sub"] for resource in told if "Fn::Sub" in resource} - {ANY_KEY}
+        stack_resources = template(read(stage))["Resources"]
+        roles = {name: each for name, each in stack_resources.items() if each.get("Type") == "AWS::IAM::Role"}
+        role_targets = [
+            r for _, s in statements(roles) if isinstance(s["Resource"], list) for r in s["Resource"]
+        ]
+        return {resource["Fn::Sub"] for resource in role_targets if "Fn::Sub" in resource} - {ANY_KEY}
 
     assert not resources("dev") & resources("prod")
 
 
-def test_a_key_is_used_for_its_own_stage_and_for_one_kind_of_secret(packaged: Path) -> None:
-    for _, statement in statements(roles_of(packaged)):
+def test_a_key_is_used_for_its_own_stage_and_for_one_kind_of_secret(template_file: Path) -> None:
+    for _, statement in statements(roles_of(template_file)):
         if any(action.startswith("kms:") for action in statement["Action"]):
             only = statement["Condition"]["StringEquals"]
             assert len({only["aws:ResourceTag/headrace"], only["kms:EncryptionContext:headrace"]}) == 1
             assert only["kms:EncryptionContext:secret"] in ("signing-key", "subscriber")
 
 
-def test_a_part_of_a_table_is_of_one_kind(packaged: Path) -> None:
+def test_a_part_of_a_table_is_of_one_kind(template_file: Path) -> None:
     """A partition is named whole, or by what stands before its `#`."""
-    for _, statement in statements(roles_of(packaged)):
+    for _, statement in statements(roles_of(template_file)):
         condition = statement.get("Condition", {}).get("ForAllValues:StringLike", {})
         for partition in condition.get("dynamodb:LeadingKeys", ()):
             assert "*" not in partition.removesuffix("#*")
 
 
-def test_only_those_that_streams_wake_read_streams(packaged: Path) -> None:
-    readers = {role for role, s in statements(roles_of(packaged)) if "dynamodb:GetRecords" in s["Action"]}
+def test_only_those_that_streams_wake_read_streams(template_file: Path) -> None:
+    readers = {
+        role for role, s in statements(roles_of(template_file)) if "dynamodb:GetRecords" in s["Action"]
+    }
     assert readers == {role_id(name) for name in STREAMS}
 
 
-def test_only_a_stage_that_is_traced_may_write_traces(packaged: Path) -> None:
-    found = [(role, set(s["Action"])) for role, s in statements(roles_of(packaged))]
-    writers = {role for role, actions in found if actions == KNOW_NO_RESOURCE}
-    assert writers == {role for role, actions in found if actions & KNOW_NO_RESOURCE}
-    assert len(writers) == (len(names.FUNCTIONS) if "prod" in str(packaged) else 0)
+def test_only_a_stage_that_is_traced_may_write_traces(template_file: Path) -> None:
+    actions_by_role = [(role, set(s["Action"])) for role, s in statements(roles_of(template_file))]
+    writers = {role for role, actions in actions_by_role if actions == KNOW_NO_RESOURCE}
+    assert writers == {role for role, actions in actions_by_role if actions & KNOW_NO_RESOURCE}
+    assert len(writers) == (len(names.FUNCTIONS) if "prod" in str(template_file) else 0)
 
 
 @pytest.mark.parametrize("function", [names.API, "deliver"])
-def test_who_settles_may_write_whatever_a_settlement_writes(packaged: Path, function: str) -> None:
+def test_who_settles_may_write_whatever_a_settlement_writes(template_file: Path, function: str) -> None:
     content_gone = make.record(2)
     records = [make.record(0, "RETRYING"), make.dead_record(1), content_gone]
-    written = {next(iter(action)) for action in record_writes("t", make.cursor_key(), records)}
-    allowed = {
+    operations = {next(iter(action)) for action in record_writes("t", make.cursor_key(), records)}
+    allowed_actions = {
         action
-        for role, s in statements(roles_of(packaged))
+        for role, s in statements(roles_of(template_file))
         if role == role_id(function) and "table/" in str(s["Resource"]) and "-records" in str(s["Resource"])
         for action in s["Action"]
     }
-    assert {f"dynamodb:{operation}Item" for operation in written} <= allowed
+    assert {f"dynamodb:{operation}Item" for operation in operations} <= allowed_actions
 
 
 def test_the_health_check_may_read_every_table() -> None:
-    allowed = {
+    allowed_tables = {
         statement["Resource"][0]["Fn::Sub"].rpartition("/")[2]
         for statement in roles._policy(names.API, "hr", "bucket")
         if "dynamodb:GetItem" in statement["Action"]
     }
-    assert {definition["TableName"] for definition in definitions(Tables("hr"))} <= allowed
+    assert {definition["TableName"] for definition in definitions(Tables("hr"))} <= allowed_tables
 
 
-def allowed(made: Mapping[str, Any], role: str) -> set[tuple[str, str]]:
+def allowances(role_resources: Mapping[str, Any], role: str) -> set[tuple[str, str]]:
     """What a role allows in buckets: each action, and the keys that it is for."""
     return {
         (action, str(resource.get("Fn::Sub", "")).rpartition(":::")[2].partition("/")[2])
-        for name, statement in statements(made)
+        for name, statement in statements(role_resources)
         if name == role and statement["Resource"] != "*"
         for action in statement["Action"]
         for resource in statement["Resource"]
     }
 
 
-def test_only_the_archives_own_job_changes_journal_and_archive(packaged: Path) -> None:
-    made = roles_of(packaged)
+def test_only_the_archives_own_job_changes_journal_and_archive(template_file: Path) -> None:
+    role_resources = roles_of(template_file)
     writers: dict[str, set[str]] = {}
-    for role in made:
-        for action, place in allowed(made, role):
+    for role in role_resources:
+        for action, place in allowances(role_resources, role):
             if action in ("s3:PutObject", "s3:DeleteObject"):
                 writers.setdefault(place, set()).add(role)
     assert writers["archive/*"] == {"ArchiveJobRole"}
@@ -170,18 +176,22 @@ def test_only_the_archives_own_job_changes_journal_and_archive(packaged: Path) -
     assert writers["reports/*"] == {"ReportJobRole"}
 
 
-def test_only_jobs_that_call_the_api_read_its_token(packaged: Path) -> None:
-    made = roles_of(packaged)
-    readers = {role for role, s in statements(made) if "secretsmanager:GetSecretValue" in s["Action"]}
+def test_only_jobs_that_call_the_api_read_its_token(template_file: Path) -> None:
+    role_resources = roles_of(template_file)
+    readers = {
+        role for role, s in statements(role_resources) if "secretsmanager:GetSecretValue" in s["Action"]
+    }
     assert readers == {"ReplayJobRole", "ReportJobRole"}
 
 
-def test_what_is_replaced_or_deleted_can_be_had_back_whoever_did_it(packaged: Path) -> None:
-    bucket = json.loads(packaged.read_text())["Resources"]["Bucket"]["Properties"]
+def test_what_is_replaced_or_deleted_can_be_had_back_whoever_did_it(template_file: Path) -> None:
+    bucket = json.loads(template_file.read_text())["Resources"]["Bucket"]["Properties"]
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     [rule] = [r for r in bucket["LifecycleConfiguration"]["Rules"] if "NoncurrentVersionExpiration" in r]
     assert "Prefix" not in rule, "for whatever is in the bucket"
-    actions = {action for _, statement in statements(roles_of(packaged)) for action in statement["Action"]}
+    actions = {
+        action for _, statement in statements(roles_of(template_file)) for action in statement["Action"]
+    }
     on_objects = {action for action in actions if action.startswith("s3:")}
     assert on_objects == {
         *("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListBucket")

@@ -34,8 +34,8 @@ def environment(tmp_path: Path) -> Environment:
     """Makes an AWS CLI that answers so, and the environment in which it is found."""
 
     def make(**answers: tuple[int, str]) -> dict[str, str]:
-        said = {name.replace("__", " ").replace("_", "-"): told for name, told in answers.items()}
-        (tmp_path / "answers").write_text(json.dumps({"sts get-caller-identity": KNOWN, **said}))
+        all_answers = {name.replace("__", " ").replace("_", "-"): answer for name, answer in answers.items()}
+        (tmp_path / "answers").write_text(json.dumps({"sts get-caller-identity": KNOWN, **all_answers}))
         cli = tmp_path / "aws"
         cli.write_text(_CLI.format(answers=str(tmp_path / "answers"), asked=str(tmp_path / "asked")))
         cli.chmod(0o755)
@@ -44,12 +44,12 @@ def environment(tmp_path: Path) -> Environment:
     return make
 
 
-def status(told: str) -> tuple[int, str]:
-    return 0, json.dumps({"Stacks": [{"StackStatus": told}]})
+def status(state: str) -> tuple[int, str]:
+    return 0, json.dumps({"Stacks": [{"StackStatus": state}]})
 
 
-def deployment(environment: Mapping[str, str], **given: str) -> Deployment:
-    return Deployment(Aws(environment), read("dev", given))
+def deployment(environment: Mapping[str, str], **options: str) -> Deployment:
+    return Deployment(Aws(environment), read("dev", options))
 
 
 def test_without_the_cli_one_is_told_how_to_get_it(environment: Environment) -> None:
@@ -64,25 +64,25 @@ def test_without_a_region_one_is_asked_for_it(environment: Environment) -> None:
 
 
 def test_the_region_of_the_clis_own_settings_will_do(environment: Environment) -> None:
-    made = environment(configure__get=(0, "eu-north-1\n"))
-    del made["AWS_REGION"]
-    assert Aws(made).region == "eu-north-1"
+    variables = environment(configure__get=(0, "eu-north-1\n"))
+    del variables["AWS_REGION"]
+    assert Aws(variables).region == "eu-north-1"
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "advice"),
     [
         ("Unable to locate credentials", "aws configure"),
         ('Could not connect to the endpoint URL: "https://sts.nowhere.amazonaws.com/"', "no region"),
     ],
 )
-def test_who_is_not_known_is_told_what_to_do(environment: Environment, answer: str, told: str) -> None:
-    with pytest.raises(Wrong, match=told):
+def test_who_is_not_known_is_told_what_to_do(environment: Environment, answer: str, advice: str) -> None:
+    with pytest.raises(Wrong, match=advice):
         Aws(environment(sts__get_caller_identity=(255, answer)))
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "advice"),
     [
         ("ROLLBACK_COMPLETE", "make destroy"),
         ("ROLLBACK_FAILED", "make destroy"),
@@ -92,14 +92,14 @@ def test_who_is_not_known_is_told_what_to_do(environment: Environment, answer: s
     ],
 )
 def test_a_half_made_stack_is_left_alone_with_advice(
-    environment: Environment, tmp_path: Path, state: str, told: str
+    environment: Environment, tmp_path: Path, state: str, advice: str
 ) -> None:
-    with pytest.raises(Wrong, match=told) as error:
+    with pytest.raises(Wrong, match=advice) as error:
         deployment(environment(cloudformation__describe_stacks=status(state))).deploy()
     assert state in str(error.value)
-    asked = (tmp_path / "asked").read_text()
-    assert "create" not in asked
-    assert "delete" not in asked
+    requests = (tmp_path / "asked").read_text()
+    assert "create" not in requests
+    assert "delete" not in requests
 
 
 def test_a_certificate_of_another_region_is_noticed_first(environment: Environment) -> None:
@@ -115,14 +115,14 @@ def test_an_account_that_lends_too_little_concurrency_is_noticed_first(
     functions = {"Mover": {"Properties": {"ReservedConcurrentExecutions": 14}}, "Api": {"Properties": {}}}
     (tmp_path / "template.json").write_text(json.dumps({"Resources": functions}))
     limits = {"AccountLimit": {"UnreservedConcurrentExecutions": free}}
-    made = environment(
+    variables = environment(
         cloudformation__describe_stacks=(255, "does not exist"),
         lambda__get_account_settings=(0, json.dumps(limits)),
         s3__mb=(255, "so far"),
         s3api__head_bucket=(255, "so far"),
     )
     with pytest.raises(Wrong, match="so far" if enough else "request-service-quota-increase"):
-        Deployment(Aws(made), read("prod"), tmp_path).deploy()
+        Deployment(Aws(variables), read("prod"), tmp_path).deploy()
     assert ("s3 mb" in (tmp_path / "asked").read_text()) == enough
 
 
@@ -131,13 +131,15 @@ def test_an_update_that_reserves_more_than_there_is_is_noticed_first(
     environment: Environment, tmp_path: Path, free: int, enough: bool
 ) -> None:
     def functions(mover: int, deliver: int) -> str:
-        reserved = {"Mover": mover, "Deliver": deliver}
-        found = {n: {"Properties": {"ReservedConcurrentExecutions": most}} for n, most in reserved.items()}
-        return json.dumps({"Resources": {**found, "Log": {"Type": "AWS::Logs::LogGroup"}}})
+        reservations = {"Mover": mover, "Deliver": deliver}
+        resources = {
+            n: {"Properties": {"ReservedConcurrentExecutions": most}} for n, most in reservations.items()
+        }
+        return json.dumps({"Resources": {**resources, "Log": {"Type": "AWS::Logs::LogGroup"}}})
 
     (tmp_path / "template.json").write_text(functions(20, 100))
     limits = {"AccountLimit": {"UnreservedConcurrentExecutions": free}}
-    made = environment(
+    variables = environment(
         cloudformation__describe_stacks=status("UPDATE_COMPLETE"),
         cloudformation__get_template=(0, json.dumps({"TemplateBody": json.loads(functions(10, 60))})),
         lambda__get_account_settings=(0, json.dumps(limits)),
@@ -145,7 +147,7 @@ def test_an_update_that_reserves_more_than_there_is_is_noticed_first(
         s3api__head_bucket=(255, "so far"),
     )
     with pytest.raises(Wrong, match="so far" if enough else "reserves 50 more"):
-        Deployment(Aws(made), read("prod"), tmp_path).deploy()
+        Deployment(Aws(variables), read("prod"), tmp_path).deploy()
 
 
 def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reservations(
@@ -158,16 +160,16 @@ def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reserv
     for file in ("template.json", "packaged.json"):
         (tmp_path / file).write_text(json.dumps({"Resources": resources}))
     limits = {"AccountLimit": {"UnreservedConcurrentExecutions": 10}}
-    made = environment(
+    variables = environment(
         cloudformation__describe_stacks=(255, "does not exist"),
         lambda__get_account_settings=(0, json.dumps(limits)),
         s3api__head_bucket=(0, "{}"),
         cloudformation__create_change_set=(255, "so far"),
     )
     with pytest.raises(Wrong, match="so far"):
-        Deployment(Aws(made), read("dev"), tmp_path).deploy()
-    sent = json.loads((tmp_path / "packaged.json").read_text())["Resources"]
-    assert sent["Deliver"]["Properties"] == {}
+        Deployment(Aws(variables), read("dev"), tmp_path).deploy()
+    deployed_resources = json.loads((tmp_path / "packaged.json").read_text())["Resources"]
+    assert deployed_resources["Deliver"]["Properties"] == {}
     assert "only 10 left in eu-central-1. It is deployed without" in capsys.readouterr().err
 
 
@@ -175,13 +177,13 @@ def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
     events = [
         {"LogicalResourceId": "Api", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "limit of 10"}
     ]
-    made = environment(
+    variables = environment(
         cloudformation__describe_stacks=status("CREATE_COMPLETE"),
         cloudformation__wait=(255, "Waiter StackDeleteComplete failed"),
         cloudformation__describe_stack_events=(0, json.dumps({"StackEvents": events})),
     )
     with pytest.raises(Wrong, match="Api: limit of 10"):
-        deployment(made).destroy(with_data=False)
+        deployment(variables).destroy(with_data=False)
 
 
 def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) -> None:
@@ -212,8 +214,8 @@ class Versions(Aws):
                 kind: [e for e in page if e["kind"] == kind] or None for kind in ("Versions", "DeleteMarkers")
             }
         if "delete-objects" in arguments:
-            told = json.loads(Path(arguments[-1].removeprefix("file://")).read_text())["Objects"]
-            doomed = {(each["Key"], each["VersionId"]) for each in told}
+            objects = json.loads(Path(arguments[-1].removeprefix("file://")).read_text())["Objects"]
+            doomed = {(each["Key"], each["VersionId"]) for each in objects}
             self.left = [each for each in self.left if (each["Key"], each["VersionId"]) not in doomed]
         return None
 
@@ -230,8 +232,8 @@ class Kept(Aws):
 
     account, region = "123456789012", "eu-central-1"
 
-    def __init__(self, *, refuses: str = "") -> None:
-        self._refuses = refuses
+    def __init__(self, *, refused_call: str = "") -> None:
+        self._refuses = refused_call
         self.tables = ["headrace-dev-log", "headrace-dev-control", "headrace-dev2-log", "somebody-elses"]
         self.keys = [
             "arn:aws:kms:eu-central-1:123456789012:key/a",
@@ -265,8 +267,8 @@ def test_without_its_data_a_stack_is_deleted_and_no_table_and_no_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     aws = Kept()
-    left = Deployment(aws, read("dev")).destroy(with_data=False)
-    assert left == [
+    names = Deployment(aws, read("dev")).destroy(with_data=False)
+    assert names == [
         "table headrace-dev-log",
         "table headrace-dev-control",
         "bucket headrace-dev-123456789012-eu-central-1",
@@ -283,14 +285,14 @@ def test_with_its_data_all_of_a_stage_goes_and_its_keys_after_a_week() -> None:
     assert [each[each.index("--key-id") + 1] for each in doomed] == aws.keys
     assert {each[each.index("--pending-window-in-days") + 1] for each in doomed} == {"7"}
     order = [each[1] for each in aws.trail]
-    unprotected = [place for place, name in enumerate(order) if name == "update-table"]
-    assert max(unprotected) < order.index("delete-table")
-    assert order.index("delete-stack") < min(unprotected)
+    places = [place for place, name in enumerate(order) if name == "update-table"]
+    assert max(places) < order.index("delete-table")
+    assert order.index("delete-stack") < min(places)
     assert order.index("schedule-key-deletion") > order.index("rb"), "keys last: the rows need them"
 
 
 def test_where_a_table_cannot_be_deleted_its_keys_stay() -> None:
-    aws = Kept(refuses="delete-table")
+    aws = Kept(refused_call="delete-table")
     with pytest.raises(Refused, match="AccessDenied"):
         Deployment(aws, read("dev")).destroy(with_data=True)
     assert not aws.asked("schedule-key-deletion")

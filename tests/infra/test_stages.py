@@ -19,10 +19,12 @@ _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 
 
 def test_a_domain_is_the_apis_and_the_origin() -> None:
-    made = template(stage("prod", {"domain": "q.example.com", "certificate": _CERTIFICATE, "zone": "Z1"}))
-    properties = made["Resources"]["RestAPI"]["Properties"]["Domain"]
+    resources_file = template(
+        stage("prod", {"domain": "q.example.com", "certificate": _CERTIFICATE, "zone": "Z1"})
+    )
+    properties = resources_file["Resources"]["RestAPI"]["Properties"]["Domain"]
     assert (properties["DomainName"], properties["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
-    variables = made["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
+    variables = resources_file["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
     assert variables["HEADRACE_ORIGIN"] == "q.example.com"
 
 
@@ -34,33 +36,37 @@ def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> No
         "vpc_endpoint": "vpce-0a1b2c3d",
         "iam": True,
     }
-    packaged = describe(stage("dev", options), tmp_path / "build")
-    assert lint(packaged) == (0, "")
-    made = resources(packaged)
-    properties = made["RestAPI"]["Properties"]
+    template_file = describe(stage("dev", options), tmp_path / "build")
+    assert lint(template_file) == (0, "")
+    stack_resources = resources(template_file)
+    properties = stack_resources["RestAPI"]["Properties"]
     assert properties["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
-    allowed, denied = properties["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
-    assert (allowed["Effect"], denied["Effect"]) == ("Allow", "Deny")
-    assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
+    allow, deny = properties["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
+    assert (allow["Effect"], deny["Effect"]) == ("Allow", "Deny")
+    assert deny["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
     assert not re.search("header|query|body", properties["AccessLogSetting"]["Format"].lower())
-    assert made["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
-    assert made["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
-    assert_the_second_api_is_guarded_as_the_first(made, denied)
+    assert stack_resources["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
+    assert stack_resources["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
+    assert_the_second_api_is_guarded_as_the_first(stack_resources, deny)
 
 
-def assert_the_second_api_is_guarded_as_the_first(made: dict[str, Any], denied: dict[str, Any]) -> None:
-    second = made["IamAPI"]["Properties"]
-    assert second["EndpointConfiguration"] == made["RestAPI"]["Properties"]["EndpointConfiguration"]
+def assert_the_second_api_is_guarded_as_the_first(
+    stack_resources: dict[str, Any], deny: dict[str, Any]
+) -> None:
+    second = stack_resources["IamAPI"]["Properties"]
+    assert (
+        second["EndpointConfiguration"] == stack_resources["RestAPI"]["Properties"]["EndpointConfiguration"]
+    )
     # One that allowed everybody would let in every signer of the account, whatever its own policies say.
-    assert second["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"] == [denied]
-    assert second["AccessLogSetting"] == made["RestAPI"]["Properties"]["AccessLogSetting"]
-    acls = [made[name]["Properties"] for name in ("WebAclAssociation", "IamAPIWebAclAssociation")]
+    assert second["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"] == [deny]
+    assert second["AccessLogSetting"] == stack_resources["RestAPI"]["Properties"]["AccessLogSetting"]
+    acls = [stack_resources[name]["Properties"] for name in ("WebAclAssociation", "IamAPIWebAclAssociation")]
     assert len({each["WebACLArn"] for each in acls}) == 1
     assert "${IamAPI}/stages/${IamAPI.Stage}" in acls[1]["ResourceArn"]["Fn::Sub"]
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "advice"),
     [
         ({"prefix": "Headrace"}, "lower-case"),
         ({"prefix": "x" * 31}, "30"),
@@ -84,9 +90,9 @@ def assert_the_second_api_is_guarded_as_the_first(made: dict[str, Any], denied: 
         ({"reserve": "never"}, "'always' or 'if_possible'"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(Wrong, match=told):
-        stage("dev", given)
+def test_what_is_wrong_is_said_before_anything_is_made(options: dict[str, Any], advice: str) -> None:
+    with pytest.raises(Wrong, match=advice):
+        stage("dev", options)
 
 
 def test_an_unknown_stage_is_told_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

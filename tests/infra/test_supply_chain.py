@@ -69,24 +69,24 @@ def test_lists_name_no_place_to_fetch_from(file: Path) -> None:
 
 
 def test_lists_that_share_an_environment_agree() -> None:
-    chosen: dict[str, set[frozenset[str]]] = {}
+    versions_by_name: dict[str, set[frozenset[str]]] = {}
     for source in _LISTS:
         if source.stem not in _APART:
             for name, versions in locked(source.with_suffix(".txt")).items():
-                chosen.setdefault(name, set()).add(frozenset(versions))
-    assert {name: each for name, each in chosen.items() if len(each) > 1} == {}
+                versions_by_name.setdefault(name, set()).add(frozenset(versions))
+    assert {name: each for name, each in versions_by_name.items() if len(each) > 1} == {}
 
 
-def test_the_bill_of_materials_is_one_and_names_whatever_is_in_the_zips(packaged: Path) -> None:
-    text = packaged.with_name("sbom.json").read_text()
+def test_the_bill_of_materials_is_one_and_names_whatever_is_in_the_zips(template_file: Path) -> None:
+    text = template_file.with_name("sbom.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     bill = json.loads(text)
     libraries = {each["name"]: each["version"] for each in bill["components"] if each["type"] == "library"}
-    shipped = {name: version[2:] for name, [version] in locked(_ROOT / "requirements.txt").items()}
+    libraries_shipped = {name: version[2:] for name, [version] in locked(_ROOT / "requirements.txt").items()}
     chalice = locked(_ROOT / "requirements-run.txt")["chalice"][0][2:]
-    assert libraries == {**shipped, "chalice": chalice}
+    assert libraries == {**libraries_shipped, "chalice": chalice}
     for file in (each for each in bill["components"] if each["type"] == "file"):
-        digest = hashlib.sha256(packaged.with_name(file["name"]).read_bytes()).hexdigest()
+        digest = hashlib.sha256(template_file.with_name(file["name"]).read_bytes()).hexdigest()
         assert file["hashes"] == [{"alg": "SHA-256", "content": digest}]
 
 

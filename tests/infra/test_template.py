@@ -39,17 +39,17 @@ _PREFIXED = (
 )
 
 
-def test_cfn_lint_finds_nothing(packaged: Path) -> None:
-    assert lint(packaged) == (0, "")
+def test_cfn_lint_finds_nothing(template_file: Path) -> None:
+    assert lint(template_file) == (0, "")
 
 
-def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -> None:
-    by_name = resources(packaged)
-    alarms = resources(packaged, "AWS::CloudWatch::Alarm").values()
-    asked = {(d["Name"], d["Value"]) for alarm in alarms for d in alarm["Properties"]["Dimensions"]}
+def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(template_file: Path) -> None:
+    by_name = resources(template_file)
+    alarms = resources(template_file, "AWS::CloudWatch::Alarm").values()
+    dimensions = {(d["Name"], d["Value"]) for alarm in alarms for d in alarm["Properties"]["Dimensions"]}
     for widget in json.loads(by_name["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])["widgets"]:
         for line in widget["properties"].get("metrics", []):
-            asked |= set(zip(line[2:-1:2], line[3:-1:2], strict=True))
+            dimensions |= set(zip(line[2:-1:2], line[3:-1:2], strict=True))
     kinds = {
         "FunctionName": ("AWS::Serverless::Function", "FunctionName"),
         "TableName": ("AWS::DynamoDB::Table", "TableName"),
@@ -59,28 +59,28 @@ def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -
         "ApiName": ("AWS::Serverless::Api", "Name"),
     }
     for dimension, (kind, key) in kinds.items():
-        wanted = {value for name, value in asked if name == dimension}
-        deployed = {each["Properties"][key] for each in by_name.values() if each["Type"] == kind}
-        assert wanted
-        assert wanted <= deployed
+        values = {value for name, value in dimensions if name == dimension}
+        deployed_values = {each["Properties"][key] for each in by_name.values() if each["Type"] == kind}
+        assert values
+        assert values <= deployed_values
 
 
-def test_functions_that_start_one_another_may_do_so_for_ever(packaged: Path) -> None:
-    functions = resources(packaged, "AWS::Serverless::Function")
-    allowed = {name for name, each in functions.items() if "RecursiveLoop" in each["Properties"]}
-    started = {
+def test_functions_that_start_one_another_may_do_so_for_ever(template_file: Path) -> None:
+    functions = resources(template_file, "AWS::Serverless::Function")
+    loop_functions = {name for name, each in functions.items() if "RecursiveLoop" in each["Properties"]}
+    starting_functions = {
         resource["Fn::Sub"].rpartition("-")[2].capitalize()
-        for _, statement in statements(resources(packaged, "AWS::IAM::Role"))
+        for _, statement in statements(resources(template_file, "AWS::IAM::Role"))
         if statement["Action"] == ["lambda:InvokeFunction"]
         for resource in statement["Resource"]
     }
-    assert allowed == started
+    assert loop_functions == starting_functions
 
 
-@pytest.mark.parametrize("packaged", ["dev"], indirect=True)
-def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("template_file", ["dev"], indirect=True)
+def test_cfn_lint_would_find_something(template_file: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
-    table = json.dumps({"Resources": {"Bad": resources(packaged, "AWS::DynamoDB::Table").popitem()[1]}})
+    table = json.dumps({"Resources": {"Bad": resources(template_file, "AWS::DynamoDB::Table").popitem()[1]}})
     bad.write_text(table.replace("PAY_PER_REQUEST", "PAY_PER_WISH"))
     code, output = lint(bad)
     assert code != 0
@@ -89,19 +89,19 @@ def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
 
 def test_the_tables_are_those_of_the_layout() -> None:
     of_layout = layout.Tables("p")
-    expected = {each["TableName"]: each for each in layout.definitions(of_layout)}
-    declared = {each["Properties"]["TableName"]: each["Properties"] for each in tables("p").values()}
-    assert declared.keys() == expected.keys()
-    for name, definition in expected.items():
+    layout_tables = {each["TableName"]: each for each in layout.definitions(of_layout)}
+    template_tables = {each["Properties"]["TableName"]: each["Properties"] for each in tables("p").values()}
+    assert template_tables.keys() == layout_tables.keys()
+    for name, definition in layout_tables.items():
         stream = definition.pop("StreamSpecification", {}).get("StreamViewType")
-        assert {key: declared[name].get(key) for key in definition} == definition
-        assert declared[name].get("StreamSpecification", {}).get("StreamViewType") == stream
-    expiring = {
+        assert {key: template_tables[name].get(key) for key in definition} == definition
+        assert template_tables[name].get("StreamSpecification", {}).get("StreamViewType") == stream
+    expiring_tables = {
         name: each["TimeToLiveSpecification"]["AttributeName"]
-        for name, each in declared.items()
+        for name, each in template_tables.items()
         if "TimeToLiveSpecification" in each
     }
-    assert expiring == layout.expiring(of_layout)
+    assert expiring_tables == layout.expiring(of_layout)
 
 
 def test_every_table_is_safe_from_slips() -> None:
@@ -112,26 +112,26 @@ def test_every_table_is_safe_from_slips() -> None:
         assert properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
 
 
-def test_what_users_sent_outlives_the_stack_and_nothing_else_does(packaged: Path) -> None:
-    for name, each in resources(packaged).items():
-        retained = each.get("DeletionPolicy") == each.get("UpdateReplacePolicy") == "Retain"
-        assert retained == (each["Type"] in _KEPT), name
+def test_what_users_sent_outlives_the_stack_and_nothing_else_does(template_file: Path) -> None:
+    for name, each in resources(template_file).items():
+        is_retained = each.get("DeletionPolicy") == each.get("UpdateReplacePolicy") == "Retain"
+        assert is_retained == (each["Type"] in _KEPT), name
 
 
-def test_every_function_has_its_name_its_role_and_its_log(packaged: Path) -> None:
-    functions = resources(packaged, "AWS::Serverless::Function")
-    expected = {function_id(name) for name in [*functions_of(app.app), names.API, names.AUTHORIZE]}
-    assert functions.keys() == expected
+def test_every_function_has_its_name_its_role_and_its_log(template_file: Path) -> None:
+    functions = resources(template_file, "AWS::Serverless::Function")
+    function_ids = {function_id(name) for name in [*functions_of(app.app), names.API, names.AUTHORIZE]}
+    assert functions.keys() == function_ids
     roles = {json.dumps(each["Properties"]["Role"]) for each in functions.values()}
     logs = {each["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for each in functions.values()}
     assert len(roles) == len(logs) == len(functions)
-    assert "DefaultRole" not in resources(packaged)
+    assert "DefaultRole" not in resources(template_file)
     for log in logs:
-        assert resources(packaged)[log]["Properties"]["RetentionInDays"] > 0
+        assert resources(template_file)[log]["Properties"]["RetentionInDays"] > 0
 
 
-def test_lines_of_the_log_are_json_and_not_lambdas_own(packaged: Path) -> None:
-    for function in resources(packaged, "AWS::Serverless::Function").values():
+def test_lines_of_the_log_are_json_and_not_lambdas_own(template_file: Path) -> None:
+    for function in resources(template_file, "AWS::Serverless::Function").values():
         logging = function["Properties"]["LoggingConfig"]
         assert (logging["LogFormat"], logging["SystemLogLevel"]) == ("JSON", "WARN")
 
@@ -141,20 +141,20 @@ def test_every_function_has_settings_of_its_own_in_the_configuration() -> None:
     assert set(config["lambda_functions"]) == {*functions_of(app.app), "api_handler", "authorize"}
 
 
-def test_the_environment_is_one_that_settings_accept(packaged: Path) -> None:
-    for name, function in resources(packaged, "AWS::Serverless::Function").items():
+def test_the_environment_is_one_that_settings_accept(template_file: Path) -> None:
+    for name, function in resources(template_file, "AWS::Serverless::Function").items():
         variables = function["Properties"]["Environment"]["Variables"]
         ours = {key for key in variables if key.startswith("HEADRACE_")}
         assert ours <= set(re.findall("HEADRACE_[A-Z_]+", inspect.getsource(Settings))), name
         texts = {key: value if isinstance(value, str) else "x" for key, value in variables.items()}
-        told = read({"AWS_LAMBDA_FUNCTION_NAME": name, **texts})
-        called = [f"{told.prefix}-{each}" for each in ("deliver", "mover", "check")]
-        assert [told.deliver, told.mover, told.check] == called
-        assert (told.bucket, told.account, told.origin) == ("x", "x", "x")
+        settings = read({"AWS_LAMBDA_FUNCTION_NAME": name, **texts})
+        function_names = [f"{settings.prefix}-{each}" for each in ("deliver", "mover", "check")]
+        assert [settings.deliver, settings.mover, settings.check] == function_names
+        assert (settings.bucket, settings.account, settings.origin) == ("x", "x", "x")
 
 
-def test_only_inserts_wake_route_and_what_fails_is_kept(packaged: Path) -> None:
-    mapping = resources(packaged, "AWS::Lambda::EventSourceMapping")["RouteFromLog"]["Properties"]
+def test_only_inserts_wake_route_and_what_fails_is_kept(template_file: Path) -> None:
+    mapping = resources(template_file, "AWS::Lambda::EventSourceMapping")["RouteFromLog"]["Properties"]
     assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["LogTable", "StreamArn"]}
     pattern = json.loads(mapping["FilterCriteria"]["Filters"][0]["Pattern"])
     assert pattern["eventName"] == ["INSERT"]
@@ -164,8 +164,8 @@ def test_only_inserts_wake_route_and_what_fails_is_kept(packaged: Path) -> None:
     assert mapping["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
 
 
-def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(packaged: Path) -> None:
-    mappings = resources(packaged, "AWS::Lambda::EventSourceMapping")
+def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(template_file: Path) -> None:
+    mappings = resources(template_file, "AWS::Lambda::EventSourceMapping")
     journal = [mappings[name]["Properties"] for name in ("JournalFromLog", "JournalFromTraces")]
     for each in journal:
         assert each["StartingPosition"] == "TRIM_HORIZON"
@@ -175,26 +175,26 @@ def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(p
 
 
 def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:
-    made = bucket("p")
-    properties = made["Bucket"]["Properties"]
+    bucket_resources = bucket("p")
+    properties = bucket_resources["Bucket"]["Properties"]
     assert all(properties["PublicAccessBlockConfiguration"].values())
     assert properties["BucketEncryption"]
-    statement = made["BucketPolicy"]["Properties"]["PolicyDocument"]["Statement"][0]
+    statement = bucket_resources["BucketPolicy"]["Properties"]["PolicyDocument"]["Statement"][0]
     assert statement["Effect"] == "Deny"
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_the_gateways_refusals_look_like_ours(packaged: Path) -> None:
-    responses = resources(packaged)["RestAPI"]["Properties"]["GatewayResponses"]
+def test_the_gateways_refusals_look_like_ours(template_file: Path) -> None:
+    responses = resources(template_file)["RestAPI"]["Properties"]["GatewayResponses"]
     ours = problems.problem(errors.Unauthorized("UNAUTHORIZED", "…"), "id").keys()
-    documented = Path("docs/errors.md").read_text()
+    page = Path("docs/errors.md").read_text()
     for name, response in responses.items():
         text = response["ResponseTemplates"]["application/json"]
         assert text.endswith("}\n")
         document = json.loads(text)
         assert document.keys() == ours, name
         assert document["status"] == response["StatusCode"]
-        assert f"`{document['code']}`" in documented
+        assert f"`{document['code']}`" in page
         headers = response["ResponseParameters"]["Headers"]
         assert headers["Content-Type"] == "'application/problem+json'"
         assert {name: headers[name].strip("'") for name in problems.EVERYWHERE} == problems.EVERYWHERE
@@ -202,41 +202,45 @@ def test_the_gateways_refusals_look_like_ours(packaged: Path) -> None:
 
 def test_stacks_of_other_prefixes_share_no_name() -> None:
     def names_of(prefix: str) -> set[str]:
-        found = template(stage("dev", {"prefix": prefix}))["Resources"].values()
-        told = [each.get("Properties", {}) for each in found]
-        named = {json.dumps(each[key]) for each in told for key in _PREFIXED if key in each}
-        return {name for name in named if "Ref" not in name}
+        stack_resources = template(stage("dev", {"prefix": prefix}))["Resources"].values()
+        properties = [each.get("Properties", {}) for each in stack_resources]
+        names_text = {json.dumps(each[key]) for each in properties for key in _PREFIXED if key in each}
+        return {name for name in names_text if "Ref" not in name}
 
     assert len(names_of("one")) > 30
     assert not names_of("one") & names_of("two")
     assert not names_of("one") & names_of("one-more")
 
 
-def test_the_template_holds_no_secret(packaged: Path) -> None:
-    assert not re.search(r"hr_[0-9A-Za-z]+_|whsec_|AKIA|BEGIN [A-Z ]*PRIVATE", packaged.read_text())
+def test_the_template_holds_no_secret(template_file: Path) -> None:
+    assert not re.search(r"hr_[0-9A-Za-z]+_|whsec_|AKIA|BEGIN [A-Z ]*PRIVATE", template_file.read_text())
 
 
-def test_only_what_runs_is_in_the_zips(packaged: Path) -> None:
+def test_only_what_runs_is_in_the_zips(template_file: Path) -> None:
     def packages(file: str) -> set[str]:
-        entries = zipfile.ZipFile(packaged.with_name(file)).namelist()
+        entries = zipfile.ZipFile(template_file.with_name(file)).namelist()
         return {entry.removeprefix("python/lib/python3.11/site-packages/").split("/")[0] for entry in entries}
 
     assert packages("deployment.zip") == {"app.py", "chalice", "chalicelib", "__pycache__"}
-    ours = zipfile.ZipFile(packaged.with_name("deployment.zip")).namelist()
+    ours = zipfile.ZipFile(template_file.with_name("deployment.zip")).namelist()
     assert not [entry for entry in ours if "/store/memory/" in entry], (
         "on AWS nobody keeps messages in memory"
     )
     layer = {name.lower() for name in packages("layer-deployment.zip")}
     assert not layer & {"moto", "pytest", "hypothesis", "pyspark", "ruff", "mypy", "pip", "setuptools"}
-    assert packaged.with_name("deployment.zip").stat().st_size < 2_300_000
-    assert packaged.with_name("layer-deployment.zip").stat().st_size < 8_000_000
+    assert template_file.with_name("deployment.zip").stat().st_size < 2_300_000
+    assert template_file.with_name("layer-deployment.zip").stat().st_size < 8_000_000
 
 
 def test_the_architecture_page_names_the_services_that_the_stack_uses() -> None:
     options: dict[str, Any] = {"access_log": True}
-    made = template(stage("prod", options))["Resources"].values()
-    kinds = {each["Type"].split("::")[1] for each in made if each.get("Type", "").startswith("AWS::")}
+    stack_resources = template(stage("prod", options))["Resources"].values()
+    kinds = {
+        each["Type"].split("::")[1] for each in stack_resources if each.get("Type", "").startswith("AWS::")
+    }
     names = {"Events": "EventBridge", "Logs": "CloudWatch"}
-    used = {names.get(kind, kind) for kind in kinds} | {"API Gateway"}  # Chalice adds that
-    [named] = re.findall(r"these services of AWS: (.*)\.$", Path("docs/architecture.md").read_text(), re.M)
-    assert set(named.split(", ")) == used
+    services = {names.get(kind, kind) for kind in kinds} | {"API Gateway"}  # Chalice adds that
+    [service_names] = re.findall(
+        r"these services of AWS: (.*)\.$", Path("docs/architecture.md").read_text(), re.M
+    )
+    assert set(service_names.split(", ")) == services

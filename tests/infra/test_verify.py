@@ -35,10 +35,10 @@ def service() -> Iterator[str]:
     deps.tokens.ensure_admin(TOKEN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)
-        running = serve(Gateway(app.app))
-        running.start()
-        yield f"http://127.0.0.1:{running.port}"
-        running.shutdown()
+        server = serve(Gateway(app.app))
+        server.start()
+        yield f"http://127.0.0.1:{server.port}"
+        server.shutdown()
 
 
 def test_the_service_as_it_is_has_no_finding_and_is_left_as_it_was(service: str) -> None:
@@ -55,19 +55,19 @@ class Careless:
     """Lets everybody do everything, and forgets the headers."""
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
-        made = json.dumps({"token": "hr_a_b", "id": "a"}).encode()
-        return 201, {"Content-Type": "application/json"}, made
+        content = json.dumps({"token": "hr_a_b", "id": "a"}).encode()
+        return 201, {"Content-Type": "application/json"}, content
 
 
 def test_a_service_that_refuses_nothing_has_findings_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infra.verify.attacks._REVOKED_SECONDS", 0)
     monkeypatch.setattr("infra.verify.attacks.time.sleep", lambda seconds: None)
-    running, notes = serve(Careless()), Notes(lambda line: None)
-    running.start()
+    server, notes = serve(Careless()), Notes(lambda line: None)
+    server.start()
     try:
-        verify(f"http://127.0.0.1:{running.port}", f"http://127.0.0.1:{running.port}", TOKEN, notes)
+        verify(f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.port}", TOKEN, notes)
     finally:
-        running.shutdown()
+        server.shutdown()
     assert len(notes.findings) > 0.9 * notes.tries
 
 
@@ -89,8 +89,8 @@ class Iam(Aws):
 
     account, region = "000000000000", "us-east-1"
 
-    def __init__(self, secret: str, more: str = "") -> None:
-        self._secret, self._more = secret, more
+    def __init__(self, secret: str, extra_action: str = "") -> None:
+        self._secret, self._more = secret, extra_action
         self._statements = {
             name: resource["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
             for name in names.FUNCTIONS
@@ -98,31 +98,31 @@ class Iam(Aws):
         }
 
     def ask(self, *arguments: str, check: bool = True) -> Any:
-        told = dict(zip(arguments[2::2], arguments[3::2], strict=False))
+        options = dict(zip(arguments[2::2], arguments[3::2], strict=False))
         if "get-function-configuration" in arguments:
-            return {"Role": told["--function-name"].removeprefix("of-roles-")}
+            return {"Role": options["--function-name"].removeprefix("of-roles-")}
         if "scan" in arguments:
             return {"Items": [{"secrets": {"L": [{"M": {"hex": {"S": self._secret}}}]}}]}
         entries = arguments[arguments.index("--context-entries") + 1 :]
         context = dict(part.split(",")[0::2] for part in entries)
         keys = {name.partition("=")[2]: value.partition("=")[2] for name, value in context.items()}
-        role, action = told["--policy-source-arn"], told["--action-names"]
-        allowed = action == self._more or any(
-            self._matches(statement, action, told["--resource-arns"], keys)
+        role, action = options["--policy-source-arn"], options["--action-names"]
+        is_allowed = action == self._more or any(
+            self._matches(statement, action, options["--resource-arns"], keys)
             for statement in self._statements[role]
         )
-        return {"EvaluationResults": [{"EvalDecision": "allowed" if allowed else "implicitDeny"}]}
+        return {"EvaluationResults": [{"EvalDecision": "allowed" if is_allowed else "implicitDeny"}]}
 
     @staticmethod
     def _matches(statement: dict[str, Any], action: str, resource: str, keys: dict[str, str]) -> bool:
         places = [_filled(each["Fn::Sub"]) for each in statement["Resource"] if "Fn::Sub" in each]
-        wanted = statement.get("Condition", {})
-        partitions = wanted.get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys", ["*"])
+        conditions = statement.get("Condition", {})
+        partitions = conditions.get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys", ["*"])
         return (
             action in statement["Action"]
             and any(fnmatchcase(resource, place) for place in places)
             and any(fnmatchcase(keys.get("dynamodb:LeadingKeys", ""), each) for each in partitions)
-            and all(keys.get(name) == value for name, value in wanted.get("StringEquals", {}).items())
+            and all(keys.get(name) == value for name, value in conditions.get("StringEquals", {}).items())
         )
 
 
@@ -135,6 +135,6 @@ def test_roles_are_judged_as_aws_has_them() -> None:
 
 def test_a_role_that_may_more_and_a_plain_secret_are_found() -> None:
     notes = Notes(lambda line: None)
-    roles.verify(Iam("0f" * 32, more="dynamodb:PutItem"), "of-roles", notes)
+    roles.verify(Iam("0f" * 32, extra_action="dynamodb:PutItem"), "of-roles", notes)
     assert "deliver does not make a token" in notes.findings
     assert "secrets in rows are encrypted (1)" in notes.findings

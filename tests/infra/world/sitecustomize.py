@@ -12,8 +12,8 @@ HOST, ADDRESS = "subscriber.example.com", "93.184.215.14"
 _system_getaddrinfo, _system_connect = socket.getaddrinfo, socket.socket.connect
 
 
-def _getaddrinfo(host: Any, *arguments: Any, **named: Any) -> Any:
-    return _system_getaddrinfo(ADDRESS if host == HOST else host, *arguments, **named)
+def _getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+    return _system_getaddrinfo(ADDRESS if host == HOST else host, *arguments, **options)
 
 
 def _connect(self: socket.socket, address: Any) -> None:
