@@ -34,9 +34,9 @@ def service(engine: str) -> Iterator[tuple[str, str]]:
         [*command, *data], cwd=HERE.parents[1], stdout=subprocess.PIPE, stderr=quiet, text=True
     ) as process:
         assert process.stdout is not None
-        where = json.loads(process.stdout.readline())
+        address = json.loads(process.stdout.readline())
         try:
-            yield where["url"], where["token"]
+            yield address["url"], address["token"]
         finally:
             process.terminate()
 
@@ -95,11 +95,12 @@ def main() -> None:
     with service(options.engine) as (url, token), Headrace(url, token) as hr:
         topic = f"bench-{uuid.uuid4().hex[:8]}"
         hr.put_topic(topic)
-        one = single_sends(hr, topic, max(100, options.messages // 40))
-        print(f"| sends, one after the other | {one:,.0f} a second |", flush=True)
+        single = single_sends(hr, topic, max(100, options.messages // 40))
+        print(f"| sends, one after the other | {single:,.0f} a second |", flush=True)
         many = lingering_sends(hr, topic, options.messages)
         print(
-            f"| sends through a `Producer` that lingers 10 ms | {many:,.0f} a second, {many / one:.0f} times as many |",
+            f"| sends through a `Producer` that lingers 10 ms | {many:,.0f} a second, "
+            f"{many / single:.0f} times as many |",
             flush=True,
         )
         rate = consumed(hr, topic, options.messages)

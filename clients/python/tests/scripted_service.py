@@ -77,8 +77,8 @@ class Service:
         self.settled.append(("ack", *(each.id for each in messages)))
         return [SimpleNamespace(ok=True, error=None) for _ in messages]
 
-    def nack(self, topic: str, group: str, *messages: Message, **how: Any) -> list[Any]:
-        self.settled.append(("nack", *(each.id for each in messages), how))
+    def nack(self, topic: str, group: str, *messages: Message, **options: Any) -> list[Any]:
+        self.settled.append(("nack", *(each.id for each in messages), options))
         return [SimpleNamespace(ok=True, error=None) for _ in messages]
 
 

@@ -39,13 +39,13 @@ class Clock:
 class Keeping:
     """A service that extends leases, but those of `lost`, and is told who is online. A call takes two seconds."""
 
-    def __init__(self, clock: Clock, *lost: str, away: int = 0) -> None:
-        self.clock, self.lost, self.away = clock, lost, away
+    def __init__(self, clock: Clock, *lost_ids: str, away: int = 0) -> None:
+        self.clock, self.lost, self.away = clock, lost_ids, away
         self.extended: list[tuple[float, list[str], Any]] = []
         self.beats: list[float] = []
 
-    def extend(self, topic: str, group: str, *messages: Message, **how: Any) -> list[Any]:
-        self.extended.append((self.clock.now, [each.id for each in messages], how))
+    def extend(self, topic: str, group: str, *messages: Message, **options: Any) -> list[Any]:
+        self.extended.append((self.clock.now, [each.id for each in messages], options))
         if self.away:
             self.away -= 1
             raise errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
@@ -57,9 +57,11 @@ class Keeping:
         return f"{name} at {self.clock.now:g}"
 
 
-def keep(clock: Clock, service: Keeping, held: Holdings, lease: float, name: str | None = None) -> Consumer:
+def keep(
+    clock: Clock, service: Keeping, holdings: Holdings, lease: float, name: str | None = None
+) -> Consumer:
     consumer = Consumer(ConsumerSettings("orders", "mailer"), ignored)
-    consumer._held, consumer._ended = held, cast(Any, clock)
+    consumer._held, consumer._ended = holdings, cast(Any, clock)
     consumer._keep(cast(Any, service), lease, name)
     return consumer
 
@@ -78,15 +80,15 @@ def test_what_was_extended_is_kept_from_before_the_call_and_what_was_lost_is_let
 ) -> None:
     clock = Clock(monkeypatch, rounds=6)
     service, holdings = Keeping(clock, "b"), Holdings(10, None)
-    one = message("a")
-    holdings.take(one)
+    own_message = message("a")
+    holdings.take(own_message)
     holdings.take(message("b"))
     keep(clock, service, holdings, 10)
     assert service.extended == [(6.0, ["a", "b"], {"lease": 10})], "half of it is over"
     ages = []
     for clock.now in (11.0, 11.1):
         ages.append(holdings.ageing())
-    assert ages == [[], [one]]
+    assert ages == [[], [own_message]]
     assert not holdings.begin(message("b"))
 
 
@@ -142,11 +144,11 @@ class Pauses:
 
 def pauses(*answers: Sequence[Message] | errors.HeadraceError, **settings: Any) -> list[float]:
     """The pauses between these answers, in milliseconds."""
-    service, stopping = Service(*answers), Pauses()
+    service, stop = Service(*answers), Pauses()
     consumer = Consumer(ConsumerSettings("orders", "mailer", **settings), ignored)
-    service.consumer, consumer._stopping = consumer, cast(Any, stopping)
+    service.consumer, consumer._stopping = consumer, cast(Any, stop)
     consumer.run(cast(Any, service))
-    return [round(1000 * seconds) for seconds in stopping.waits]
+    return [round(1000 * seconds) for seconds in stop.waits]
 
 
 def test_where_nothing_comes_the_rests_grow_up_to_what_was_said() -> None:
@@ -160,5 +162,5 @@ def test_what_comes_ends_the_rest() -> None:
 
 def test_trouble_is_waited_out_and_a_consumer_that_was_removed_comes_back_at_once() -> None:
     away = errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
-    removed = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
-    assert pauses(away, removed, away, (), rest=0, ack_linger=0) == [5000, 0, 5000]
+    removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
+    assert pauses(away, removal, away, (), rest=0, ack_linger=0) == [5000, 0, 5000]

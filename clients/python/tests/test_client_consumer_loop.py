@@ -21,17 +21,17 @@ from headrace.consume.settling import Settler
 
 
 def nack(
-    *names: str, delay: int | None = None, dead: bool = False, reason: str | None = None
+    *names: str, delay: int | None = None, is_dead: bool = False, reason: str | None = None
 ) -> tuple[Any, ...]:
-    return ("nack", *names, {"delay": delay, "dead_letter": dead, "reason": reason})
+    return ("nack", *names, {"delay": delay, "dead_letter": is_dead, "reason": reason})
 
 
 def test_what_comes_after_a_stop_is_given_back_untried_at_once() -> None:
-    handled: list[str] = []
-    service = Service([message("a"), message("b")]).run(lambda m: handled.append(m.id))
-    assert handled == []
-    how = {"delay": 0, "dead_letter": False, "reason": "the consumer was stopped"}
-    assert [call[-1] for call in service.settled] == [how] * len(service.settled)
+    ids: list[str] = []
+    service = Service([message("a"), message("b")]).run(lambda m: ids.append(m.id))
+    assert ids == []
+    options = {"delay": 0, "dead_letter": False, "reason": "the consumer was stopped"}
+    assert [call[-1] for call in service.settled] == [options] * len(service.settled)
     assert [name for call in service.settled for name in call[1:-1]] == ["a", "b"]
 
 
@@ -43,16 +43,16 @@ def test_it_asks_for_as_many_as_have_a_place_for_its_own_name_and_lease() -> Non
 
 
 @pytest.mark.parametrize(
-    ("mode", "name", "leaves"),
+    ("mode", "name", "does_leave"),
     [("queue", None, True), ("queue", "me", True), ("broadcast", None, True), ("broadcast", "me", False)],
 )
 def test_it_leaves_its_group_but_for_a_named_place_in_a_broadcast(
-    mode: str, name: str | None, leaves: bool
+    mode: str, name: str | None, does_leave: bool
 ) -> None:
     service = Service((), mode=mode).run(ignored, name=name)
-    ((registered,), gone) = (service.asked("put_consumer"), service.asked("delete_consumer"))
-    assert gone == ([registered] if leaves else [])
-    assert name in (None, registered["name"])
+    ((registration,), deletions) = (service.asked("put_consumer"), service.asked("delete_consumer"))
+    assert deletions == ([registration] if does_leave else [])
+    assert name in (None, registration["name"])
 
 
 @pytest.mark.parametrize(("own", "groups", "seconds"), [(5, 12, 5), (None, 12, 12), (None, None, 30)])
@@ -94,8 +94,8 @@ def test_a_group_of_another_mode_is_refused() -> None:
 
 
 def test_a_consumer_that_was_removed_comes_back() -> None:
-    gone = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
-    service = Service(gone, ()).run(ignored, name="me")
+    removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
+    service = Service(removal, ()).run(ignored, name="me")
     assert service.asked("put_consumer") == [{"name": "me"}] * 2
     assert len(service.asked("receive")) == 2
 
@@ -127,34 +127,34 @@ class Later(Service):
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(
-    ("raised", "tries", "settled"),
+    ("error", "try_count", "settlement"),
     [
         (None, 1, ("ack", "a")),
         (KeyError("k"), 3, nack("a", reason="KeyError: 'k'")),
-        (Bury("no"), 1, nack("a", dead=True, reason="no")),
+        (Bury("no"), 1, nack("a", is_dead=True, reason="no")),
         (Retry(9, "later"), 1, nack("a", delay=9, reason="later")),
         (Retry(0), 1, nack("a", delay=0)),
         (Retry(), 1, nack("a")),
     ],
 )
 def test_a_failed_handler_is_tried_again_at_once_unless_it_said_what_to_do(
-    raised: Exception | None, tries: int, settled: tuple[Any, ...], is_async: bool
+    error: Exception | None, try_count: int, settlement: tuple[Any, ...], is_async: bool
 ) -> None:
-    service = Later(message("a"), enough=tries)
+    service = Later(message("a"), enough=try_count)
     times: list[str] = []
 
     def handle(each: Message) -> None:
         times.append(each.id)
         service.handled()
-        if raised:
-            raise raised
+        if error:
+            raise error
 
     async def handle_later(each: Message) -> None:
         await asyncio.sleep(0)
         handle(each)
 
     service.run(handle_later if is_async else handle, local_retries=2)
-    assert (len(times), service.settled) == (tries, [settled])
+    assert (len(times), service.settled) == (try_count, [settlement])
 
 
 def test_a_handler_that_succeeds_at_its_second_try_is_acked() -> None:
@@ -176,7 +176,7 @@ def test_without_acks_of_its_own_it_only_gives_back_what_failed() -> None:
         if each.id == "bad":
             raise Bury("bad")
 
-    assert service.run(handle, auto_ack=False).settled == [nack("bad", dead=True, reason="bad")]
+    assert service.run(handle, auto_ack=False).settled == [nack("bad", is_dead=True, reason="bad")]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -222,31 +222,31 @@ def test_a_lease_is_renewed_when_it_is_half_over_and_counts_from_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moment, holdings = Moment(monkeypatch), Holdings(10, None)
-    holdings.take(one := message("a"))
+    holdings.take(own_message := message("a"))
     ages: list[bool] = []
     for at in (5.0, 5.1, 10.0, 10.2):
         moment.now = at
-        ages.append(holdings.ageing() == [one])
+        ages.append(holdings.ageing() == [own_message])
         if at == 5.1:
             moment.now = 5.3
-            holdings.renew(one, since=5.1)
+            holdings.renew(own_message, since=5.1)
     assert ages == [False, True, False, True]
     moment.now = 15.1
-    assert holdings.begin(one)
+    assert holdings.begin(own_message)
     moment.now = 15.2
-    assert not holdings.begin(one), "it may be somebody else's"
+    assert not holdings.begin(own_message), "it may be somebody else's"
 
 
 def test_a_handler_that_runs_for_too_long_keeps_its_message_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     moment, holdings = Moment(monkeypatch), Holdings(10, 20)
-    waiting, running = message("a"), message("b")
-    holdings.take(waiting)
-    holdings.take(running)
+    waiting_message, running_message = message("a"), message("b")
+    holdings.take(waiting_message)
+    holdings.take(running_message)
     moment.now = 8
-    assert holdings.begin(running)
-    for at, kept in ((28, ["a", "b"]), (28.1, ["a"])):
+    assert holdings.begin(running_message)
+    for at, ids in ((28, ["a", "b"]), (28.1, ["a"])):
         moment.now = at
-        assert [each.id for each in holdings.ageing()] == kept
+        assert [each.id for each in holdings.ageing()] == ids
 
 
 def test_there_is_room_for_what_is_through() -> None:
@@ -266,20 +266,20 @@ def test_there_is_room_for_what_is_through() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_who_stops_finishes_what_it_has_begun(is_async: bool) -> None:
-    service, ends = Later(message("a"), enough=1), list[str]()
+    service, handled_ids = Later(message("a"), enough=1), list[str]()
 
     def handle(each: Message) -> None:
         service.handled()
-        ends.append(each.id)
+        handled_ids.append(each.id)
 
     async def handle_for_long(each: Message) -> None:
         service.handled()
         for _ in range(2_000):
             await asyncio.sleep(0)
-        ends.append(each.id)
+        handled_ids.append(each.id)
 
     service.run(handle_for_long if is_async else handle)
-    assert (ends, service.settled) == (["a"], [("ack", "a")])
+    assert (handled_ids, service.settled) == (["a"], [("ack", "a")])
 
 
 def test_who_ends_settles_what_lingers() -> None:
@@ -289,15 +289,15 @@ def test_who_ends_settles_what_lingers() -> None:
 
 
 def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:
-    service, settled = Service(), list[str]()
-    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled.append(each.id))
-    again = Verdict(ack=False, delay_seconds=3)
-    for name, verdict in (("a", ACK), ("b", again), ("c", ACK), ("d", again)):
+    service, settled_ids = Service(), list[str]()
+    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id))
+    retry = Verdict(ack=False, delay_seconds=3)
+    for name, verdict in (("a", ACK), ("b", retry), ("c", ACK), ("d", retry)):
         settler.settle(message(name), verdict)
     settler._queue.put(None)
     settler._work()
     assert sorted(service.settled, key=str) == [("ack", "a", "c"), nack("b", "d", delay=3)]
-    assert sorted(settled) == ["a", "b", "c", "d"]
+    assert sorted(settled_ids) == ["a", "b", "c", "d"]
 
 
 def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> None:
@@ -306,14 +306,14 @@ def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> Non
             super().ack(topic, group, *messages)
             raise errors.Unavailable("UNAVAILABLE", "no answer")
 
-    service, settled = Away(), list[str]()
-    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled.append(each.id))
+    service, settled_ids = Away(), list[str]()
+    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id))
     for n in range(501):
         settler.settle(message(f"{n}"), ACK)
     settler._queue.put(None)
     settler._work()
     assert [len(call) - 1 for call in service.settled] == [500, 1]
-    assert len(settled) == 501, "nobody renews their leases"
+    assert len(settled_ids) == 501, "nobody renews their leases"
 
 
 @pytest.mark.parametrize("error", [Bury("x" * 600), Retry(reason="x" * 600), ValueError("x" * 600)])

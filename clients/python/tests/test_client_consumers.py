@@ -36,9 +36,9 @@ class Log:
         self._enough = enough
         self._lock = threading.Lock()
 
-    def add(self, what: Any) -> None:
+    def add(self, message: Any) -> None:
         with self._lock:
-            self.messages.append(what)
+            self.messages.append(message)
             if len(self.messages) >= self._enough:
                 self._hr.stop()
 
@@ -255,11 +255,11 @@ def test_sigterm_lets_a_consumer_finish_what_it_holds(hr: Headrace, topic: str) 
     hr.send_many(topic, range(2))
     with programs.start(hr, WORKER, topic, "one", "0.3") as process:
         assert process.stdout is not None
-        begun = [process.stdout.readline(), process.stdout.readline()]
+        lines = [process.stdout.readline(), process.stdout.readline()]
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == "ended\n"
         assert process.wait(20) == 0
-    assert sorted(begun) == ["0 1\n", "1 1\n"]
+    assert sorted(lines) == ["0 1\n", "1 1\n"]
     assert counts(hr, topic).consumed == 2
     assert list(hr.list_consumers(topic, "g")) == []
 
@@ -353,6 +353,12 @@ def test_each_message_is_one_log_line_with_fields(
     hr.consumer(topic, group="g", **QUICK)(log.add)
     hr.run(for_seconds=30)
     facts = [record.headrace for record in caplog.records if hasattr(record, "headrace")]
-    send, handling = facts
-    assert send == {"topic": topic, "message_id": sent.id, "key": "order-1", "outcome": "NEW"}
-    assert handling == {"topic": topic, "group": "g", "message_id": sent.id, "attempt": 1, "outcome": "ack"}
+    send_fields, handling_fields = facts
+    assert send_fields == {"topic": topic, "message_id": sent.id, "key": "order-1", "outcome": "NEW"}
+    assert handling_fields == {
+        "topic": topic,
+        "group": "g",
+        "message_id": sent.id,
+        "attempt": 1,
+        "outcome": "ack",
+    }

@@ -48,8 +48,8 @@ def signature(call: ast.Call) -> tuple[str, inspect.Signature] | None:
 def test_a_page_shows_calls_that_the_client_takes(page: Path) -> None:
     for call in calls(page):
         ours = signature(call)
-        starred = any(isinstance(each, ast.Starred) for each in call.args)
-        if ours is None or starred or any(keyword.arg is None for keyword in call.keywords):
+        is_starred = any(isinstance(each, ast.Starred) for each in call.args)
+        if ours is None or is_starred or any(keyword.arg is None for keyword in call.keywords):
             continue
         name, parameters = ours
         try:

@@ -44,9 +44,9 @@ def kill_many(hr: Headrace, topic: str, kills: int) -> None:
     chance = random.Random(kills)
     hr.put_topic(topic, retry={"ladder": [1], "max_attempts": 500}, lease_seconds=LEASE)
     hr.put_group(topic, "g", begin="earliest")
-    sent = []
+    ids = []
     for n in range(kills):
-        sent += [hr.send(topic, [n, k]).id for k in range(6)]
+        ids += [hr.send(topic, [n, k]).id for k in range(6)]
         with worker(hr, topic):
             time.sleep(chance.uniform(0.0, 0.25))  # the moment of the kill is what is tried
 
@@ -54,13 +54,13 @@ def kill_many(hr: Headrace, topic: str, kills: int) -> None:
     def handle(message: Message) -> None:
         """It works."""
 
-    watch = threading.Thread(target=stop_when_settled, args=(hr, topic, len(sent)))
+    watch = threading.Thread(target=stop_when_settled, args=(hr, topic, len(ids)))
     watch.start()
     hr.run(for_seconds=120)
     watch.join()
-    explained = [attempts_of(hr.get_trace(topic, id)) for id in sent]
-    assert settled(hr, topic) == len(sent)
-    assert sum(len(attempts) for attempts in explained) > len(sent), "no kill has hit anything"
+    attempts_by_message = [attempts_of(hr.get_trace(topic, id)) for id in ids]
+    assert settled(hr, topic) == len(ids)
+    assert sum(len(attempts) for attempts in attempts_by_message) > len(ids), "no kill has hit anything"
 
 
 def stop_when_settled(hr: Headrace, topic: str, number: int) -> None:
@@ -78,11 +78,11 @@ def settled(hr: Headrace, topic: str) -> int:
 
 def attempts_of(trace: list[Event]) -> list[int]:
     """The numbers of a message's attempts, each of which has an end: all but the last failed or ran out of time."""
-    ends = {e.attempt: e.outcome for e in trace if e.attempt is not None and e.outcome is not None}
-    numbers = sorted(ends)
+    outcomes = {e.attempt: e.outcome for e in trace if e.attempt is not None and e.outcome is not None}
+    numbers = sorted(outcomes)
     assert numbers == list(range(1, len(numbers) + 1)), trace
-    assert ends[numbers[-1]] == "SUCCESS", trace
-    assert "SUCCESS" not in [ends[n] for n in numbers[:-1]], trace
+    assert outcomes[numbers[-1]] == "SUCCESS", trace
+    assert "SUCCESS" not in [outcomes[n] for n in numbers[:-1]], trace
     return numbers
 
 

@@ -28,10 +28,10 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("client", [Headrace, AsyncHeadrace])
 def test_every_operation_of_the_interface_is_a_method(hr: Headrace, client: type) -> None:
     paths = hr.openapi_document()["paths"]
-    operations = {one["operationId"] for methods in paths.values() for one in methods.values()}
-    missing = [name for name in operations if not hasattr(client, CALLED_OTHERWISE.get(name, name))]
-    assert not missing, (
-        f"clients/python/src/headrace/_async lacks {sorted(missing)}; then run tools/make_sync.py"
+    operations = {operation["operationId"] for methods in paths.values() for operation in methods.values()}
+    missing_names = [name for name in operations if not hasattr(client, CALLED_OTHERWISE.get(name, name))]
+    assert not missing_names, (
+        f"clients/python/src/headrace/_async lacks {sorted(missing_names)}; then run tools/make_sync.py"
     )
 
 
@@ -69,7 +69,7 @@ def fields_of(schema: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     fields = dict(schema.get("properties", {}))
-    for part in (each for how in ("anyOf", "allOf", "oneOf") for each in schema.get(how, [])):
+    for part in (each for keyword in ("anyOf", "allOf", "oneOf") for each in schema.get(keyword, [])):
         fields |= fields_of(part, document)
     return fields
 
@@ -229,17 +229,17 @@ def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, to
 def test_a_batch_answers_for_each_message(hr: Headrace, topic: str) -> None:
     progress: list[int] = []
     messages = [{"n": 0}, Outgoing(body={"n": 1}, shard=99), Outgoing(body={"n": 2}, key="two")]
-    good, bad, keyed = hr.send_many(topic, messages, chunk=2, on_progress=progress.append)
+    good, bad, third = hr.send_many(topic, messages, chunk=2, on_progress=progress.append)
     assert isinstance(good, Sent)
     assert isinstance(bad, errors.Refused)
     assert bad.code == "NO_SUCH_SHARD"
-    assert isinstance(keyed, Sent)
+    assert isinstance(third, Sent)
     assert progress == [2, 3]
 
 
 def test_a_batch_of_megabytes_is_cut(hr: Headrace, topic: str) -> None:
     results = hr.send_many(topic, ["x" * 200_000] * 25)
-    assert all(isinstance(one, Sent) for one in results)
+    assert all(isinstance(result, Sent) for result in results)
 
 
 def test_errors_say_what_to_do(hr: Headrace, service: str, topic: str) -> None:
@@ -280,11 +280,11 @@ def test_transactions_commit_roll_back_and_are_listed(hr: Headrace, topic: str) 
         assert hr.get_transaction(tx.transaction_id).state == "PREPARED"
         assert [t.transaction_id for t in hr.list_transactions(topic)] == [tx.transaction_id]
     assert hr.get_transaction(tx.transaction_id).state == "COMMITTED"
-    with pytest.raises(ZeroDivisionError), hr.transaction(topic, {"paid": 31}) as other:
+    with pytest.raises(ZeroDivisionError), hr.transaction(topic, {"paid": 31}) as other_block:
         1 / 0  # noqa: B018
-    assert hr.get_transaction(other.transaction_id).state == "ROLLED_BACK"
+    assert hr.get_transaction(other_block.transaction_id).state == "ROLLED_BACK"
     with pytest.raises(errors.TransactionDecided):
-        hr.commit(other.transaction_id)
+        hr.commit(other_block.transaction_id)
 
 
 def test_the_asyncio_twin_does_the_same(hr: Headrace, service: str, topic: str) -> None:

@@ -30,8 +30,8 @@ def test_the_twin_for_threads_is_made_of_the_one_for_asyncio(tmp_path: Path) -> 
     spec.loader.exec_module(tool)
     tool.make(tmp_path)
     fresh = {file.name: file.read_text() for file in tmp_path.glob("*.py")}
-    committed = {file.name: file.read_text() for file in (PACKAGE / "_sync").glob("*.py")}
-    assert fresh == committed, "run `.venv/bin/python clients/python/tools/make_sync.py`"
+    texts = {file.name: file.read_text() for file in (PACKAGE / "_sync").glob("*.py")}
+    assert fresh == texts, "run `.venv/bin/python clients/python/tools/make_sync.py`"
 
 
 def test_an_import_loads_neither_asyncio_nor_httpx() -> None:

@@ -81,13 +81,13 @@ def test_a_full_producer_makes_senders_wait(hr: Headrace, line: str) -> None:
     with Producer(hr, linger_ms=60_000, max_pending=3) as producer:
         for n in range(3):
             producer.send(line, n)
-        blocked = threading.Thread(target=producer.send, args=(line, 3))
-        blocked.start()
-        blocked.join(0.2)
-        assert blocked.is_alive()
+        thread = threading.Thread(target=producer.send, args=(line, 3))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
         assert producer.pending == 3
         producer.flush(30)
-        blocked.join(30)
+        thread.join(30)
     assert in_order(hr, line) == [0, 1, 2, 3]
 
 
@@ -255,21 +255,24 @@ def test_who_closes_a_client_after_a_lost_answer_is_not_told_that_nothing_was_se
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = Headrace("http://127.0.0.1:9", "hr_a_b", retries=Retries(base_seconds=0.001))
-    lost, closed = errors.NoAnswer("NO_ANSWER", "", retryable=True), errors.ClientClosed("CLIENT_CLOSED", "")
-    stored: Any = object()
-    tries: Any = iter([[stored, lost], closed, lost, closed, closed])
+    no_answer, client_closed = (
+        errors.NoAnswer("NO_ANSWER", "", retryable=True),
+        errors.ClientClosed("CLIENT_CLOSED", ""),
+    )
+    result: Any = object()
+    outcomes: Any = iter([[result, no_answer], client_closed, no_answer, client_closed, client_closed])
 
     def send(batch: Batch) -> Any:
-        outcome = next(tries)
+        outcome = next(outcomes)
         if isinstance(outcome, errors.HeadraceError):
             raise outcome
         return outcome
 
     monkeypatch.setattr(client, "_batch", send)
-    assert client.send_batch(Batch("orders", "r", [{"body": 1}, {"body": 2}])) == [stored, lost]
+    assert client.send_batch(Batch("orders", "r", [{"body": 1}, {"body": 2}])) == [result, no_answer]
     with Producer(client, resend_seconds=(0.001,)) as producer:
-        assert producer.send("orders", "x").exception(20) is lost
-        assert producer.send("orders", "x").exception(20) is closed
+        assert producer.send("orders", "x").exception(20) is no_answer
+        assert producer.send("orders", "x").exception(20) is client_closed
 
 
 def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(

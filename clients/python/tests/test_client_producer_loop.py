@@ -107,47 +107,47 @@ def test_a_batch_has_a_size_that_the_service_takes(size: int, fits: bool) -> Non
 
 def test_a_full_batch_does_not_linger() -> None:
     service = Service()
-    with producer(service, linger_ms=3_600_000, max_batch=3) as sends:
-        futures = [sends.send("orders", n) for n in range(3)]
+    with producer(service, linger_ms=3_600_000, max_batch=3) as sender:
+        futures = [sender.send("orders", n) for n in range(3)]
         assert [future.result(SOON).offset for future in futures] == [0, 1, 2]
         assert service.bodies == [[0, 1, 2]]
-        assert sends.flush(SOON)
-        assert sends._flushing == 0, "what comes now lingers again"
+        assert sender.flush(SOON)
+        assert sender._flushing == 0, "what comes now lingers again"
 
 
 def test_a_linger_is_of_milliseconds_and_a_flush_ends_it() -> None:
     service = Service()
-    with producer(service, linger_ms=60) as sends:
-        sends.send("orders", 0).result(SOON)
-    with producer(service, linger_ms=3_600_000) as sends:
-        sends.send("orders", 1)
-        sends.send("orders", 2)
-        assert sends.flush(SOON)
+    with producer(service, linger_ms=60) as sender:
+        sender.send("orders", 0).result(SOON)
+    with producer(service, linger_ms=3_600_000) as sender:
+        sender.send("orders", 1)
+        sender.send("orders", 2)
+        assert sender.flush(SOON)
     assert service.bodies == [[0], [1, 2]]
 
 
 def test_a_forked_child_does_not_close_what_is_its_parents(path: Path) -> None:
     service = Service()
-    sends = producer(service, linger_ms=3_600_000, spool=path)
-    future = sends.send("orders", 1)
-    sends._pid += 1
-    sends.close()
+    sender = producer(service, linger_ms=3_600_000, spool=path)
+    future = sender.send("orders", 1)
+    sender._pid += 1
+    sender.close()
     assert (service.batches, future.done()) == ([], False)
-    sends._pid -= 1
-    sends.close()
+    sender._pid -= 1
+    sender.close()
     assert service.bodies == [[1]]
 
 
 def test_what_waits_goes_in_order_a_topic_and_a_batch_at_a_time() -> None:
     service = Service()
     service.gate.clear()
-    with producer(service, max_batch=2) as sends:
-        sends.send("orders", 0)
+    with producer(service, max_batch=2) as sender:
+        sender.send("orders", 0)
         assert service.asked.wait(SOON)
         for topic, body in (("orders", 1), ("orders", 2), ("orders", 3), ("bills", 4), ("orders", 5)):
-            sends.send(topic, body)
-        assert not sends.flush(0.01), "one is on its way"
-        assert sends.pending == 6
+            sender.send(topic, body)
+        assert not sender.flush(0.01), "one is on its way"
+        assert sender.pending == 6
         service.gate.set()
     assert service.bodies == [[0], [1, 2], [3], [4], [5]]
     assert [batch.topic for batch in service.batches] == ["orders", "orders", "orders", "bills", "orders"]
@@ -157,11 +157,11 @@ def test_what_waits_goes_in_order_a_topic_and_a_batch_at_a_time() -> None:
 def test_what_goes_together_fits_one_call() -> None:
     service = Service()
     service.gate.clear()
-    with producer(service) as sends:
-        sends.send("orders", "")
+    with producer(service) as sender:
+        sender.send("orders", "")
         assert service.asked.wait(SOON)
         for _ in range(3):
-            sends.send("orders", "x" * 1_400_000)
+            sender.send("orders", "x" * 1_400_000)
         service.gate.set()
     assert [len(batch.messages) for batch in service.batches] == [1, 2, 1]
 
@@ -169,8 +169,8 @@ def test_what_goes_together_fits_one_call() -> None:
 def test_what_is_late_is_due_by_the_time_at_which_it_was_given() -> None:
     """It may wait here for hours."""
     service = Service()
-    with producer(service) as sends:
-        sends.send("orders", 1, delay="1h")
+    with producer(service) as sender:
+        sender.send("orders", 1, delay="1h")
     (message,) = (msgspec.json.decode(each) for each in service.batches[0].messages)  # type: ignore[arg-type]
     assert "deliver_at" in message
     assert "delay_seconds" not in message
@@ -183,8 +183,8 @@ def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Cloc
         clock.now += 5
 
     service.seen = takes_five_seconds
-    with producer(service, resend_seconds=(30, 60, 90)) as sends:
-        assert sends.send("orders", 1).exception(SOON) is AWAY
+    with producer(service, resend_seconds=(30, 60, 90)) as sender:
+        assert sender.send("orders", 1).exception(SOON) is AWAY
     assert clock.pauses == [25, 25, 25], "counted from the first try"
     assert [batch.first_sent for batch in service.batches] == [None, 1000, 1000, 1000]
     assert len({batch.request for batch in service.batches}) == 1
@@ -193,29 +193,29 @@ def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Cloc
 def test_who_closes_it_waits_for_no_schedule() -> None:
     service = Service(*[AWAY] * 9)
     service.gate.clear()
-    sends = producer(service, resend_seconds=(600, 1200, 1800))
-    future = sends.send("orders", 1)
+    sender = producer(service, resend_seconds=(600, 1200, 1800))
+    future = sender.send("orders", 1)
     assert service.asked.wait(SOON)
-    sends.close(timeout=0)
+    sender.close(timeout=0)
     service.gate.set()
     assert future.exception(SOON) is AWAY
     assert len(service.batches) == 1
-    sends.close()
+    sender.close()
 
 
 def test_who_closes_it_between_two_tries_has_one_more() -> None:
     service = Service(*[AWAY] * 9)
-    sends = producer(service, resend_seconds=(600, 1200, 1800))
-    pause, is_waiting = sends._stopping.wait, threading.Event()
+    sender = producer(service, resend_seconds=(600, 1200, 1800))
+    pause, is_waiting = sender._stopping.wait, threading.Event()
 
     def wait(seconds: float | None = None) -> bool:
         is_waiting.set()
         return pause(seconds)
 
-    sends._stopping.wait = wait  # type: ignore[method-assign]
-    future = sends.send("orders", 1)
+    sender._stopping.wait = wait  # type: ignore[method-assign]
+    future = sender.send("orders", 1)
     assert is_waiting.wait(SOON)
-    sends.close(timeout=0)
+    sender.close(timeout=0)
     assert future.exception(SOON) is AWAY
     assert len(service.batches) == 2
 
@@ -223,19 +223,19 @@ def test_who_closes_it_between_two_tries_has_one_more() -> None:
 def test_who_waits_for_room_is_told_that_there_will_be_none() -> None:
     service, refusals = Service(), list[Exception]()
     service.gate.clear()
-    sends = producer(service, max_pending=1)
-    sends.send("orders", 1)
+    sender = producer(service, max_pending=1)
+    sender.send("orders", 1)
 
     def send() -> None:
         try:
-            sends.send("orders", 2)
+            sender.send("orders", 2)
         except RuntimeError as error:
             refusals.append(error)
 
-    waiting = threading.Thread(target=send, daemon=True)
-    waiting.start()
-    sends.close(timeout=0)
-    waiting.join(SOON)
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    sender.close(timeout=0)
+    thread.join(SOON)
     assert len(refusals) == 1
     service.gate.set()
 
@@ -243,12 +243,12 @@ def test_who_waits_for_room_is_told_that_there_will_be_none() -> None:
 def test_a_cancelled_future_does_not_stop_the_others() -> None:
     service = Service()
     service.gate.clear()
-    with producer(service) as sends:
-        futures = [sends.send("orders", n) for n in range(3)]
+    with producer(service) as sender:
+        futures = [sender.send("orders", n) for n in range(3)]
         assert futures[2].cancel()
         service.gate.set()
     assert [future.result(SOON).offset is not None for future in futures[:2]] == [True, True]
-    assert sends.pending == 0
+    assert sender.pending == 0
 
 
 # Spools.
@@ -262,9 +262,9 @@ def path(tmp_path: Path) -> Path:
 def left(path: Path) -> list[Any]:
     """The bodies in a spool, and why they were refused."""
     spool = Spool(path)
-    kept = [(msgspec.json.decode(each.message)["body"], each.reason) for each in spool.contents(99)]
+    contents = [(msgspec.json.decode(each.message)["body"], each.reason) for each in spool.contents(99)]
     spool.close()
-    return kept
+    return contents
 
 
 def test_what_the_last_process_left_is_sent_without_being_asked(path: Path) -> None:
@@ -273,40 +273,43 @@ def test_what_the_last_process_left_is_sent_without_being_asked(path: Path) -> N
         spool.add("orders", msgspec.json.encode({"body": n}))
     spool.close()
     service = Service()
-    with producer(service, spool=path, max_batch=2) as sends:
-        assert sends.flush(SOON)
+    with producer(service, spool=path, max_batch=2) as sender:
+        assert sender.flush(SOON)
     assert service.bodies == [[0, 1], [2]]
     assert left(path) == []
 
 
 def test_a_batch_has_its_name_in_the_file_before_it_is_sent(path: Path, clock: Clock) -> None:
-    service, noted = Service(AWAY, AWAY), list[Any]()
-    sends = producer(service, spool=path)
+    service, batches = Service(AWAY, AWAY), list[Any]()
+    sender = producer(service, spool=path)
 
     def look() -> None:
-        assert sends._spool
-        noted.append(sends._spool.next(9, 10**6))
+        assert sender._spool
+        batches.append(sender._spool.next(9, 10**6))
         clock.now += 5
 
     service.seen = look
-    assert sends.send("orders", 1).result(SOON).offset == 0
-    sends.close()
+    assert sender.send("orders", 1).result(SOON).offset == 0
+    sender.close()
     assert len({batch.request for batch in service.batches}) == 1
-    assert [each.request for each in noted] == [batch.request for batch in service.batches]
-    assert [each.first_sent for each in noted] == [1000] * 3
+    assert [each.request for each in batches] == [batch.request for batch in service.batches]
+    assert [each.first_sent for each in batches] == [1000] * 3
     assert [batch.first_sent for batch in service.batches] == [None, 1000, 1000]
 
 
 def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
     path: Path, clock: Clock
 ) -> None:
-    closed = errors.ClientClosed("CLIENT_CLOSED", "")
-    unknown, forbidden = errors.Unauthorized("TOKEN_UNKNOWN", ""), errors.Forbidden("SCOPE_MISSING", "")
-    service = Service(AWAY, unknown, forbidden, closed, AWAY, AWAY, [stored(0)], AWAY)
-    sends = producer(service, spool=path, max_batch=1)
-    futures = [sends.send("orders", n) for n in range(2)]
+    client_closed = errors.ClientClosed("CLIENT_CLOSED", "")
+    token_unknown, scope_missing = (
+        errors.Unauthorized("TOKEN_UNKNOWN", ""),
+        errors.Forbidden("SCOPE_MISSING", ""),
+    )
+    service = Service(AWAY, token_unknown, scope_missing, client_closed, AWAY, AWAY, [stored(0)], AWAY)
+    sender = producer(service, spool=path, max_batch=1)
+    futures = [sender.send("orders", n) for n in range(2)]
     assert [future.result(SOON).offset for future in futures] == [0, 0]
-    sends.close()
+    sender.close()
     assert clock.pauses == [1, 2, 5, 10, 30, 30, 1], "and from the beginning after a success"
     assert service.bodies == [[0]] * 7 + [[1]] * 2
     assert left(path) == []
@@ -314,28 +317,28 @@ def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
 
 def test_of_a_batch_only_what_is_decided_leaves_the_spool(path: Path) -> None:
     service = Service([stored(0), WRONG, FULL], [FORGOTTEN], [stored(2)])
-    sends = producer(service, spool=path, max_batch=3, linger_ms=3_600_000)
-    futures = [sends.send("orders", n) for n in range(3)]
+    sender = producer(service, spool=path, max_batch=3, linger_ms=3_600_000)
+    futures = [sender.send("orders", n) for n in range(3)]
     assert futures[0].result(SOON).offset == 0
     assert futures[1].exception(SOON) is WRONG
-    assert sends.flush(SOON)
+    assert sender.flush(SOON)
     assert futures[2].result(SOON).offset == 2
     assert service.bodies == [[0, 1, 2], [2], [2]]
-    first, again, anew = service.batches
-    assert first.request == again.request != anew.request
-    assert (first.first_sent, anew.first_sent) == (None, None)
-    assert again.first_sent is not None
-    sends.close()
+    first, second, third = service.batches
+    assert first.request == second.request != third.request
+    assert (first.first_sent, third.first_sent) == (None, None)
+    assert second.first_sent is not None
+    sender.close()
     assert left(path) == [(1, str(WRONG))]
 
 
 def test_what_refuses_a_whole_batch_for_good_is_each_messages_reason(path: Path) -> None:
-    gone = errors.TopicNotFound("TOPIC_NOT_FOUND", "there is none")
-    sends = producer(Service(gone), spool=path, max_batch=2, linger_ms=3_600_000)
-    futures = [sends.send("orders", n) for n in range(2)]
-    assert [future.exception(SOON) for future in futures] == [gone, gone]
-    sends.close()
-    assert left(path) == [(0, str(gone)), (1, str(gone))]
+    topic_not_found = errors.TopicNotFound("TOPIC_NOT_FOUND", "there is none")
+    sender = producer(Service(topic_not_found), spool=path, max_batch=2, linger_ms=3_600_000)
+    futures = [sender.send("orders", n) for n in range(2)]
+    assert [future.exception(SOON) for future in futures] == [topic_not_found, topic_not_found]
+    sender.close()
+    assert left(path) == [(0, str(topic_not_found)), (1, str(topic_not_found))]
 
 
 def add(spool: Spool, *messages: tuple[str, str]) -> None:
@@ -349,9 +352,9 @@ def test_a_spool_gives_the_oldest_that_go_together(path: Path) -> None:
     add(spool, ("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("a", "5"))
 
     def numbers(most: int = 9, most_bytes: int = 99) -> tuple[int, ...]:
-        waiting = spool.next(most, most_bytes)
-        assert waiting
-        return waiting.numbers
+        batch = spool.next(most, most_bytes)
+        assert batch
+        return batch.numbers
 
     assert (numbers(), numbers(most=2), numbers(most_bytes=4), numbers(most_bytes=1)) == (
         (1, 2, 3),
@@ -360,9 +363,9 @@ def test_a_spool_gives_the_oldest_that_go_together(path: Path) -> None:
         (1,),
     )
     spool.begin((1, 2), "r-1", 7.5)
-    waiting = spool.next(9, 1)
-    assert waiting
-    assert (waiting.numbers, waiting.request, waiting.first_sent) == ((1, 2), "r-1", 7.5), "as it was sent"
+    batch = spool.next(9, 1)
+    assert batch
+    assert (batch.numbers, batch.request, batch.first_sent) == ((1, 2), "r-1", 7.5), "as it was sent"
     spool.forget((1, 2))
     assert numbers() == (1, 2, 3)
     spool.remove((1, 2, 3))

@@ -31,9 +31,11 @@ PROBLEM = {
 
 
 @given(st.integers(1, 9), CHANCE)
-def test_a_wait_is_between_half_of_its_step_and_the_step_which_doubles(tried: int, chance: float) -> None:
-    step = min(10.0, 0.2 * 2 ** (tried - 1))
-    pause = Retries(attempts=10).pause(Unavailable("UNAVAILABLE", "later", retryable=True), tried, 0, chance)
+def test_a_wait_is_between_half_of_its_step_and_the_step_which_doubles(try_count: int, chance: float) -> None:
+    step = min(10.0, 0.2 * 2 ** (try_count - 1))
+    pause = Retries(attempts=10).pause(
+        Unavailable("UNAVAILABLE", "later", retryable=True), try_count, 0, chance
+    )
     assert pause is not None
     assert step / 2 <= pause <= step
     assert pause == pytest.approx(step * (0.5 + chance / 2))
@@ -91,8 +93,8 @@ def sent(
         error = refusal
     finally:
         transport.close()
-    tries = [(ports.index(port), headers.get(RESEND)) for port, headers in service.requests]
-    return [at for at, _ in tries], [resend for _, resend in tries], error
+    requests = [(ports.index(port), headers.get(RESEND)) for port, headers in service.requests]
+    return [at for at, _ in requests], [resend for _, resend in requests], error
 
 
 def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_again(

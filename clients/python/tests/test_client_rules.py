@@ -25,15 +25,15 @@ CHANCE = st.floats(0, 1, exclude_max=True)
 
 @given(st.integers(1, 10), CHANCE, st.floats(0, 200), st.floats(0, 60))
 def test_a_pause_is_never_shorter_than_retry_after_nor_beyond_the_time(
-    tried: int, chance: float, elapsed: float, after: float
+    try_count: int, chance: float, elapsed: float, after: float
 ) -> None:
     rule = Retries(attempts=5, base_seconds=0.2, cap_seconds=10, total_seconds=120)
     error = RateLimited("RATE_LIMITED", "slow down", retryable=True, retry_after=after)
-    pause = rule.pause(error, tried, elapsed, chance)
+    pause = rule.pause(error, try_count, elapsed, chance)
     if pause is None:
-        assert tried >= 5 or elapsed + max(10.0, after) > 120
+        assert try_count >= 5 or elapsed + max(10.0, after) > 120
     else:
-        assert tried < 5
+        assert try_count < 5
         assert pause >= after
         assert elapsed + pause <= 120
 
@@ -45,8 +45,8 @@ def test_what_is_not_retryable_is_not_tried_again(chance: float) -> None:
 
 @given(st.integers(0, 9), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
 def test_durations_read_as_people_write_them(days: int, hours: int, minutes: int, rest: int) -> None:
-    whole = timedelta(days=days, hours=hours, minutes=minutes, seconds=rest)
-    assert seconds(f"{days}d{hours}h{minutes}m{rest}s") == seconds(whole) == whole.total_seconds()
+    duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=rest)
+    assert seconds(f"{days}d{hours}h{minutes}m{rest}s") == seconds(duration) == duration.total_seconds()
 
 
 @given(st.floats(0, 1e8))
@@ -98,18 +98,18 @@ def test_a_resend_never_understates_how_long_ago_the_first_try_was(first: float,
 
 
 def test_names_of_requests_differ_and_share_their_sender() -> None:
-    ids, others = RequestIds(), RequestIds()
+    ids, other_ids = RequestIds(), RequestIds()
     names = [ids.next() for _ in range(3)]
-    assert len({*names, others.next()}) == 4
+    assert len({*names, other_ids.next()}) == 4
     assert len({name.rpartition("-")[0] for name in names}) == 1
 
 
 def test_an_answer_from_something_in_between_is_an_error_all_the_same() -> None:
     gateway = of_answer(502, {}, b"<html>Bad Gateway</html>")
     assert (gateway.code, gateway.status, gateway.retryable) == ("HTTP_502", 502, True)
-    throttled = of_answer(429, {"retry-after": "7"}, b'{"message": "Too Many Requests"}')
-    assert (throttled.retry_after, throttled.retryable) == (7.0, True)
-    assert "Too Many Requests" in throttled.detail
+    error = of_answer(429, {"retry-after": "7"}, b'{"message": "Too Many Requests"}')
+    assert (error.retry_after, error.retryable) == (7.0, True)
+    assert "Too Many Requests" in error.detail
     assert issubclass(NoAnswer, type(gateway))
 
 

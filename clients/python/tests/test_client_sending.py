@@ -138,18 +138,18 @@ def test_every_option_is_tried_here() -> None:
 @twins
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_goes_along_on_every_way(is_async: bool, option: str) -> None:
-    value, expected = OPTIONS[option]
+    value, fields = OPTIONS[option]
     twin = Twin(is_async)
-    options = {option: value, **({"dedup_id": "d"} if "dedup_id" in expected else {})}
+    options = {option: value, **({"dedup_id": "d"} if "dedup_id" in fields else {})}
     twin.call("send", "orders", 1, **options)
     message = Outgoing(body=1, **options)
     twin.call("send_many", "orders", [message])
     twin.call("prepare", "orders", message)
-    with_all = {"body": 1, **expected}
-    (one, many, prepared) = (call.body for call in twin.calls)
-    assert one == with_all
+    with_all = {"body": 1, **fields}
+    (single, many, transaction) = (call.body for call in twin.calls)
+    assert single == with_all
     assert many == {"messages": [with_all]}
-    assert prepared["message"] == {"dedup_id": prepared["message"]["dedup_id"], **with_all}
+    assert transaction["message"] == {"dedup_id": transaction["message"]["dedup_id"], **with_all}
 
 
 @twins
@@ -169,7 +169,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
     )
     twin.call("publish", "orders", b"raw", delay=60)
     twin.call("publish", "orders", b"raw")
-    all_said, delayed, plain = twin.calls
+    all_said, delayed_call, plain = twin.calls
     assert (all_said.path, all_said.raw) == ("/v1/publish/orders", b"raw")
     assert {name: value for name, value in all_said.headers.items() if name != REQUEST} == {
         "Content-Type": "text/plain",
@@ -180,7 +180,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         "Headrace-Delay-Seconds": "60",
         "ce-id": "1",
     }
-    assert delayed.headers["Headrace-Dedup-Id"], "what is delayed is not found by its request"
+    assert delayed_call.headers["Headrace-Dedup-Id"], "what is delayed is not found by its request"
     assert plain.headers.keys() == {REQUEST, "Content-Type"}
     assert len({call.headers[REQUEST] for call in twin.calls}) == 3
 
@@ -225,7 +225,7 @@ def test_a_batch_has_the_size_that_a_call_takes(is_async: bool, sizes: list[int]
 
 
 def results(*each: Any) -> dict[str, Any]:
-    return {"results": [{"error": one} if "code" in one else one for one in each]}
+    return {"results": [{"error": result} if "code" in result else result for result in each]}
 
 
 @twins
@@ -235,7 +235,7 @@ def test_of_a_batch_what_may_be_tried_again_is_under_the_same_name_and_says_sinc
     twin = Twin(is_async, results(sent("a"), FULL, WRONG, FULL), results(sent("b"), FULL), results(sent("d")))
     messages = [{"body": n} for n in range(4)]
     outcomes = twin.call("send_batch", Batch("orders", "r-1", messages))
-    assert [one.id if isinstance(one, Sent) else one.code for one in outcomes] == [
+    assert [outcome.id if isinstance(outcome, Sent) else outcome.code for outcome in outcomes] == [
         "a",
         "b",
         "NO_SUCH_SHARD",
@@ -263,13 +263,13 @@ def test_a_batch_is_given_up_after_so_many_tries(is_async: bool) -> None:
 
 @twins
 def test_who_closes_the_client_meanwhile_learns_what_came_of_the_first_try(is_async: bool) -> None:
-    closed = errors.ClientClosed("CLIENT_CLOSED", "")
+    client_closed = errors.ClientClosed("CLIENT_CLOSED", "")
     batch = Batch("orders", "r", [{"body": n} for n in range(2)])
-    stored, late = Twin(is_async, results(sent("a"), FULL), closed).call("send_batch", batch)
-    assert stored.id == "a"
-    assert isinstance(late, errors.RateLimited)
+    result, error = Twin(is_async, results(sent("a"), FULL), client_closed).call("send_batch", batch)
+    assert result.id == "a"
+    assert isinstance(error, errors.RateLimited)
     with pytest.raises(errors.ClientClosed):
-        Twin(is_async, closed).call("send_batch", batch)
+        Twin(is_async, client_closed).call("send_batch", batch)
 
 
 # Blocks.
@@ -290,12 +290,12 @@ def test_a_block_sends_at_its_end_what_was_noted_a_topic_at_a_time(is_async: boo
 
 @twins
 def test_a_block_whose_topics_are_refused_has_a_result_for_each_message(is_async: bool) -> None:
-    gone = errors.TopicNotFound("TOPIC_NOT_FOUND", "there is none")
-    twin = Twin(is_async, gone)
+    topic_not_found = errors.TopicNotFound("TOPIC_NOT_FOUND", "there is none")
+    twin = Twin(is_async, topic_not_found)
     block = twin.call("publish_after")
     with pytest.raises(errors.TopicNotFound):
         noted(twin, block, ("orders", 1), ("orders", 2), ("bills", 3))
-    assert [type(one) for one in block.results] == [errors.TopicNotFound, errors.TopicNotFound, Sent]
+    assert [type(result) for result in block.results] == [errors.TopicNotFound, errors.TopicNotFound, Sent]
     with pytest.raises(RuntimeError, match="inside the block"):
         block.send("orders", 4)
 
@@ -353,18 +353,23 @@ def test_a_block_decides_once_as_it_ended(is_async: bool, error: Exception | Non
     block = twin.call("transaction", "orders", 1, check_url="https://example.com", check_after=9)
     transaction = twin.inside(block, error)
     assert transaction.transaction_id == "t1"
-    prepared, decided = twin.calls
-    assert (prepared.body["check_url"], prepared.body["check_after_seconds"]) == ("https://example.com", 9)
-    assert decided.path == f"/v1/transactions/t1/{'rollback' if error else 'commit'}"
+    preparation, decision = twin.calls
+    assert (preparation.body["check_url"], preparation.body["check_after_seconds"]) == (
+        "https://example.com",
+        9,
+    )
+    assert decision.path == f"/v1/transactions/t1/{'rollback' if error else 'commit'}"
 
 
 @twins
-@pytest.mark.parametrize("late", [AWAY, errors.TransactionDecided("TRANSACTION_DECIDED", "committed")])
+@pytest.mark.parametrize(
+    "rollback_error", [AWAY, errors.TransactionDecided("TRANSACTION_DECIDED", "committed")]
+)
 def test_who_could_not_roll_back_keeps_the_error_of_the_block(
-    is_async: bool, late: errors.HeadraceError
+    is_async: bool, rollback_error: errors.HeadraceError
 ) -> None:
     error = LookupError("the database said no")
-    twin = Twin(is_async, PREPARED, late)
+    twin = Twin(is_async, PREPARED, rollback_error)
     twin.inside(twin.call("transaction", "orders", 1), error)
     notes: Sequence[str] = getattr(error, "__notes__", [])
     assert not hasattr(error, "add_note") or "was not rolled back" in notes[0]

@@ -43,13 +43,13 @@ def test_a_batch_a_raw_one_and_a_delayed_one_too(
     results = shaky.send_many(
         topic, [Outgoing(body="x"), Outgoing(body="x"), Outgoing(body="keyed", ordering_key="k")]
     )
-    assert all(isinstance(one, Sent) and one.duplicate for one in results)
+    assert all(isinstance(result, Sent) and result.duplicate for result in results)
     proxy.plan.append(fault)
     assert shaky.publish(topic, b"raw").duplicate
     proxy.plan.append(fault)
-    delayed = shaky.send(topic, "later", delay="1h")
+    delayed_message = shaky.send(topic, "later", delay="1h")
     assert bodies(hr, topic) == {"x": 2, "keyed": 1, b"raw": 1}
-    assert [m.id for m in hr.list_messages(topic, status="DELAYED")] == [delayed.id]
+    assert [m.id for m in hr.list_messages(topic, status="DELAYED")] == [delayed_message.id]
 
 
 def test_a_prepared_transaction_and_its_commit_too(
@@ -77,9 +77,9 @@ def test_a_delay_of_none_at_all_is_sent_as_it_was_said(
 ) -> None:
     assert shaky.publish(topic, b"raw", delay=0).status == shaky.send(topic, 1, delay=0).status == "NEW"
     assert shaky.publish(topic, b"raw").status == "NEW"
-    said, unsaid = proxy.requests[0][1], proxy.requests[2][1]
-    assert said["headrace-delay-seconds"] == "0"
-    assert not {"headrace-delay-seconds", "headrace-dedup-id"} & unsaid.keys()
+    headers_with_delay, headers_without = proxy.requests[0][1], proxy.requests[2][1]
+    assert headers_with_delay["headrace-delay-seconds"] == "0"
+    assert not {"headrace-delay-seconds", "headrace-dedup-id"} & headers_without.keys()
 
 
 def test_what_is_published_after_a_block_is_sent_when_it_ended_well(
@@ -98,7 +98,7 @@ def test_what_is_published_after_a_block_is_sent_when_it_ended_well(
         with pytest.raises(ValueError, match="no duration"):
             after.send(topic, 3, delay="soon")
         assert bodies(hr, topic) == {}
-    assert [isinstance(one, Sent) for one in after.results] == [True, True]
+    assert [isinstance(result, Sent) for result in after.results] == [True, True]
     assert bodies(hr, topic) == {1: 1, 2: 1}
 
     async def in_a_loop() -> None:
@@ -123,7 +123,7 @@ def test_after_a_block_each_topic_is_sent_to_once_whatever_becomes_of_another(
 
     with pytest.raises(errors.TopicNotFound):
         leaves()
-    assert [type(one) for one in after.results] == [errors.TopicNotFound, Sent]
+    assert [type(result) for result in after.results] == [errors.TopicNotFound, Sent]
     with after:
         after.send(topic, 2)
     assert bodies(hr, topic) == {1: 1, 2: 1}
@@ -151,10 +151,10 @@ def test_a_call_ends_when_its_time_is_over(topic: str) -> None:
     impatient = Retries(attempts=3, base_seconds=0.01, total_seconds=0.4)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         client = Headrace(f"http://127.0.0.1:{deaf.getsockname()[1]}", "hr_a_token", retries=impatient)
-        began = time.monotonic()
+        start = time.monotonic()
         with client, pytest.raises(errors.NoAnswer, match="ReadTimeout"):
             client.send(topic, 1)
-        assert time.monotonic() - began < 20, "one try alone would have had thirty seconds"
+        assert time.monotonic() - start < 20, "one try alone would have had thirty seconds"
 
 
 def test_where_one_address_does_not_answer_the_next_is_asked(hr: Headrace, service: str, topic: str) -> None:
@@ -171,7 +171,7 @@ def many(proxy: FaultyProxy, hr: Headrace, topic: str, number: int) -> None:
     with Headrace(proxy.url, hr.transport.token, retries=PATIENT) as client, ThreadPoolExecutor(8) as pool:
         sent = list(pool.map(lambda n: client.send(topic, n), range(number)))
     proxy.harm = 0.0
-    assert len({one.id for one in sent}) == number
+    assert len({each.id for each in sent}) == number
     assert bodies(hr, topic) == dict.fromkeys(range(number), 1)
     assert min(proxy.seen[fault] for fault in proxy.faults) > 0
 

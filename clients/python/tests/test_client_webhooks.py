@@ -77,7 +77,9 @@ def of_wsgi(app: Any) -> Call:
             **variables,
         }
         response: list[Any] = []
-        parts = app(environ, lambda status, sent, exc_info=None: response.extend([status, sent]))
+        parts = app(
+            environ, lambda status, headers_sent, exc_info=None: response.extend([status, headers_sent])
+        )
         answer = b"".join(parts)
         getattr(parts, "close", lambda: None)()
         return int(response[0].split()[0]), {n.lower(): v for n, v in response[1]}, answer
@@ -91,13 +93,13 @@ def of_asgi(app: Any) -> Call:
             {"type": "http.request", "body": body[:3], "more_body": True},
             {"type": "http.request", "body": body[3:]},
         ]
-        sent: list[dict[str, Any]] = []
+        asgi_messages: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
             return incoming.pop(0)
 
         async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
+            asgi_messages.append(message)
 
         scope = {
             "type": "http",
@@ -106,8 +108,8 @@ def of_asgi(app: Any) -> Call:
             "headers": [(n.lower().encode(), v.encode()) for n, v in headers.items()],
         }
         asyncio.run(app(scope, receive, send))
-        fields = {n.decode(): v.decode() for n, v in sent[0]["headers"]}
-        return sent[0]["status"], fields, sent[1]["body"]
+        fields = {n.decode(): v.decode() for n, v in asgi_messages[0]["headers"]}
+        return asgi_messages[0]["status"], fields, asgi_messages[1]["body"]
 
     return call
 
@@ -230,8 +232,8 @@ def test_structured_and_batch_modes_are_the_same_messages() -> None:
         "headraceattempt": "2",
         "shopid": "9",
     }
-    for media, whole in (("cloudevents", event), ("cloudevents-batch", [event, {**event, "id": "c"}])):
-        body = json.dumps(whole).encode()
+    for media, document in (("cloudevents", event), ("cloudevents-batch", [event, {**event, "id": "c"}])):
+        body = json.dumps(document).encode()
         headers = signed(body, NOW, content_type=f"application/{media}+json; charset=utf-8")
         plain = {n: v for n, v in headers.items() if not n.startswith(("ce-", "Headrace-A", "Headrace-S"))}
         assert webhook(events.append).answer("POST", plain, body).status == 204
@@ -261,10 +263,10 @@ def test_what_a_handler_raises_is_what_is_answered(error: Exception, status: int
 
 def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
     headers = {n.lower(): v for n, v in signed(b"{}", NOW).items()}
-    other = "whsec_" + "b" * 32
-    assert verify([other, SECRET], headers, b"{}", NOW) == "m-1-2"
+    other_secret = "whsec_" + "b" * 32
+    assert verify([other_secret, SECRET], headers, b"{}", NOW) == "m-1-2"
     for secrets, now, request_headers in (
-        ([other], NOW, headers),
+        ([other_secret], NOW, headers),
         ([SECRET], NOW + 301, headers),
         ([SECRET], NOW - 301, headers),
         ([SECRET], NOW, {**headers, "webhook-timestamp": "soon"}),
@@ -279,10 +281,10 @@ def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
 
 
 def test_origins_may_be_limited() -> None:
-    limited = webhook(origins=["queue.example.com"])
+    hook = webhook(origins=["queue.example.com"])
     request = {"WebHook-Request-Origin": "queue.example.com"}
-    assert limited.answer("OPTIONS", request, b"").headers["WebHook-Allowed-Origin"] == "queue.example.com"
-    refusal = limited.answer("OPTIONS", {"WebHook-Request-Origin": "evil.example"}, b"")
+    assert hook.answer("OPTIONS", request, b"").headers["WebHook-Allowed-Origin"] == "queue.example.com"
+    refusal = hook.answer("OPTIONS", {"WebHook-Request-Origin": "evil.example"}, b"")
     assert refusal.status == 403
     assert "WebHook-Allowed-Origin" not in refusal.headers
 
@@ -292,8 +294,8 @@ def test_a_check_is_answered_with_what_the_handler_says() -> None:
     body = json.dumps({"transaction_id": "t", "topic": "payments", "checks": 2}).encode()
     headers = {n: v for n, v in signed(body, NOW).items() if not n.startswith("ce-")}
     assert hook.answer("POST", headers, body).status == 404
-    for says, state in (("commit", "commit"), ("nonsense", "unknown")):
-        hook.check(lambda check, says=says: says if check.checks == 2 else "rollback")
+    for answer, state in (("commit", "commit"), ("nonsense", "unknown")):
+        hook.check(lambda check, says=answer: says if check.checks == 2 else "rollback")
         assert json.loads(hook.answer("POST", headers, body).body) == {"state": state}
 
     def fails(check: Check) -> str:
@@ -304,13 +306,16 @@ def test_a_check_is_answered_with_what_the_handler_says() -> None:
 
 
 def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
-    once = Once(tmp_path / "handled")
-    handled: list[Message] = []
-    for hook in (webhook(handled.append, middleware=[once]), webhook(handled.append, middleware=[once])):
+    middleware = Once(tmp_path / "handled")
+    messages: list[Message] = []
+    for hook in (
+        webhook(messages.append, middleware=[middleware]),
+        webhook(messages.append, middleware=[middleware]),
+    ):
         for _ in range(2):
             assert hook.answer("POST", signed(b"1", NOW), b"1").status == 204
-    assert len(handled) == 1
-    once.close()
+    assert len(messages) == 1
+    middleware.close()
 
 
 def test_async_handlers_work_in_both_worlds() -> None:
@@ -333,7 +338,7 @@ class _Quiet(WSGIRequestHandler):
 
 def test_a_real_push_arrives_and_a_real_check_decides(hr: Headrace, topic: str) -> None:
     events: list[Event] = []
-    arrived = threading.Event()
+    arrival = threading.Event()
     hr.put_group(topic, "shop", begin="earliest")
     with make_server(
         "127.0.0.1", 0, lambda environ, start: hook(environ, start), handler_class=_Quiet
@@ -351,13 +356,13 @@ def test_a_real_push_arrives_and_a_real_check_decides(hr: Headrace, topic: str) 
             assert isinstance(event, Event)
             events.append(event)
             if len(events) == 2:
-                arrived.set()
+                arrival.set()
 
         hook = wsgi_app(subscriber)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         hr.send(topic, {"order": 188}, key="order-188", tag="paid")
-        assert arrived.wait(30)
+        assert arrival.wait(30)
         server.shutdown()
         thread.join()
     assert {json.dumps(e.body) for e in events} == {'{"order": 188}', '"decided"'}

@@ -48,5 +48,5 @@ def rfc3339(moment: datetime | str) -> str:
         raise ValueError(f"{moment!r} is no time: give a datetime with its zone, or a text in RFC 3339.")
     if moment.tzinfo is None:
         raise ValueError("A time needs its zone: datetime.now(timezone.utc), say.")
-    whole = moment.astimezone(timezone.utc)
-    return f"{whole:%Y-%m-%dT%H:%M:%S}.{whole.microsecond // 1000:03d}Z"
+    utc_moment = moment.astimezone(timezone.utc)
+    return f"{utc_moment:%Y-%m-%dT%H:%M:%S}.{utc_moment.microsecond // 1000:03d}Z"

@@ -53,7 +53,7 @@ class Outgoing:
         if isinstance(self.keys, str):
             raise TypeError("Give one key as key=…, several as keys=[…].")
         keys = ([self.key] if self.key is not None else []) + [k for k in self.keys if k != self.key]
-        whole: dict[str, Any] = given(
+        message: dict[str, Any] = given(
             content_type=self.content_type,
             keys=keys or None,
             tag=self.tag,
@@ -65,11 +65,11 @@ class Outgoing:
             retry=self.retry,
         )
         if isinstance(self.body, bytes | bytearray | memoryview):
-            whole["body_base64"] = base64.b64encode(bytes(self.body)).decode()
-            whole.setdefault("content_type", "application/octet-stream")
+            message["body_base64"] = base64.b64encode(bytes(self.body)).decode()
+            message.setdefault("content_type", "application/octet-stream")
         else:
-            whole["body"] = self.body
-        return whole | self._time(now)
+            message["body"] = self.body
+        return message | self._time(now)
 
     def _time(self, now: datetime | None) -> dict[str, Any]:
         if self.delay is not None and self.deliver_at is not None:

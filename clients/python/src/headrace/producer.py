@@ -273,15 +273,17 @@ class Producer:
                 len(late_numbers),
             )
             self._spool.forget(late_numbers)
-        over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late_numbers)]
-        for number, result in over:
+        settled_results = [
+            (n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late_numbers)
+        ]
+        for number, result in settled_results:
             if isinstance(result, HeadraceError):
                 _LOG.error("A message was refused for good, and is kept in the spool: %s", result)
                 self._spool.refuse(number, str(result))
-        self._spool.remove([number for number, _ in over])
+        self._spool.remove([number for number, _ in settled_results])
         with self._changed:
-            futures = [self._futures.pop(number, Future()) for number, _ in over]
-        self._told(futures, [result for _, result in over])
+            futures = [self._futures.pop(number, Future()) for number, _ in settled_results]
+        self._told(futures, [result for _, result in settled_results])
 
     def _told(self, futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
         for future, result in zip(futures, results, strict=True):

@@ -21,39 +21,39 @@ def test_what_is_listened_to_comes_as_it_would_be_pushed(command: Command, headr
                 *("listen", "orders", "--forward", listener.url, "--group", "mailer"),
                 *("--secret", SECRET, "-n", "1"),
             )
-            came = next(push for push in listener.pushes if push.headers["headrace-group"] == "mailer")
+            forwarded = next(push for push in listener.pushes if push.headers["headrace-group"] == "mailer")
     (original,) = subscriber.pushes
-    assert came.raw == original.raw
-    assert _lasting(came) == _lasting(original)
-    assert Webhook(SECRET).verify(came.raw, dict(came.headers)) == {"order": 188, "price": 1.10}
+    assert forwarded.raw == original.raw
+    assert _lasting(forwarded) == _lasting(original)
+    assert Webhook(SECRET).verify(forwarded.raw, dict(forwarded.headers)) == {"order": 188, "price": 1.10}
     headrace.expect("orders", "mailer").delivered(1)
 
 
 def _lasting(push: Push) -> dict[str, str]:
     """The headers that do not say when, by whom or for whom."""
     own = {"host", "connection", "accept", "content-length", "headrace-group"}
-    passing = own | {"webhook-timestamp", "webhook-signature"}
-    return {name: value for name, value in push.headers.items() if name not in passing}
+    names = own | {"webhook-timestamp", "webhook-signature"}
+    return {name: value for name, value in push.headers.items() if name not in names}
 
 
-@pytest.mark.parametrize(("status", "becomes"), [(500, "retrying"), (489, "dead")])
+@pytest.mark.parametrize(("status", "outcome"), [(500, "retrying"), (489, "dead")])
 def test_an_answer_to_what_is_listened_to_counts(
-    command: Command, headrace: LocalHeadrace, status: int, becomes: str
+    command: Command, headrace: LocalHeadrace, status: int, outcome: str
 ) -> None:
     headrace.send("orders", 1)
-    with headrace.subscriber("orders", "unused", lambda push: status) as here:
+    with headrace.subscriber("orders", "unused", lambda push: status) as subscriber:
         (result,) = command(
-            "listen", "orders", "--forward", here.url, "--group", "mailer", "-n", "1", "--json"
+            "listen", "orders", "--forward", subscriber.url, "--group", "mailer", "-n", "1", "--json"
         )
     assert result["status"] == status
-    getattr(headrace.expect("orders", "mailer"), becomes)(1)
+    getattr(headrace.expect("orders", "mailer"), outcome)(1)
 
 
 def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send("orders", 1)
     headrace.put_topic("invoices")
-    with headrace.subscriber("invoices", "unused") as here:
-        command("listen", "orders", "--forward", here.url, "--from", "earliest", "-n", "1")
-        assert [push.headers["headrace-group"].partition("-")[0] for push in here.pushes] == ["listen"]
+    with headrace.subscriber("invoices", "unused") as subscriber:
+        command("listen", "orders", "--forward", subscriber.url, "--from", "earliest", "-n", "1")
+        assert [push.headers["headrace-group"].partition("-")[0] for push in subscriber.pushes] == ["listen"]
     assert [group.group for group in headrace.list_groups("orders")] == ["mailer"]
     headrace.expect("orders", "mailer").delivered(0)

@@ -17,16 +17,20 @@ from headrace.testing import LocalHeadrace
 
 
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
-    (sent,) = command("send", "orders", '{"order": 188}', "--key", "order-188", "--tag", "paid", "--json")
+    (sent_message,) = command(
+        "send", "orders", '{"order": 188}', "--key", "order-188", "--tag", "paid", "--json"
+    )
     (match,) = command("find", "orders", "--key", "order-188", "--json")
-    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", sent["accepted_at"]), "as the service writes it"
-    assert match["accepted_at"] == sent["accepted_at"]
-    assert (match["id"], match["body"], match["tag"]) == (sent["id"], {"order": 188}, "paid")
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", sent_message["accepted_at"]), (
+        "as the service writes it"
+    )
+    assert match["accepted_at"] == sent_message["accepted_at"]
+    assert (match["id"], match["body"], match["tag"]) == (sent_message["id"], {"order": 188}, "paid")
     (message,) = command("receive", "orders", "mailer", "--wait", "5s", "--ack", "--json")
-    assert message["id"] == sent["id"]
-    events = command("trace", "orders", sent["id"], "--json")
+    assert message["id"] == sent_message["id"]
+    events = command("trace", "orders", sent_message["id"], "--json")
     assert [(event["event"], event["outcome"]) for event in events][-1] == ("delivered", "SUCCESS")
-    assert "SUCCESS, 1 attempt" in command("show", "orders", sent["id"])
+    assert "SUCCESS, 1 attempt" in command("show", "orders", sent_message["id"])
 
 
 def test_lines_files_and_raw_texts_are_sent(

@@ -60,8 +60,8 @@ def test_a_preview_counts(
         assert sentence in capsys.readouterr().err
     assert Preview(1, 0).sentence("mailer") == "mailer would skip 1 message."
     assert Preview(0, 1).sentence("mailer") == "mailer would have 1 message before it; now it has 0."
-    foreseen = command("seek", "orders", "mailer", "earliest", "--preview", "--json")
-    assert foreseen == [{"waiting": 3, "would_wait": 3, "bound": "exactly"}]
+    previews = command("seek", "orders", "mailer", "earliest", "--preview", "--json")
+    assert previews == [{"waiting": 3, "would_wait": 3, "bound": "exactly"}]
 
 
 def test_stats_count_by_group(command: Command, headrace: LocalHeadrace) -> None:
@@ -98,8 +98,8 @@ def test_the_doctor_finds_what_needs_attention(command: Command, headrace: Local
     ],
 )
 def test_the_doctor_reads_a_clock_of_whole_seconds(ahead: float, ok: bool | None, detail: str) -> None:
-    there = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
-    finding = clock_finding(there + timedelta(seconds=ahead), there)
+    service_time = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
+    finding = clock_finding(service_time + timedelta(seconds=ahead), service_time)
     assert (finding.ok, finding.detail) == (ok, detail)
 
 
@@ -126,8 +126,8 @@ def test_a_subscriber_is_looked_at_tested_and_given_a_secret(
         headrace.put_consumer("orders", "mailer", "shop", url=subscriber.url)
         (shop,) = command("consumers", "list", "orders", "mailer", "--json")
         assert (shop["consumer"], shop["state"]) == ("shop", "ACTIVE")
-        (tested,) = command("consumers", "test", "orders", "mailer", "shop", "--json")
-        assert (tested["ok"], tested["answer"]["status"]) == (True, 204)
+        (result,) = command("consumers", "test", "orders", "mailer", "shop", "--json")
+        assert (result["ok"], result["answer"]["status"]) == (True, 204)
         assert subscriber.pushes[0].headers["ce-type"] == "headrace.test"
         subscriber.answer = lambda push: 500
         command("consumers", "test", "orders", "mailer", "shop", code=REFUSED)
@@ -141,8 +141,8 @@ def test_a_token_is_rotated_a_link_signs_in_and_the_archive_is_told(
     command: Command, headrace: LocalHeadrace
 ) -> None:
     token = headrace.create_token("shop", ["produce"])
-    (rotated,) = command("tokens", "rotate", token.id, "--overlap-seconds", "0", "--json")
-    assert rotated["token"] != token.token
+    (new_token,) = command("tokens", "rotate", token.id, "--overlap-seconds", "0", "--json")
+    assert new_token["token"] != token.token
     assert "/console/sign-in?ticket=" in command("console")
     (day,) = command("archive", "--to", "2020-01-01", "--days", "1", "--json")
     assert (day["day"], day["topics"]) == ("2020-01-01", [])

@@ -49,19 +49,19 @@ def test_a_long_handler_keeps_its_lease(headrace: LocalHeadrace, monkeypatch: py
     headrace.put_topic("orders")
     headrace.put_group("orders", "g", begin="earliest")
     sent = headrace.send("orders", "slow")
-    hours, extended, attempts = Hours(headrace, monkeypatch), threading.Event(), list[int]()
+    hours, extension, attempts = Hours(headrace, monkeypatch), threading.Event(), list[int]()
     renew = Holdings.renew
 
     def renew_and_tell(self: Holdings, message: Message, since: float) -> None:
         renew(self, message, since)
-        extended.set()
+        extension.set()
 
     def handle(message: Message) -> None:
         headrace.stop()
         for _ in range(4):  # more than two leases
-            extended.clear()
+            extension.clear()
             hours.pass_by(STEP)
-            assert extended.wait(PATIENCE_SECONDS), "nobody extends the lease"
+            assert extension.wait(PATIENCE_SECONDS), "nobody extends the lease"
             assert headrace.receive("orders", "g") == []
         attempts.append(message.attempt)
 

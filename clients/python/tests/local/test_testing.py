@@ -140,14 +140,14 @@ def test_what_other_threads_do_is_waited_for(headrace: LocalHeadrace) -> None:
     @headrace.consumer("orders", group="mailer", wait=1)
     def mail(message): ...
 
-    working = threading.Thread(target=headrace.run)
-    working.start()
+    worker = threading.Thread(target=headrace.run)
+    worker.start()
     try:
         headrace.send("orders", 1)
         headrace.expect("orders", "mailer", within=30).delivered(1)
     finally:
         headrace.stop()
-        working.join()
+        worker.join()
 
 
 def test_a_failure_tells_what_there_is(headrace: LocalHeadrace) -> None:

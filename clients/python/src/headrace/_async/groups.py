@@ -53,8 +53,8 @@ class AsyncGroups(AsyncCaller):
         self, topic: str, group: str, to: datetime | str | int, *, shard: int | None = None
     ) -> Group:
         """Send the group to "earliest", "latest", a time or an offset; its open leases are void."""
-        where = rfc3339(to) if isinstance(to, datetime) else to
-        return await self._ask(Group, "POST", group_path(topic, group, "seek"), given(to=where, shard=shard))
+        target = rfc3339(to) if isinstance(to, datetime) else to
+        return await self._ask(Group, "POST", group_path(topic, group, "seek"), given(to=target, shard=shard))
 
     async def get_assignment(self, topic: str, group: str) -> Assignment:
         """Who owns which shard, and why."""
@@ -93,21 +93,21 @@ class AsyncGroups(AsyncCaller):
         self, topic: str, group: str, consumer: str, *, overlap_seconds: int | None = None
     ) -> str:
         """A new signing secret; the old one signs, too, for the overlap (a day). Not repeated after a lost answer."""
-        where = group_path(topic, group, "consumers", consumer, "rotate-secret")
+        url_path = group_path(topic, group, "consumers", consumer, "rotate-secret")
         body = given(overlap_seconds=overlap_seconds)
-        return (await self._ask(dict[str, str], "POST", where, body, repeatable=False))["secret"]
+        return (await self._ask(dict[str, str], "POST", url_path, body, repeatable=False))["secret"]
 
     async def get_attempts(
         self, topic: str, group: str, consumer: str, *, limit: int | None = None
     ) -> Attempts:
         """The latest attempts at a consumer that is called, and how long they took."""
-        where = group_path(topic, group, "consumers", consumer, "attempts")
-        return await self._ask(Attempts, "GET", where, limit=limit)
+        url_path = group_path(topic, group, "consumers", consumer, "attempts")
+        return await self._ask(Attempts, "GET", url_path, limit=limit)
 
     async def test_consumer(self, topic: str, group: str, consumer: str) -> Tested:
         """Send a test event to a consumer that is called; what was sent, and what came back. It is no message."""
-        where = group_path(topic, group, "consumers", consumer, "test")
-        return await self._ask(Tested, "POST", where, {}, repeatable=False)
+        url_path = group_path(topic, group, "consumers", consumer, "test")
+        return await self._ask(Tested, "POST", url_path, {}, repeatable=False)
 
     async def delete_consumer(self, topic: str, group: str, consumer: str) -> None:
         """Leave the group; its shards go to the others at once."""

@@ -149,9 +149,11 @@ class AsyncMessages(AsyncCaller):
         limit: int | None = None,
     ) -> AsyncPager[DeadLetter]:
         """A group's dead letters, each whole, with its reason and last error; `since`: what died then or later."""
-        where = group_path(topic, group, "dead-letters")
+        url_path = group_path(topic, group, "dead-letters")
         since_text = rfc3339(since) if since is not None else None
-        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, since=since_text, limit=limit)
+        return self._list(
+            DeadLetter, url_path, reason=reason, tag=tag, key=key, since=since_text, limit=limit
+        )
 
     async def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
         """One dead letter by its message's id."""
@@ -203,9 +205,9 @@ class AsyncMessages(AsyncCaller):
         limit: int | None = None,
     ) -> int:
         """Send dead letters again: those with the ids, those that match the filter, or all; how many it were."""
-        where = group_path(topic, group, "dead-letters", "redrive")
+        url_path = group_path(topic, group, "dead-letters", "redrive")
         body = given(ids=list(ids) if ids is not None else None, filter=filter, limit=limit)
-        return (await self._ask(dict[str, int], "POST", where, body))["redriven"]
+        return (await self._ask(dict[str, int], "POST", url_path, body))["redriven"]
 
     async def create_replay(
         self, topic: str, begin: datetime | str, end: datetime | str, **settings: Any
@@ -229,8 +231,8 @@ class AsyncMessages(AsyncCaller):
 
     async def send_archived(self, id: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """What a replay's job sends; repeating it is harmless."""
-        where = path("replays", id, "messages")
-        return (await self._ask(dict[str, list[dict[str, Any]]], "POST", where, {"messages": messages}))[
+        url_path = path("replays", id, "messages")
+        return (await self._ask(dict[str, list[dict[str, Any]]], "POST", url_path, {"messages": messages}))[
             "results"
         ]
 

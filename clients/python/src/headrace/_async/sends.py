@@ -94,9 +94,9 @@ class AsyncSends(AsyncCaller):
 
     async def _send(self, topic: str, message: Outgoing) -> Sent:
         """Send, and tell those who collect log lines what came of it."""
-        where = path("topics", topic, "messages")
+        url_path = path("topics", topic, "messages")
         with tracing.sending(topic, 1):
-            call = Call("POST", where, message.fields(), headers=self._named())
+            call = Call("POST", url_path, message.fields(), headers=self._named())
             try:
                 result = await self._transport.ask(call, Sent)
             except HeadraceError as error:

@@ -21,20 +21,20 @@ class Caller:
         self,
         kind: type[T],
         method: str,
-        where: str,
+        url_path: str,
         body: Any = None,
         *,
         repeatable: bool = True,
         **query: Any,
     ) -> T:
-        call = Call(method, where, body, query=query, repeatable=repeatable)
+        call = Call(method, url_path, body, query=query, repeatable=repeatable)
         return self._transport.ask(call, kind)
 
-    def _delete(self, where: str, **query: Any) -> None:
-        self._transport.send(Call("DELETE", where, query=query))
+    def _delete(self, url_path: str, **query: Any) -> None:
+        self._transport.send(Call("DELETE", url_path, query=query))
 
-    def _list(self, kind: type[T], where: str, **query: Any) -> Pager[T]:
-        return Pager(self._transport, Call("GET", where, query=query), kind)
+    def _list(self, kind: type[T], url_path: str, **query: Any) -> Pager[T]:
+        return Pager(self._transport, Call("GET", url_path, query=query), kind)
 
 
 def group_path(topic: str, group: str, *below: str) -> str:

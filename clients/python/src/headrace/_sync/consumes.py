@@ -63,18 +63,20 @@ class Consumes(Caller):
         """Give messages back: for another attempt as their ladder says, after `delay` (0: at once), or as dead
         letters."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
-        how = given(delay_seconds=delay_seconds, dead_letter=dead_letter or None, reason=reason)
-        return self._settle(topic, group, "nack", messages, **how)
+        options = given(delay_seconds=delay_seconds, dead_letter=dead_letter or None, reason=reason)
+        return self._settle(topic, group, "nack", messages, **options)
 
     def extend(self, topic: str, group: str, *messages: Message | str, lease: Duration) -> list[Settled]:
         """Give leases more time, counted from now."""
         return self._settle(topic, group, "extend", messages, lease_seconds=whole_seconds(lease))
 
     def _settle(
-        self, topic: str, group: str, how: str, messages: Iterable[Message | str], **fields: object
+        self, topic: str, group: str, action: str, messages: Iterable[Message | str], **fields: object
     ) -> list[Settled]:
         if any(isinstance(each, list | tuple) for each in messages):
-            raise TypeError(f"Give the messages one by one: {how}(topic, group, *messages).")
+            raise TypeError(f"Give the messages one by one: {action}(topic, group, *messages).")
         receipts = [each if isinstance(each, str) else each.receipt for each in messages]
         body = {"receipts": receipts, **fields}
-        return (self._ask(_Results, "POST", group_path(topic, group, how), body)).results if receipts else []
+        return (
+            (self._ask(_Results, "POST", group_path(topic, group, action), body)).results if receipts else []
+        )

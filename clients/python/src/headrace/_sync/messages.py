@@ -147,9 +147,11 @@ class Messages(Caller):
         limit: int | None = None,
     ) -> Pager[DeadLetter]:
         """A group's dead letters, each whole, with its reason and last error; `since`: what died then or later."""
-        where = group_path(topic, group, "dead-letters")
+        url_path = group_path(topic, group, "dead-letters")
         since_text = rfc3339(since) if since is not None else None
-        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, since=since_text, limit=limit)
+        return self._list(
+            DeadLetter, url_path, reason=reason, tag=tag, key=key, since=since_text, limit=limit
+        )
 
     def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
         """One dead letter by its message's id."""
@@ -199,9 +201,9 @@ class Messages(Caller):
         limit: int | None = None,
     ) -> int:
         """Send dead letters again: those with the ids, those that match the filter, or all; how many it were."""
-        where = group_path(topic, group, "dead-letters", "redrive")
+        url_path = group_path(topic, group, "dead-letters", "redrive")
         body = given(ids=list(ids) if ids is not None else None, filter=filter, limit=limit)
-        return (self._ask(dict[str, int], "POST", where, body))["redriven"]
+        return (self._ask(dict[str, int], "POST", url_path, body))["redriven"]
 
     def create_replay(
         self, topic: str, begin: datetime | str, end: datetime | str, **settings: Any
@@ -225,8 +227,10 @@ class Messages(Caller):
 
     def send_archived(self, id: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """What a replay's job sends; repeating it is harmless."""
-        where = path("replays", id, "messages")
-        return (self._ask(dict[str, list[dict[str, Any]]], "POST", where, {"messages": messages}))["results"]
+        url_path = path("replays", id, "messages")
+        return (self._ask(dict[str, list[dict[str, Any]]], "POST", url_path, {"messages": messages}))[
+            "results"
+        ]
 
 
 def _timed(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,14 +61,14 @@ class Transport:
     def send(self, call: Call) -> bytes:
         """The body of the answer to a call, tried as often as the retries allow. ClientClosed after `aclose`."""
         start = time.monotonic()
-        began = time.time() if call.first_sent is None else call.first_sent
-        anew = False
+        first_sent = time.time() if call.first_sent is None else call.first_sent
+        is_fresh = False
         for attempt in range(1, self.retries.attempts + 1):
             try:
                 seconds_left = self.retries.total_seconds - (time.monotonic() - start)
-                return self._once(call, max(seconds_left, _LEAST_SECONDS), anew)
+                return self._once(call, max(seconds_left, _LEAST_SECONDS), is_fresh)
             except HeadraceError as error:
-                unknown, anew = isinstance(error, Unavailable), isinstance(error, NoAnswer)
+                unknown, is_fresh = isinstance(error, Unavailable), isinstance(error, NoAnswer)
                 wait = self.retries.pause(error, attempt, time.monotonic() - start, random.random())
                 if wait is None or (unknown and not call.repeatable):
                     raise
@@ -78,14 +78,14 @@ class Transport:
                     raise
                 if unknown:
                     self._first = (self._first + 1) % len(self.urls)
-                    call = replace(call, first_sent=began)
+                    call = replace(call, first_sent=first_sent)
         raise AssertionError("the last try returns or raises")
 
     def pause(self, seconds: float) -> None:
         """Wait between two tries."""
         pause(seconds)
 
-    def _once(self, call: Call, most_seconds: float, anew: bool) -> bytes:
+    def _once(self, call: Call, most_seconds: float, is_fresh: bool) -> bytes:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
@@ -97,7 +97,7 @@ class Transport:
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
         try:
-            answer = self._connections(anew).request(
+            answer = self._connections(is_fresh).request(
                 call.method,
                 self.urls[self._first] + call.target,
                 content=content,
@@ -120,22 +120,23 @@ class Transport:
             raise
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, answer.content)
-        whole: bytes = answer.content
-        return whole
+        response_bytes: bytes = answer.content
+        return response_bytes
 
-    def _connections(self, anew: bool) -> Any:
-        """The pool of this process; one that was forked away from belongs to the parent. `anew`: one whose connections
-        are used once. What broke one idle connection, such as a restarted firewall, broke its neighbours, too: each
-        repeat would meet the next of them."""
+    def _connections(self, is_fresh: bool) -> Any:
+        """The pool of this process; one that was forked away from belongs to the parent. `is_fresh`: one whose
+        connections are used once. What broke one idle connection, such as a restarted firewall, broke its neighbours,
+        too: each repeat would meet the next of them."""
         import httpx
 
         if self._is_closed:
             raise _closed()
-        key = os.getpid(), anew
+        key = os.getpid(), is_fresh
         pool = self._pools.get(key)
         if pool is None:
             limits = httpx.Limits(
-                max_connections=self.connections, max_keepalive_connections=0 if anew else self.connections
+                max_connections=self.connections,
+                max_keepalive_connections=0 if is_fresh else self.connections,
             )
             pool = self._pools.setdefault(key, httpx.Client(limits=limits, verify=trust(self.urls)))
         return pool
@@ -143,8 +144,8 @@ class Transport:
     def close(self) -> None:
         """Close the connections. Later calls raise ClientClosed."""
         self._is_closed = True
-        for anew in (False, True):
-            pool = self._pools.pop((os.getpid(), anew), None)
+        for is_fresh in (False, True):
+            pool = self._pools.pop((os.getpid(), is_fresh), None)
             if pool is not None:
                 pool.close()
 

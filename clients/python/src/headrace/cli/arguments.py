@@ -22,13 +22,13 @@ Settings = Annotated[
 ]
 
 
-def parsed(text: str, what: str = "The body") -> Any:
+def parsed(text: str, name: str = "The body") -> Any:
     """JSON. Raises BadParameter with how to write it."""
     try:
         return json.loads(text)
     except ValueError as error:
         raise typer.BadParameter(
-            f"{what} is no JSON ({error}). Quote it for the shell: '{{\"order\": 188}}'. --raw sends text as it is."
+            f"{name} is no JSON ({error}). Quote it for the shell: '{{\"order\": 188}}'. --raw sends text as it is."
         ) from None
 
 

@@ -86,9 +86,9 @@ def _reached(s: Session) -> list[Finding]:
     return [health, store, *clock]
 
 
-def clock_finding(here: datetime, there: datetime) -> Finding:
+def clock_finding(own_time: datetime, service_time: datetime) -> Finding:
     """Is the clock here right? The service's says whole seconds, so it may be up to a second further."""
-    ahead = (here - there).total_seconds()
+    ahead = (own_time - service_time).total_seconds()
     seconds = min(ahead, 0.0) or max(ahead - 1, 0.0)
     detail = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the service's"
     if abs(seconds) < 1:

@@ -104,18 +104,18 @@ def seek(
 ) -> None:
     """Move a group back or forward, after showing the effect."""
     s = session(context)
-    where = _place(to)
+    target = _place(to)
     before = s.hr.get_group(topic, group)
     if not s.output.as_json:
         s.output.out.print(_shards(before, shard))
-    effect = _preview(s, before, where, shard)
+    effect = _preview(s, before, target, shard)
     s.output.say(effect.sentence(before.group))
     if preview:
         if s.output.as_json:
             s.output.document(effect)
         return
     sure("Its open leases are void then. Go?", yes)
-    after = s.hr.seek_group(topic, group, where, shard=shard)
+    after = s.hr.seek_group(topic, group, target, shard=shard)
     if s.output.as_json:
         s.output.document(after)
     else:
@@ -145,9 +145,9 @@ class Preview:
         """For people."""
         if self.waiting and not self.would_wait:
             return f"{group} would skip {number_of(self.waiting, 'message')}."
-        words = {"exactly": "", "at_least": "at least ", "at_most": "up to "}[self.bound]
+        bound = {"exactly": "", "at_least": "at least ", "at_most": "up to "}[self.bound]
         messages = number_of(self.would_wait, "message")
-        return f"{group} would have {words}{messages} before it; now it has {self.waiting}."
+        return f"{group} would have {bound}{messages} before it; now it has {self.waiting}."
 
 
 def _preview(s: Session, group: models.Group, to: str | int, shard: int | None) -> Preview:

@@ -104,10 +104,10 @@ def trace(context: typer.Context, topic: Topic, id: MessageId) -> None:
 
 def _step(event: Event, before: datetime) -> tuple[Any, ...]:
     duration = f"{event.duration_ms:.0f} ms" if event.duration_ms is not None else ""
-    who = event.consumer or event.owner or (event.by and (event.by.name or event.by.id))
+    actor = event.consumer or event.owner or (event.by and (event.by.name or event.by.id))
     detail = event.detail or (event.deliver_at and f"until {text(event.deliver_at)}")
     after = _span(event.at - before)
-    return event.at, after, event.event, event.group, event.attempt, event.outcome, duration, who, detail
+    return event.at, after, event.event, event.group, event.attempt, event.outcome, duration, actor, detail
 
 
 def _span(span: timedelta) -> str:
@@ -157,7 +157,7 @@ def _moment(text: str) -> datetime:
 
 
 def _fresh(
-    s: Session, topic: str, since: datetime, filters: dict[str, str | None], every: float
+    s: Session, topic: str, since: datetime, filters: dict[str, str | None], seconds: float
 ) -> Iterator[StoredMessage]:
     """Messages as they come, each once."""
     ids: dict[str, None] = {}
@@ -176,7 +176,7 @@ def _fresh(
             del ids[old]
         newest = max((m.accepted_at for m in page if m.accepted_at), default=earliest)
         earliest = max(since, newest - _OVERLAP, earliest)
-        time.sleep(every)
+        time.sleep(seconds)
 
 
 def _text(message: StoredMessage) -> str:

@@ -106,8 +106,8 @@ def text(value: Any) -> str:
 
 def short(body: Any) -> str:
     """A body on one line."""
-    whole = repr(body) if isinstance(body, bytes) else msgspec.json.encode(body).decode()
-    return whole if len(whole) <= _BODY_CHARS else whole[: _BODY_CHARS - 1] + "…"
+    text = repr(body) if isinstance(body, bytes) else msgspec.json.encode(body).decode()
+    return text if len(text) <= _BODY_CHARS else text[: _BODY_CHARS - 1] + "…"
 
 
 def _console(stream: Any, stderr: bool = False) -> Console:

@@ -76,20 +76,25 @@ def access(
     Raises Unusable."""
     profile = profile or environment.get("HEADRACE_PROFILE")
     if profile:
-        there = Profiles.read(environment).get(profile)
+        credentials = Profiles.read(environment).get(profile)
     elif environment.get("HEADRACE_URL") or environment.get("HEADRACE_TOKEN"):
-        there = Access(
+        credentials = Access(
             environment.get("HEADRACE_URL", LOCAL_URL), environment.get("HEADRACE_TOKEN", ""), "environment"
         )
     else:
         profiles = Profiles.read(environment)
-        there = profiles.get(profiles.default) if profiles.default else Access(LOCAL_URL, "", "default")
-    there = Access(url or there.url, token or there.token, "options" if url or token else there.source)
-    if not there.token:
+        credentials = profiles.get(profiles.default) if profiles.default else Access(LOCAL_URL, "", "default")
+    credentials = Access(
+        url or credentials.url,
+        token or credentials.token,
+        "options" if url or token else credentials.source,
+    )
+    if not credentials.token:
         raise Unusable(
-            f"No token for {there.url}. Set HEADRACE_TOKEN, or keep it: headrace profile add NAME --url {there.url}"
+            f"No token for {credentials.url}. Set HEADRACE_TOKEN, or keep it: "
+            f"headrace profile add NAME --url {credentials.url}"
         )
-    return there
+    return credentials
 
 
 def masked(token: str) -> str:

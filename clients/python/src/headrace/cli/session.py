@@ -54,8 +54,10 @@ def session(context: typer.Context) -> Session:
 def topic_names(incomplete: str) -> list[str]:
     """For the shell's completion: topics that begin so. None where the service can't be asked quickly."""
     try:
-        there = access(None, None, None, os.environ)
-        with Headrace(there.url, there.token, retries=Retries(attempts=1), timeout=_COMPLETION_SECONDS) as hr:
+        credentials = access(None, None, None, os.environ)
+        with Headrace(
+            credentials.url, credentials.token, retries=Retries(attempts=1), timeout=_COMPLETION_SECONDS
+        ) as hr:
             return [t.topic for t in hr.list_topics(limit=200).page().items if t.topic.startswith(incomplete)]
     except (HeadraceError, Unusable, ValueError):
         return []

@@ -53,9 +53,9 @@ def stats(
             raise typer.BadParameter("--at tells of one topic: name it.")
         _as_of(s, topic, at)
         return
-    looks = (times or -1) if watch else 1
+    look_count = (times or -1) if watch else 1
     if s.output.as_json or not watch:
-        for look in _counted(looks, every):
+        for look in _counted(look_count, every):
             if s.output.as_json:
                 for each in _topics(s, topic):
                     s.output.document(each)
@@ -63,7 +63,7 @@ def stats(
                 s.output.many(_COLUMNS, _rows(_topics(s, topic)), "No topics yet.")
         return
     with Live(console=s.output.out, auto_refresh=False) as live:
-        for _ in _counted(looks, every):
+        for _ in _counted(look_count, every):
             live.update(table_of(_COLUMNS, (cells for _, cells in _rows(_topics(s, topic)))), refresh=True)
 
 
@@ -77,16 +77,16 @@ def _as_of(s: Session, topic: str, at: str) -> None:
         for name, each in past.groups.items()
     ]
     s.output.many(("GROUP", "WAITING", "IN FLIGHT", "RETRYING", "DEAD"), rows, "No groups then.")
-    whole = "" if past.complete else "; the archive lacks something of that time"
-    s.output.say(f"At {past.counted_at:%Y-%m-%d %H:%M} UTC{whole}.")
+    gap_note = "" if past.complete else "; the archive lacks something of that time"
+    s.output.say(f"At {past.counted_at:%Y-%m-%d %H:%M} UTC{gap_note}.")
 
 
-def _counted(looks: int, every: float) -> Iterator[int]:
-    """0, 1, 2 … with a pause in between; without end where `looks` is negative."""
+def _counted(look_count: int, seconds: float) -> Iterator[int]:
+    """0, 1, 2 … with a pause in between; without end where `look_count` is negative."""
     look = 0
-    while look != looks:
+    while look != look_count:
         if look:
-            time.sleep(every)
+            time.sleep(seconds)
         yield look
         look += 1
 

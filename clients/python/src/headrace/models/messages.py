@@ -179,9 +179,11 @@ class Fate(Model, frozen=True, kw_only=True):
 
     def is_complete(self, group: str | None = None) -> bool:
         """Will nothing happen to it any more, in this group or in all?"""
-        one = self.groups.get(group) if group is not None else None
+        delivery = self.groups.get(group) if group is not None else None
         return (
-            self.complete or group in self.skipped or (one is not None and one.status in ("SUCCESS", "DEAD"))
+            self.complete
+            or group in self.skipped
+            or (delivery is not None and delivery.status in ("SUCCESS", "DEAD"))
         )
 
 

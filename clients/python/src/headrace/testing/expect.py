@@ -44,8 +44,8 @@ class Expectation:
 
     def dead(self, count: int, *, reason: str | None = None) -> Expectation:
         """So many of the group's messages are dead letters (for this reason, as "REJECTED")."""
-        what = f"dead ({reason})" if reason else "dead"
-        return self._holds(what, count, lambda: len(self.dead_letters(reason)))
+        state = f"dead ({reason})" if reason else "dead"
+        return self._holds(state, count, lambda: len(self.dead_letters(reason)))
 
     def empty(self) -> Expectation:
         """The group has nothing to do: nothing waits, is under way, or will be tried again."""
@@ -84,13 +84,13 @@ class Expectation:
         """The group's dead letters."""
         return list(self._hr.list_dead_letters(self._topic, self._group(), reason=reason))
 
-    def _holds(self, what: str, expected: T, look: Callable[[], T]) -> Expectation:
+    def _holds(self, state: str, expected_value: T, look: Callable[[], T]) -> Expectation:
         self._hr.clock.settle()
         until = time.monotonic() + self._within
-        while (there := look()) != expected:
+        while (value := look()) != expected_value:
             if time.monotonic() > until or not self._others_at_work():
                 raise AssertionError(
-                    f"{self._where()}: {there!r} {what}, expected {expected!r}\n{self._picture()}"
+                    f"{self._where()}: {value!r} {state}, expected {expected_value!r}\n{self._picture()}"
                 )
             time.sleep(_LOOK_SECONDS)
         return self

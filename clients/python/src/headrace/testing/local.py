@@ -79,8 +79,12 @@ class LocalHeadrace(Headrace):
         if verdict.ack:
             self.ack(topic, group, message)
             return
-        how = {"dead_letter": verdict.dead_letter, "reason": verdict.reason, "delay": verdict.delay_seconds}
-        self.nack(topic, group, message, **how)  # type: ignore[arg-type]
+        options = {
+            "dead_letter": verdict.dead_letter,
+            "reason": verdict.reason,
+            "delay": verdict.delay_seconds,
+        }
+        self.nack(topic, group, message, **options)  # type: ignore[arg-type]
 
 
 def _handled(consumer: Consumer, message: Message) -> Verdict:

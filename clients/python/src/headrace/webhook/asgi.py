@@ -22,10 +22,10 @@ def asgi_app(webhook: Webhook) -> Callable[[dict[str, Any], Receive, Send], Awai
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
         answer = await webhook.answer_async(scope["method"], headers, await _body(receive))
-        sent = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+        header_pairs = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
         if answer.status != 204:
-            sent.append((b"content-length", str(len(answer.body)).encode()))
-        await send({"type": "http.response.start", "status": answer.status, "headers": sent})
+            header_pairs.append((b"content-length", str(len(answer.body)).encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": header_pairs})
         await send({"type": "http.response.body", "body": answer.body})
 
     return app

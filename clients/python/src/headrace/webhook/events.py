@@ -57,16 +57,18 @@ def events_of(headers: Mapping[str, str], body: bytes) -> list[Event]:
     return [_event(attributes, headers, body, headers.get("content-type", "application/octet-stream"))]
 
 
-def _of_json(whole: Mapping[str, msgspec.Raw], headers: Mapping[str, str]) -> Event:
+def _of_json(fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str]) -> Event:
     attributes = {
         name: str(msgspec.json.decode(value))
-        for name, value in whole.items()
+        for name, value in fields.items()
         if name not in ("data", "data_base64")
     }
     media = attributes.pop("datacontenttype", "application/json")
-    if "data_base64" in whole:
-        return _event(attributes, headers, base64.b64decode(msgspec.json.decode(whole["data_base64"])), media)
-    return _event(attributes, headers, bytes(whole.get("data", b"null")), media)
+    if "data_base64" in fields:
+        return _event(
+            attributes, headers, base64.b64decode(msgspec.json.decode(fields["data_base64"])), media
+        )
+    return _event(attributes, headers, bytes(fields.get("data", b"null")), media)
 
 
 def _event(attributes: dict[str, str], headers: Mapping[str, str], body: bytes, media: str) -> Event:

@@ -187,8 +187,8 @@ class _Attempt:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         try:
             self._span.__exit__(kind, error, trace)
-        except BaseException as again:
-            if again is not error:
+        except BaseException as exit_error:
+            if exit_error is not error:
                 raise
         if error is not None and not isinstance(error, Exception):
             return False

@@ -26,8 +26,8 @@ def verify(secrets: str | Sequence[str], headers: Mapping[str, str], body: bytes
         raise SignatureError("The signature is too old, or from the future.")
     candidates = [signature.encode() for signature in signatures.split(" ")]
     for secret in [secrets] if isinstance(secrets, str) else secrets:
-        expected = _signature(secret, id, at, body).encode()
-        if any(hmac.compare_digest(expected, one) for one in candidates):
+        expected_signature = _signature(secret, id, at, body).encode()
+        if any(hmac.compare_digest(expected_signature, candidate) for candidate in candidates):
             return id
     raise SignatureError("The signature is by no known secret.")
 
