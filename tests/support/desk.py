@@ -18,6 +18,7 @@ from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.inspect.trace import Event
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
 from chalicelib.wiring import Deps
@@ -88,6 +89,14 @@ class Desk:
     def cursor(self, group: Group, shard: int = 0, consumer_uid: str = "") -> Cursor:
         key = cursor_key(self.topic, group, shard, consumer_uid)
         return self.stage.adapters.cursors.get(key, consistent=True) or Cursor()
+
+    def trace(self, message_id: str) -> list[Event]:
+        """The message's path: its events and attempts, the oldest first."""
+        return self.deps.tracer.path(self.topic, self.deps.lookup.message(self.topic, message_id))
+
+    def outcomes(self, message_id: str) -> list[str]:
+        """How the message's attempts ended."""
+        return [event.outcome for event in self.trace(message_id) if event.outcome]
 
     def rows(self, shard: int = 0) -> list[Segment]:
         """Every row of a shard."""

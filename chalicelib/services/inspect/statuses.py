@@ -48,9 +48,11 @@ class CurrentLease:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """The last attempt that was begun at an entry of a retry lane, and its lease while that holds."""
+class LaneEntry:
+    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, and its
+    lease while that holds."""
 
+    offset: int
     attempt: int
     lease: Lease | None = None
 
@@ -180,10 +182,10 @@ class Statuses:
         early = (record.next_ms or 0) > self._clock.now_ms()
         if early and self.retry_timer(group, key, record):
             return status
-        if lane_lease := self._begun_in_lane(topic, group, key, record.offset):
-            if lane_lease.lease:
-                return DeliveryStatus(Status.RUNNING, lane_lease.attempt, None, status.last_error)
-            status = replace(status, attempts=max(status.attempts, lane_lease.attempt))
+        if entry := self.lane_entry(topic, group, key, record.offset):
+            if entry.lease:
+                return DeliveryStatus(Status.RUNNING, entry.attempt, None, status.last_error)
+            status = replace(status, attempts=max(status.attempts, entry.attempt))
         return replace(status, next_attempt_ms=None) if early else status
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
@@ -195,20 +197,16 @@ class Statuses:
 
     def lease_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> CurrentLease | None:
         """The lease in the retry lane under which this message is being tried again now; None if there is none."""
-        lane_lease = self._begun_in_lane(topic, group, key, offset)
-        return (
-            _current_lease(lane_lease.lease, key, lane_lease.attempt)
-            if lane_lease and lane_lease.lease
-            else None
-        )
+        entry = self.lane_entry(topic, group, key, offset)
+        return _current_lease(entry.lease, key, entry.attempt) if entry and entry.lease else None
 
-    def _begun_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> _Begun | None:
+    def lane_entry(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> LaneEntry | None:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor = self.cursor(lane)
-        by_offset = {o: _Begun(span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
+        by_offset = {o: LaneEntry(o, span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
         for lease in cursor.leases.values():
-            by_offset |= {o: _Begun(attempt, lease) for o, attempt in lease.attempts().items()}
+            by_offset |= {o: LaneEntry(o, attempt, lease) for o, attempt in lease.attempts().items()}
         for slot in self._reader.fetch(lane.shard, by_offset).values():
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):

@@ -304,16 +304,24 @@ class Redriver:
         return self._hurry_in_place(key, offset)
 
     def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
-        """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running."""
+        """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running, or
+        wait since it could not be attempted."""
+        lane = cursor_key(topic, group, None, key.consumer_uid)
         timer = self._lookup.statuses.retry_timer(group, key, record)
         if timer and timer.draft:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
-            self._on_filled(cursor_key(topic, group, None, key.consumer_uid))
-            return True
-        return self._lookup.statuses.lease_in_lane(topic, group, key, record.offset) is None
+        else:
+            entry = self._lookup.statuses.lane_entry(topic, group, key, record.offset)
+            if entry and entry.lease:
+                return False
+            if entry:
+                self._hurry_in_place(lane, entry.offset)
+        self._on_filled(lane)
+        return True
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
-        """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
+        """A message that waits in the cursor becomes due, if it is not; what a lease held that has run out is due.
+        Answers whether the message waits for another attempt."""
 
         def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
             after = transitions.hurry(state.cursor, offset)
@@ -322,7 +330,8 @@ class Redriver:
         self._states.read(key)
         if self._states.update(key, attempt) is not None:
             return True
-        return position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
+        cursor = transitions.expire(self._states.last(key).cursor, self._clock.now_ms())
+        return position(cursor, offset)[0] is Position.RETRYING
 
 
 def _since(record: Record | None) -> Since:

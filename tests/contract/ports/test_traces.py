@@ -132,8 +132,7 @@ def test_an_attempt_never_comes_before_its_message_whatever_the_clocks_say(stage
     behind = ManualClock(stage.clock.now_ms() - 1_500)
     slow = replace(desk, deps=Deps(replace(stage.another(), clock=behind)))
     slow.ack(group, slow.receive(group))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    events = desk.deps.tracer.path(desk.topic, message)
+    events = desk.trace(result.id)
     assert [(e.event, e.at_ms) for e in events] == [
         ("accepted", result.accepted_ms),
         ("delivered", result.accepted_ms),

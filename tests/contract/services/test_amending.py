@@ -45,7 +45,7 @@ def test_what_is_cancelled_is_passed_over_and_can_be_seen(stage: Stage) -> None:
     cancel(desk, results[1])
     assert desk.deps.statuses.deliveries(desk.topic, message)[group.name].status == "CANCELLED"
     assert desk.cursor(group).next == 3
-    assert [e.event for e in desk.deps.tracer.path(desk.topic, message)] == ["accepted", "cancelled"]
+    assert [e.event for e in desk.trace(message.id)] == ["accepted", "cancelled"]
 
 
 def test_what_was_cancelled_cannot_be_edited(stage: Stage) -> None:

@@ -159,7 +159,7 @@ def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
     table.bury()
     stage.clock.advance(SECOND_MS)
     table.redriver.discard(table.topic, table.group, table.letter(), "cleo")
-    path = table.deps.tracer.path(table.topic, table.deps.lookup.message(table.topic, table.ids[0]))
+    path = table.desk.trace(table.ids[0])
     by_people = [(event.event, event.by) for event in path if event.by]
     assert by_people == [("edited", "ann"), ("redriven", "ben"), ("deleted", "cleo")]
 

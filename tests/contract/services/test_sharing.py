@@ -102,8 +102,7 @@ def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
     desk.push()
     targets = {message_id: c.target for c in desk.subscribers.calls for message_id, _ in c.attempts}
     for each in results:
-        message = desk.deps.lookup.message(desk.topic, each.id)
-        (attempt,) = [e for e in desk.deps.tracer.path(desk.topic, message) if e.event == "delivered"]
+        (attempt,) = [e for e in desk.trace(each.id) if e.event == "delivered"]
         assert attempt.consumer == targets[each.id]
         assert (attempt.rank, attempt.total) == ("abc".index(targets[each.id]), 3)
 
