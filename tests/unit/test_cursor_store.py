@@ -12,6 +12,8 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
+from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
@@ -124,6 +126,41 @@ def test_what_stands_in_one_write_twice_is_written_once_as_it_was_last() -> None
     process = desk.process(Watched())
     state = process.last(KEY)
     retry, success = make.record(0, "RETRYING"), make.record(0, "SUCCESS")
-    timer = make.timer(START_MS, id="t1")
-    assert process.write(KEY, state, further(state), [retry, success], [timer, timer])
-    assert writes == [([success], [timer])]
+    of_another_shard = make.record(0, "RETRYING", shard=1)
+    timer, neighbour = make.timer(START_MS, id="t1"), make.timer(START_MS, id="t2")
+    records, timers = [retry, of_another_shard, success], [timer, neighbour, timer]
+    assert process.write(KEY, state, further(state), records, timers)
+    assert writes == [([success, of_another_shard], [timer, neighbour])]
+
+
+def test_what_was_seen_is_believed_for_a_second_and_what_is_read_is_of_now() -> None:
+    desk = Desk()
+    begin(desk)
+
+    class Behind:
+        """Reads that need not be consistent show what was there at first."""
+
+        def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
+            return desk.cursors.get(key) if consistent else Cursor()
+
+    behind = desk.process(Behind())
+    assert (desk.one.last(KEY).cursor.next, behind.last(KEY).cursor.next) == (0, 0)
+    assert desk.other.update(KEY, further)
+    desk.stage.clock.advance(1_000)
+    assert desk.one.last(KEY).cursor.next == 0
+    desk.stage.clock.advance(1)
+    assert desk.one.last(KEY).cursor.next == 1
+    assert behind.last(KEY).cursor.next == 0
+    assert behind.read(KEY).cursor.next == behind.last(KEY).cursor.next == 1
+
+
+def test_a_closed_cursor_stays_closed_for_a_day() -> None:
+    desk = Desk()
+    begin(desk)
+    desk.one.close([KEY])
+    desk.stage.clock.advance(DAY_MS - 1_000)
+    desk.stage.drop_expired()
+    assert desk.one.read(KEY).cursor.is_closed
+    desk.stage.clock.advance(2_000)
+    desk.stage.drop_expired()
+    assert not desk.one.read(KEY).exists

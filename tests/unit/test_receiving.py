@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import Refused
+from chalicelib.domain.cursor_write import replacement
+from chalicelib.domain.errors import Refused, Unavailable
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import Consumer, Group
+from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.log import Log
 from chalicelib.ports.world import Clock
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
@@ -153,7 +155,9 @@ def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out
 def test_a_busy_shard_does_not_hide_the_others() -> None:
     desk = Desk.at(memory_stage(), shards=3)
     group = desk.group()
-    desk.produce(*(make.draft(shard=0) for _ in range(200)), make.draft(shard=1), make.draft(shard=2))
+    desk.produce(*(make.draft(shard=0) for _ in range(200)))
+    assert len(desk.receive(group, 1)) == 1, "now it begins there"
+    desk.produce(make.draft(shard=1), make.draft(shard=2))
     shards = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
     assert {1, 2} <= set(shards)
 
@@ -215,3 +219,85 @@ def test_a_broadcast_says_that_it_needs_a_consumer() -> None:
     desk = Desk.at(memory_stage())
     with pytest.raises(Refused, match="CONSUMER_REQUIRED"):
         desk.receive(desk.group(mode="broadcast"))
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
+    desk = Desk.at(memory_stage(), shards=2, mode=mode)
+    group = desk.group()
+    one = desk.consumer(group, "one")
+    desk.produce(*(make.draft(shard=n % 2) for n in range(4)))
+    assert desk.nack(group, desk.receive(group, 2, one), Nack(dead_letter=True)) == [None, None]
+    assert desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 9) == 2
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    group = desk.deps.catalog.group(desk.topic, group.name)
+    assert desk.receive(group, 10, one) == []
+    assert mode == "broadcast" or desk.receive(group, 10) == []
+
+
+def failing(desk: Desk, shards: Container[int]) -> tuple[Desk, Troubled]:
+    """A process for which the cursors of these shards fail."""
+
+    def fails(name: str, key: Any, *_: object) -> bool:
+        return name == "get" and key.shard.topic == desk.topic.name and key.shard.shard in shards
+
+    cursors = Troubled(desk.stage.adapters.cursors, fails)
+    deps = Deps(replace(desk.stage.another(), cursors=cast(Cursors, cursors)))
+    return Desk(desk.stage, deps, desk.topic), cursors
+
+
+@pytest.mark.parametrize("failing_shard", range(3))
+def test_what_the_other_shards_granted_is_not_lost_to_the_one_that_fails(failing_shard: int) -> None:
+    desk = Desk.at(memory_stage(), shards=3)
+    group = desk.group()
+    desk.produce(*(make.draft(shard=n) for n in range(3)))
+    other, _ = failing(desk, {failing_shard})
+    messages = other.receive(group)
+    assert {each.message.shard for each in messages} == {0, 1, 2} - {failing_shard}
+
+
+def test_a_shard_that_fails_is_an_error_where_there_is_nothing_else_and_is_asked_again_the_next_time() -> (
+    None
+):
+    desk = Desk.at(memory_stage(), shards=2)
+    group = desk.group()
+    desk.produce(make.draft(shard=1))
+    shards = {1}
+    other, cursors = failing(desk, shards)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            other.receive(group)
+    shards.clear()
+    assert cursors.refused == 2
+    assert len(other.receive(group)) == 1
+
+
+def test_a_receive_asks_no_more_shards_after_the_second_that_fails() -> None:
+    desk = Desk.at(memory_stage(), shards=8)
+    group = desk.group()
+    other, cursors = failing(desk, range(8))
+    with pytest.raises(Unavailable):
+        other.receive(group)
+    assert cursors.refused == 2
+
+
+@pytest.mark.parametrize(("lost", "granted"), [(9, [0]), (10, [0]), (11, [])])
+def test_a_receive_tries_again_ten_times_where_others_are_faster(lost: int, granted: list[int]) -> None:
+    desk = Desk.at(memory_stage())
+    group = desk.group()
+    desk.produce(make.draft())
+    key = cursor_key(desk.topic, group, 0)
+    writes: list[int] = []
+
+    def is_slower(name: str, *_: object) -> bool:
+        if name == "write" and (len(writes) < lost):
+            writes.append(1)
+            state = desk.deps.states.read(key)
+            after = replace(state.cursor, epoch=state.cursor.epoch + 1)
+            assert desk.deps.states.write(key, state, replacement(state.cursor, after))
+        return False
+
+    cursors = cast(Cursors, Troubled(desk.stage.adapters.cursors, is_slower))
+    other = Desk(desk.stage, Deps(replace(desk.stage.another(), cursors=cursors)), desk.topic)
+    assert offsets(other.receive(group)) == granted
+    assert len(writes) == lost

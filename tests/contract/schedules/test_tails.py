@@ -64,8 +64,12 @@ def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage:
     desk, group = consumed(stage)
     slow = desk.group("slow")
     assert desk.ack(slow, desk.receive(slow, most=2)) == [None] * 2
+    gone = desk.group("gone")
     wither(desk)
+    desk.deps.states.close([cursor_key(desk.topic, gone, 0)])  # and nothing else of the group
     fresh = afresh(desk)
+    assert fresh.deps.positions.find(fresh.topic, cursor_key(fresh.topic, group, 0), "latest") == (5, 5)
+    assert stage.adapters.log.tail(desk.topic.shard_key(0)) == Tail(4), "now it is written down"
     assert [place.offset for place in fresh.produce(make.draft())] == [5]
     assert offsets(fresh.receive(group)) == [5]
     assert offsets(fresh.receive(slow)) == [5]

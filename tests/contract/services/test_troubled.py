@@ -115,7 +115,9 @@ def test_a_body_that_cannot_be_read_for_a_while_waits_without_an_attempt(desk: D
         assert 1 not in attempts(desk.receive(group, lease=3600))
     bodies.away.clear()
     desk.stage.clock.advance(11 * SECOND_MS)
-    assert attempts(desk.receive(group)) == {1: 1}
+    (claimed_message,) = desk.receive(group)
+    assert (claimed_message.message.offset, claimed_message.attempt) == (1, 1)
+    assert claimed_message.message.draft.body == f'"{LARGE}"'.encode()
     assert letters(desk, group) == {}
 
 
