@@ -53,6 +53,11 @@ class Context(msgspec.Struct, frozen=True):
         seconds."""
         return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
 
+    def topic_for(self, fits: Callable[[Topic], bool]) -> Topic:
+        """The topic in the path, for a call that a setting of it refuses unless it `fits`: see `Catalog.topic_for`.
+        Raises NotFound."""
+        return self.deps.catalog.topic_for(self.params["topic"], fits)
+
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
         """The topic and the group that the path names; NotFound. `consistent`: as for a topic, the group's consumers
         included; for a change, which must reach all of them."""

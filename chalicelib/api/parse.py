@@ -295,16 +295,23 @@ def limit(query: Mapping[str, str]) -> int:
     return int(text)
 
 
-def shard(query: Mapping[str, str], topic: Topic) -> int | None:
-    """The shard asked for. Raises Refused where the topic has no such shard."""
+def shard(query: Mapping[str, str]) -> int | None:
+    """The shard asked for."""
     text = query.get("shard")
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 4:
         raise invalid("shard", "must be a shard's number")
-    if int(text) >= topic.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     return int(text)
+
+
+def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
+    """The topic in the path and the shard asked for. Raises NotFound, or Refused where the topic has no such shard."""
+    number = shard(context.query)
+    topic = context.topic_for(lambda topic: number is None or number < topic.shards)
+    if number is not None and number >= topic.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    return topic, number
 
 
 REQUEST, RESEND = "headrace-request", "headrace-resend"

@@ -40,7 +40,7 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
 
     It changes the messages with the ids; or, page by page and soonest first, those that match the query (`from` and
     `to` are due times). With `dry_run` it only shows the changes."""
-    topic, body = context.topic(), context.body
+    (topic, shard), body = parse.topic_and_shard(context), context.body
     if (body.deliver_at is not UNSET) + (body.postpone_seconds is not UNSET) + body.cancel != 1:
         raise invalid("", "give one of deliver_at, postpone_seconds and cancel")
     if body.deliver_at is not UNSET:
@@ -50,11 +50,13 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
             raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
         return Response({"items": [_by_id(context, topic, id) for id in body.ids]})
     purpose = "delayed:" + json.dumps([topic.name, {f: context.query.get(f) for f in _FILTERS}])
-    rows, next_start = _page(context, topic, purpose)
+    rows, next_start = _page(context, topic, shard, purpose)
     return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], next_start))
 
 
-def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waiting], list[str | int] | None]:
+def _page(
+    context: Context, topic: Topic, shard: int | None, purpose: str
+) -> tuple[Sequence[Waiting], list[str | int] | None]:
     """A page of delayed messages, and where the next begins; without those that an earlier page has postponed."""
     from ...services.inspect.delayed_list import reader, soonest_first
     from ...services.inspect.lookup import Filters
@@ -66,7 +68,7 @@ def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waitin
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
     filters = Filters(
         tag=query.get("tag"),
-        shard=parse.shard(query, topic),
+        shard=shard,
         from_ms=times.get("from"),
         to_ms=times.get("to"),
     )

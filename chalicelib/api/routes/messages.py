@@ -85,6 +85,7 @@ def amend_message(context: Context) -> Response[MessageView]:
         raise _in_transaction(message)
     header_names = (message if isinstance(message, Message) else message.message).draft.headers
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), header_names)
+    topic = context.topic_for(lambda topic: len(changes.get("body", b"")) <= topic.max_body_bytes)
     if not isinstance(message, Message):
         try:
             return Response(_view(context, topic, context.deps.delayed.amend(topic, message, changes, by)))
@@ -181,7 +182,8 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     topic, query = context.topic(), context.query
     if "dedup_id" in query:
         return Response({"items": _with_dedup_id(context, topic)})
-    filters = _filters(context, topic)
+    topic, shard = parse.topic_and_shard(context)
+    filters = _filters(context, topic, shard)
     purpose = "messages:" + json.dumps([topic.name, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     start = parse.page_start(context, purpose)
     if filters.status == _DELAYED:
@@ -260,7 +262,7 @@ def _newest_first(
     return context.deps.lookup.newest_first(look.topic, filters, limit, starts, look)
 
 
-def _filters(context: Context, topic: Topic) -> Filters:
+def _filters(context: Context, topic: Topic, shard: int | None) -> Filters:
     from ...services.inspect.lookup import Filters
 
     query = context.query
@@ -278,7 +280,7 @@ def _filters(context: Context, topic: Topic) -> Filters:
         group=group,
         status=status,
         tag=query.get("tag"),
-        shard=parse.shard(query, topic),
+        shard=shard,
         from_ms=parse.time_ms(query["from"], "from") if "from" in query else None,
         to_ms=parse.time_ms(query["to"], "to") if "to" in query else None,
     )

@@ -12,6 +12,7 @@ from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Scope, Topic
+from ...services.produce.producer import takes_all
 from .. import parse, tracing
 from ..calls import Context, Response, call
 from ..http import convert
@@ -42,13 +43,12 @@ class _JsonTexts(msgspec.Struct):
 )
 def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
-    topic = context.topic()
-    draft = parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw)
-    return one(context, topic, draft)
+    return one(context, parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw))
 
 
-def one(context: Context, topic: Topic, draft: Draft) -> Response[Produced]:
+def one(context: Context, draft: Draft) -> Response[Produced]:
     """Store a single message; the answer has its status."""
+    topic = context.topic_for(takes_all([draft]))
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
@@ -80,7 +80,6 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Prod
 @call("POST", "/v1/topics/{topic}/messages/batch", scopes=(Scope.PRODUCE,), body=BatchBody, headers=RESENDING)
 def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
-    topic = context.topic()
     if len(context.raw) > MAX_BATCH_BYTES:
         raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
     now_ms = context.deps.adapters.clock.now_ms()
@@ -88,6 +87,7 @@ def produce_batch(context: Context) -> Response[BatchView]:
     items = zip(context.body.messages, texts, strict=True)
     drafts_and_errors = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
+    topic = context.topic_for(takes_all(drafts))
     outcomes = iter(_store(context, topic, drafts))
     status_lookup = _status_lookup(context, topic)
     results = []

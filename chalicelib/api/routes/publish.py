@@ -53,8 +53,7 @@ class _DataText(msgspec.Struct):
 )
 def publish(context: Context) -> Response[Produced]:
     """Accept the raw body as one message, with options in headers."""
-    topic = context.topic()
-    return one(context, topic, _draft(context))
+    return one(context, _draft(context))
 
 
 def _draft(context: Context) -> Draft:

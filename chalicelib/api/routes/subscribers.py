@@ -32,7 +32,7 @@ def test_consumer(context: Context) -> Response[TestView]:
 
     The test does not count as a message or an attempt. The response has the request and the answer received within ten
     seconds."""
-    topic, group, consumer = _find(context)
+    topic, group, consumer = _find(context, consistent=True)
     if not consumer.is_called:
         raise Refused(
             "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
@@ -51,6 +51,6 @@ def test_consumer(context: Context) -> Response[TestView]:
     return Response(subscribers.test(exchange, whole=is_admin))
 
 
-def _find(context: Context) -> tuple[Topic, Group, Consumer]:
-    topic, group = context.group()
+def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group(consistent=consistent)
     return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])

@@ -11,6 +11,7 @@ from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Draft
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
+from ...services.produce.producer import takes_all
 from .. import parse, tracing
 from ..calls import Context, Reach, Response, call
 from ..http import invalid
@@ -38,8 +39,8 @@ class _JsonText(msgspec.Struct):
 )
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
-    topic, body, deps = context.topic(), context.body, context.deps
-    draft = _draft(context)
+    body, deps, draft = context.body, context.deps, _draft(context)
+    topic = context.topic_for(takes_all([draft]))
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
         raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")
     from ...services.produce.transactions import Checks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...domain.errors import NotFound, Refused, Unreadable
 from ...domain.topic import Consumer, Group, Topic
@@ -12,6 +12,7 @@ from ...ports.world import Clock
 from .expiring_cache import TtlCache
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
+_LOOK_AGAIN_MS = 1_000  # how often calls that a topic refuses read it at most
 
 _Consumers = tuple[list[Consumer], list[str]]
 """The consumers whose rows can be read, and what is wrong with the other rows."""
@@ -25,6 +26,7 @@ class Catalog:
         self.control = control
         self._clock = clock
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
+        self._looked_again: TtlCache[str, bool] = TtlCache(clock, _LOOK_AGAIN_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
         self._consumers: TtlCache[str, _Consumers] = TtlCache(clock, CACHE_MS)
 
@@ -40,6 +42,15 @@ class Catalog:
                 "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
             )
         return self._topics.put(name, topic, since_ms)
+
+    def topic_for(self, name: str, fits: Callable[[Topic], bool]) -> Topic:
+        """The topic, or NotFound, for a call that it refuses unless it `fits`: the cached one, or else as it is stored.
+        For refused calls it is read once a second at most, so one may still be refused for a second after a change."""
+        topic = self.topic(name)
+        if fits(topic) or self._looked_again.get(name):
+            return topic
+        self._looked_again.put(name, True)
+        return self.topic(name, consistent=True)
 
     def group(self, topic: Topic, name: str, *, consistent: bool = False) -> Group:
         """The topic's group, or NotFound. `consistent`: as for a topic; what is asked next about its consumers is read

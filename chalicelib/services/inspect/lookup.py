@@ -181,7 +181,11 @@ class Lookup:
         """Is the message still shown? Yes until its retention is over; then, until its row expires, only while a group
         has not settled it or has it as a dead letter. It does not matter when TTL deletes the row."""
         now_ms = self._clock.now_ms()
-        if now_ms < topic.keeps_until_ms(message):
+
+        def keeps(topic: Topic) -> bool:
+            return now_ms < topic.keeps_until_ms(message)
+
+        if keeps(topic) or keeps(self._catalog.topic_for(topic.name, keeps)):
             return True
         if now_ms >= message.ends_ms + _GRACE_MS:
             return False

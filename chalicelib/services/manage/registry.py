@@ -151,10 +151,16 @@ class Registry:
         self._mark(row)
 
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
-        """Note that a pull consumer is alive; a push consumer shows it by answering."""
-        if not consumer.is_called:
-            now_ms = self._clock.now_ms()
-            self._amend(topic, group, consumer, lambda row: replace(row, seen_ms=max(row.seen_ms, now_ms)))
+        """Note that a pull consumer is alive; a push consumer shows it by answering. Counts for the consumer that has
+        the name now. Raises NotFound."""
+        now_ms = self._clock.now_ms()
+
+        def seen(row: Consumer) -> Consumer:
+            return row if row.is_called else replace(row, seen_ms=max(row.seen_ms, now_ms))
+
+        if self._amend(topic, group, consumer, seen) is None:
+            self._catalog.forget(topic, group)
+            self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), seen)
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:

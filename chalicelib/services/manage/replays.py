@@ -23,7 +23,7 @@ from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.wake import Waker
 from ..produce.appender import ProduceResult
-from ..produce.producer import Producer
+from ..produce.producer import Producer, takes_all
 
 _RANDOM_CHARS = 6  # of an id, which has the time as well
 _LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)
@@ -125,7 +125,7 @@ class Replays:
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[ProduceResult | HeadraceError]:
         """Produce archived messages to the replay's topic. Returns for each where it was stored, or the error; one
         that was sent before is a duplicate, at its old place. Raises Conflict if the replay is over."""
-        topic = self._catalog.topic(replay.into)
+        topic = self._catalog.topic_for(replay.into, takes_all([each.draft for each in messages]))
         self._check_open(replay, topic)
         # Longer than any run of the job, whatever the topic says.
         patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)

@@ -290,6 +290,11 @@ def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
     return None
 
 
+def takes_all(drafts: Sequence[Draft]) -> Callable[[Topic], bool]:
+    """Returns a function that tells whether a topic takes all of these messages."""
+    return lambda topic: not any(refusal(topic, draft) for draft in drafts)
+
+
 def _shard_of(topic: Topic, draft: Draft) -> int | None:
     if draft.shard is not None:
         return draft.shard

@@ -6,17 +6,17 @@ what it changes must reach every consumer that is registered by then, and every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from chalicelib import wiring
 from chalicelib.api.calls import CALLS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import bodies, bury, edit, letters, redriven, try_now
-from tests.support.http import Client, Gateway, Group, Reply
+from tests.support.elsewhere import client_elsewhere
+from tests.support.http import Client, Group, Reply
 
 ONE = {
     *("put_group", "delete_group", "pause_group", "resume_group", "create_replay"),  # of the group's own row
@@ -24,21 +24,6 @@ ONE = {
     *("receive", "ack", "nack", "extend"),  # of one consumer, by its name or the receipt
 }
 """The calls with a group that do not concern all its consumers."""
-
-
-class Elsewhere:
-    """The gateway of another process on the same store."""
-
-    def __init__(self, gateway: Gateway, deps: wiring.Deps) -> None:
-        self._gateway = gateway
-        self._deps = deps
-
-    def handle(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wiring, "deps", lambda: self._deps)
-            return self._gateway.handle(method, path, headers, body)
 
 
 def _sought(elsewhere: Client, group: Group, message_id: str) -> None:
@@ -100,7 +85,7 @@ DEEDS: dict[str, list[Callable[[Client, Group, str], None]]] = {
 def test_a_change_reaches_a_consumer_that_another_process_registered(
     api: Client, background: Background, deed: Callable[[Client, Group, str], None]
 ) -> None:
-    elsewhere = _another(api, background)
+    elsewhere = client_elsewhere(api, background)
     topic = api.topic(mode="broadcast", shards=1)
     group = topic.group()
     group.register("early")
@@ -145,7 +130,7 @@ OF_LETTERS: dict[str, Callable[[Client, Group, str], Reply]] = {
 def test_a_message_is_found_by_a_process_that_does_not_know_its_shard_yet(
     api: Client, background: Background, name: str
 ) -> None:
-    elsewhere = _another(api, background)
+    elsewhere = client_elsewhere(api, background)
     topic = api.topic(shards=1)
     group = topic.group()
     with background.clock.stopped():
@@ -162,7 +147,7 @@ def test_a_message_is_found_by_a_process_that_does_not_know_its_shard_yet(
 
 
 def test_a_delayed_message_is_found_in_whatever_shard_it_came(api: Client, background: Background) -> None:
-    elsewhere = _another(api, background)
+    elsewhere = client_elsewhere(api, background)
     topic = api.topic(shards=1)
     with background.clock.stopped():
         elsewhere.get(topic.path).expect(200)
@@ -183,7 +168,7 @@ def test_every_call_about_a_message_is_tried_elsewhere() -> None:
 def test_a_secret_is_rotated_of_the_consumer_that_is_there_now(
     api: Client, background: Background, receiver: Receiver, comes_back: bool, status: int
 ) -> None:
-    elsewhere = _another(api, background)
+    elsewhere = client_elsewhere(api, background)
     group = api.topic().group()
     path = f"{group.path}/consumers/c"
     api.put(path, {"url": receiver.url}).expect(201)
@@ -193,11 +178,6 @@ def test_a_secret_is_rotated_of_the_consumer_that_is_there_now(
         if comes_back:
             api.put(path, {"url": receiver.url}).expect(201)
         elsewhere.post(f"{path}/rotate-secret").expect(status)
-
-
-def _another(api: Client, background: Background) -> Client:
-    """A client of another process on the same store."""
-    return Client(Elsewhere(api.gateway, wiring.Deps(background.deps.adapters)), api.token)
 
 
 def _consumers(client: Client, group: Group) -> list[Any]:
