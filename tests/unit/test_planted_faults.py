@@ -76,6 +76,13 @@ def _some_are_kept() -> None:
     burials.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(memory_stage(), 127)
 
 
+def _many_are_kept_in_a_lane() -> None:
+    stage = memory_stage()
+    retention.test_i1_what_lies_in_a_retry_lane_behind_many_that_are_kept_is_buried_with_its_content(
+        stage, stage.clock.advance
+    )
+
+
 def _a_tiny_number_is_refused() -> None:
     with pytest.raises(Malformed):
         strict_json.parse(b"1e-999999999999999999999999999999")
@@ -339,14 +346,18 @@ BUGS: Planted = {
         Bug(
             ClaimPlanner,
             "plan_burial",
-            "staying_candidates[-1].offset if len(staying_candidates) > MAX_PASSED_OVER",
-            "staying_candidates[0].offset if staying_candidates",
+            "else MAX_PASSED_OVER",
+            "else 0",
         ),
         _some_are_kept,
     ),
     "what a burial passes over, forgotten": (
         Bug(ClaimPlanner, "plan_burial", "passed_over=tuple(passed_over)", "passed_over=()"),
         _some_are_kept,
+    ),
+    "a burial that looks at the first of a lane only": (
+        Bug(ClaimPlanner, "_to_bury", "while self._shard is None and", "while False and"),
+        _many_are_kept_in_a_lane,
     ),
     "a row that goes before older ones": (
         Bug(

@@ -140,7 +140,7 @@ class Claimer:
     def bury(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
         """Settle as dead letters, on a shard or in the retry lane (None), the unleased messages that are past their
         retention (their rows are about to expire), have expired, or have no attempts left. Returns how many;
-        `has_time` is called after each write."""
+        `has_time` is called after each write, and between reads."""
         key = claimant.key(shard)
         count = 0
         while True:
@@ -148,7 +148,7 @@ class Claimer:
             now_ms = self._clock.now_ms()
             plan = ClaimPlanner(
                 reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
-            ).plan_burial(state.cursor)
+            ).plan_burial(state.cursor, has_time)
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import itemgetter
@@ -15,7 +15,7 @@ from ...domain.message import DeadReason, Draft, Message, expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
-from ...domain.spans import Span
+from ...domain.spans import Span, coalesce
 from ...domain.status import Status
 from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
@@ -117,26 +117,29 @@ class ClaimPlanner:
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead_candidates, granted_count)
 
-    def plan_burial(self, cursor: Cursor) -> ClaimPlan:
+    def plan_burial(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
-        grant nothing. Older messages with a longer retention, from an earlier setting, are passed over."""
+        grant nothing. Messages that are kept for longer are passed over: in a retry lane, whose entries come in any
+        order, as many as there is time to read."""
         current = transitions.expire(cursor, self._now_ms)
         waits = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(cursor)
         rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waits), trust)
         slots = {slot.offset: slot for slot in self._resolved(rows.values(), trust)}
         back = [self._candidate(slots[offset], span) for offset, span in waits if not slots[offset].newer]
-        ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
+        kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
-        staying_candidates = [c for c in new_candidates if not _is_settled(c)][: MAX_PASSED_OVER + 1]
-        end = staying_candidates[-1].offset if len(staying_candidates) > MAX_PASSED_OVER else _AFTER_ALL
+        staying_candidates = [c for c in new_candidates if not _is_settled(c)]
+        most = len(staying_candidates) if self._shard is None else MAX_PASSED_OVER
+        end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
         waiting_dead, new_dead, dead_candidates = _within_bounds(
             [c for c in back if _is_settled(c)],
             [c for c in new_candidates if _is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
-        passed_over = [
+        passed_over = [*kept_entries] if selection.next > current.next else []
+        passed_over += [
             Span(c.offset, 1, c.attempt, c.unit) for c in staying_candidates if c.offset < selection.next
         ]
         selection = replace(selection, passed_over=tuple(passed_over))
@@ -161,6 +164,22 @@ class ClaimPlanner:
     def _ahead(self, current: Cursor, wanted_count: int, trust: Freshness) -> list[Slot]:
         slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, wanted_count, trust)
         return list(takewhile(lambda slot: not slot.newer, self._resolved(slots, trust)))
+
+    def _to_bury(
+        self, cursor: Cursor, trust: Freshness, has_time: Callable[[], bool]
+    ) -> tuple[tuple[Span, ...], list[Slot]]:
+        """The next unclaimed slots of which some may be buried, and the entries of a lane before them, which are kept:
+        they take no space in the cursor, for they are alike."""
+        ahead = self._ahead(cursor, _BURIED_AT_ONCE, trust)
+        kept_entries: tuple[Span, ...] = ()
+        while self._shard is None and ahead and has_time():
+            candidates = [self._candidate(slot, None) for slot in ahead]
+            if any(map(_is_settled, candidates)):
+                break
+            kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
+            at = ahead[-1].end
+            ahead = self._ahead(replace(cursor, next=at, segment_at=at), _BURIED_AT_ONCE, trust)
+        return kept_entries, ahead
 
     def _trust(self, cursor: Cursor) -> Freshness:
         """Which cached segments are acceptable; entries of a lane are never edited, so any are."""

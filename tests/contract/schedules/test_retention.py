@@ -238,6 +238,27 @@ def test_i1_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(
     assert desk.receive(group, consumer=consumer) == []
 
 
+def test_i1_what_lies_in_a_retry_lane_behind_many_that_are_kept_is_buried_with_its_content(
+    empty_stage: Stage, ttl: Pass
+) -> None:
+    """Retries enter the lane when they are due: of a group that is paused, old messages may lie behind young ones."""
+    desk = Desk.at(empty_stage, retention_days=2, retry=Retry(9, (1,), jitter=0.0))
+    group, kept_count = desk.group(), 2 * MAX_PASSED_OVER
+    desk.produce(make.draft("old"))
+    assert desk.nack(group, desk.receive(group), Nack(delay_ms=DAY_MS + HOUR_MS)) == [None]
+    ttl(DAY_MS)
+    desk.produce(*make.drafts(kept_count))
+    assert set(desk.nack(group, desk.receive(group, most=kept_count), Nack(delay_ms=SECOND_MS))) == {None}
+    for wait_ms in (SECOND_MS, HOUR_MS):
+        ttl(wait_ms)
+        desk.deps.mover.tick(range(FRAGMENTS))
+    ttl(DAY_MS - HOUR_MS)
+    empty_stage.process().expirer.run_once()
+    (letter,) = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
+    assert (letter.message.offset, letter.message.draft.body) == (0, b'"old"')
+    assert len(desk.drain(group)) == kept_count
+
+
 def test_a_dead_letter_that_is_redriven_long_after_its_retention_is_delivered(
     empty_stage: Stage, ttl: Pass
 ) -> None:
