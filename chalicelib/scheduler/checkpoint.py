@@ -17,7 +17,7 @@ from ..ports.control import Control, PassOver
 from ..ports.log import Log
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Walk, unreadable
+from .walk import HasTime, Stretch, Walk, from_another, unreadable
 
 _JOB = "checkpoint"
 _AHEAD_S = (
@@ -54,9 +54,13 @@ class Checkpointer:
 
         def visit(topic: Topic, has_time: HasTime) -> None:
             passed_over: list[str] = []
-            for log in (topic, *self._lanes(topic, passed_over.append)):
-                report.shards += log.shards
-                report.checkpoints += sum(self._shard(log, shard) for shard in range(log.shards))
+            logs = [topic, *self._lanes(topic, passed_over.append)]
+            shards = [(log, shard) for log in logs for shard in range(log.shards)]
+            for log, shard in from_another(shards, self._clock.now_ms()):
+                if not has_time():
+                    break
+                report.shards += 1
+                report.checkpoints += self._shard(log, shard)
             if passed_over:
                 raise unreadable(passed_over)
 

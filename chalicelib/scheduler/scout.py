@@ -15,6 +15,7 @@ from ..ports.control import Control
 from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.world import Clock
+from .walk import from_another
 
 _AFTER_ALL = 2**53  # behind every offset
 _PENDING_MS = HOUR_MS  # so long a subscriber that has not agreed is asked each minute, and then each hour
@@ -51,16 +52,18 @@ class Scout:
     def look(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings, tails = Findings(), _Tails(self._log)
+        owners: list[tuple[Group, str]] = []
         for staffed in self._control.staffed(topic, findings.unreadable.append):
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.again(self._ask_again_ms(consumer))
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
-            for uid in _owners(staffed.group, targets):
-                if not has_time():
-                    findings.is_whole = False
-                    return findings
-                self._owner(topic, staffed.group, uid, tails, findings)
+            owners += [(staffed.group, uid) for uid in _owners(staffed.group, targets)]
+        for group, uid in from_another(owners, self._clock.now_ms()):
+            if not has_time():
+                findings.is_whole = False
+                break
+            self._owner(topic, group, uid, tails, findings)
         findings.looks += tails.looks
         return findings
 

@@ -17,7 +17,7 @@ from ..ports.control import Control
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .scout import Findings, Scout
-from .walk import HasTime, RoundRobin, Stretch, Visit, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Trouble, Visit, unreadable
 
 _JOB = "sweep"
 
@@ -69,6 +69,7 @@ class Sweeper:
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
         report, bookmark = SweepReport(), self._round_robin.bookmark()
+        unfinished: list[Trouble] = []  # of topics that keep their marks all the same
         marks = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
 
         def look(name: str) -> Visit:
@@ -83,6 +84,7 @@ class Sweeper:
             report.under_way += findings.under_way
             report.woken += len(findings.forgotten)
             if not findings.is_whole:
+                unfinished.extend(Trouble(name, row) for row in findings.unreadable)
                 return False
             if findings.unreadable:
                 raise unreadable(findings.unreadable)
@@ -93,6 +95,7 @@ class Sweeper:
             report.stretch = self._round_robin.run_together(marks.newest, bookmark, look, has_time, threads)
         for trouble in report.stretch.troubles:
             marks.done(trouble.topic, self._clock.now_ms())
+        report.stretch.troubles += unfinished
         self._round_robin.end(bookmark, report.stretch, marks.passed_ms())
         return report
 

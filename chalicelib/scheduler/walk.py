@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from ..domain.errors import Unreadable
 from ..domain.times import MINUTE_MS
@@ -27,6 +28,8 @@ _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until th
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
 _PAGE = 100
 _TOGETHER = 8  # topics that are looked at together
+_GOLDEN = 2_654_435_769  # of 2**32: multiples of it fall into the widest gap between those before
+T = TypeVar("T")
 
 HasTime = Callable[[], bool]
 Visit = Callable[[], bool]
@@ -85,6 +88,13 @@ class Stretch:
 def unreadable(rows: Sequence[str]) -> Unreadable:
     """The error of a visit that did all its work except for these rows."""
     return Unreadable("UNAVAILABLE", " ".join(rows))
+
+
+def from_another(parts: Sequence[T], now_ms: int) -> Sequence[T]:
+    """The parts of one topic, each minute from another one on: so that runs which never have time for all of them come
+    by every one, with nothing to store."""
+    first = (now_ms // MINUTE_MS * _GOLDEN % 2**32) * len(parts) >> 32
+    return [*parts[first:], *parts[:first]]
 
 
 class Walk:
