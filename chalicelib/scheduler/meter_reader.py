@@ -110,6 +110,8 @@ class MeterReader:
         self._see = see
         self._troubled: Mapping[str, int] = {}
         self._passes = 0
+        self._turns: dict[str, int] = {}  # by topic: when its last turn was, read or not
+        self._turn = 0
         self._sum = Sums()
         self._unkept = Sums()  # what was written without an answer, as `_attempt`
         self._attempt: Reading | None = None
@@ -121,14 +123,17 @@ class MeterReader:
         has_time: HasTime = lambda: True,
         troubled_topics: Mapping[str, int] | None = None,
     ) -> int:
-        """Read each, or as many as there is time for, those first that were not read for longest; how many.
+        """Read each, or as many as there is time for, those first that had no turn for longest; how many.
         `troubled_topics` are those with which something was wrong, as it is noted. What the store
-        refuses is left to the next run."""
+        refuses is left to the topic's next turn."""
         self._troubled = troubled_topics or {}
         number = 0
-        for name in sorted(moving_topics, key=self._read_ms):
+        self._turns = {name: self._turns.get(name, 0) for name in sorted(moving_topics)}
+        for name in sorted(self._turns, key=self._turns.__getitem__):
             if not has_time():
                 break
+            self._turn += 1
+            self._turns[name] = self._turn
             with suppress(Unavailable):
                 self._visit(name)
             number += 1
@@ -170,10 +175,6 @@ class MeterReader:
         trouble = max(state.trouble, before) if state.lacks_groups else state.trouble
         if trouble != before:
             self._marks.trouble(name, trouble, before)
-
-    def _read_ms(self, name: str) -> int:
-        entry = self._known.get(name)
-        return entry.reading.at_ms if entry and entry.reading else 0
 
     def _visit(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.meter import HOURS, LEVELS, MINUTES, STAGE, WINDOWS, GroupReading, Reading
 from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
+from chalicelib.domain.topic import Topic
+from chalicelib.scheduler.meter_reader import MeterReader, State
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -108,6 +111,30 @@ def test_a_topic_is_read_while_something_moves_and_then_no_more(stage: Stage) ->
     ]
     note(desk)
     assert is_noted(desk), "what comes later is seen"
+
+
+def test_a_topic_that_cannot_be_read_takes_no_turn_of_the_others(stage: Stage) -> None:
+    bad, good = Desk.at(stage).topic, Desk.at(stage).topic
+    a, turns = stage.adapters, list[str]()
+
+    def read(topic: Topic) -> Reading:
+        turns.append(topic.name)
+        if topic == bad:
+            raise Unavailable("UNAVAILABLE", "It is throttled.")
+        return Reading(stage.clock.now_ms(), len(turns))
+
+    reader = MeterReader(
+        control=a.control,
+        marks=a.marks,
+        readings=a.readings,
+        read=read,
+        see=lambda _: State(0, has_backlog=True),
+    )
+    for _ in range(6):
+        stage.clock.advance(MINUTE_MS)
+        has_time = iter([True])
+        reader.run_once({bad.name, good.name}, lambda has_time=has_time: next(has_time, False))  # type: ignore[misc]
+    assert sorted(turns) == sorted(3 * [bad.name, good.name])
 
 
 def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
