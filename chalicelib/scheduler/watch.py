@@ -148,13 +148,19 @@ class Watch:
         return rows[0].end - 1 if rows else -1
 
     def _of_group(self, topic: Topic, group: Group, tails: list[int], pass_over: PassOver) -> Backlog:
-        """In a broadcast, of the consumer that is furthest behind."""
+        """In a broadcast, of the consumer that is furthest behind. A shard whose cursor cannot be read is left out."""
         most, oldest_ms = 0, self._clock.now_ms()
         for uid in self._owners(topic, group, pass_over):
-            cursors = self._cursors.of_owner(group.uid, uid)
+            unreadable_cursors: list[str] = []
+            cursors = self._cursors.of_owner(group.uid, uid, pass_over=unreadable_cursors.append)
+            for row in unreadable_cursors:
+                pass_over(row)
             messages = 0
             for shard, tail in enumerate(tails):
-                cursor = fold(cursors.get(str(topic.shard_key(shard)), Cursor()))
+                row_or_none = cursors.get(str(topic.shard_key(shard)))
+                if unreadable_cursors and row_or_none == Cursor():
+                    continue  # how much of the shard it has settled is not known
+                cursor = fold(row_or_none or Cursor())
                 backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
                 messages += backlog
                 if backlog:

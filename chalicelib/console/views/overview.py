@@ -49,6 +49,16 @@ class Overview:
         return sum(line.backlog or 0 for line in self.lines)
 
     @property
+    def groups_left(self) -> int:
+        """How many groups are in no sum: there was no time, or a row cannot be read."""
+        return sum(line.survey.groups_left for line in self.lines if line.survey)
+
+    @property
+    def is_whole(self) -> bool:
+        """Are all groups of all lines in the sums?"""
+        return all(line.survey is None or line.survey.is_whole for line in self.lines)
+
+    @property
     def in_flight(self) -> int:
         return sum(line.in_flight or 0 for line in self.lines)
 

@@ -14,7 +14,6 @@ from ...domain.record import Unfinished
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
 from ...domain.transaction import UNDECIDED
-from ...ports.control import leave_out
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.timers import Timers
@@ -60,6 +59,7 @@ class TopicStats:
     delayed: Counted
     prepared: Counted
     groups: Mapping[str, GroupStatus]
+    uncounted_groups: int = 0  # a row of each cannot be read
 
 
 class Counts:
@@ -99,7 +99,9 @@ class Counts:
         return result
 
     def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
-        tails = self._tails(topic)
+        tails, unreadable_rows = self._tails(topic), list[str]()
+        groups = self._catalog.groups(topic, unreadable_rows.append)
+        countable = [group for group in groups if not self._catalog.has_hidden_cursors(topic, group)]
         transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
@@ -107,11 +109,8 @@ class Counts:
             prepared=Counted(
                 sum(c.number for c in transaction_counts), all(c.whole for c in transaction_counts)
             ),
-            groups={
-                group.name: self.group_status(topic, group, tails)
-                for group in self._catalog.groups(topic, leave_out)
-                if not self._catalog.has_hidden_cursors(topic, group)
-            },
+            groups={group.name: self.group_status(topic, group, tails) for group in countable},
+            uncounted_groups=len(groups) + len(unreadable_rows) - len(countable),
         )
 
     def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:

@@ -67,7 +67,7 @@ class GroupSurvey:
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
     """RETRYING or DEAD by shard, offset and consumer's uid."""
     is_whole: bool = True
-    """False: a cursor cannot be read, so it has everything before it."""
+    """False: a cursor cannot be read; its backlog is not counted."""
 
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ...domain import cursor_transitions as transitions
 from ...domain import ranges
@@ -117,14 +118,21 @@ class Surveyor:
         oldest: dict[tuple[int, int], int | None] | None,
         pass_over: PassOver,
     ) -> tuple[list[Progress], list[Progress]]:
-        """A group's cursors on these shards, and on its retry lanes."""
+        """A group's cursors on these shards, and on its retry lanes. One that cannot be read is behind by nothing, as
+        far as is known."""
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
-            cursors = self._cursors.of_owner(group.uid, uid, pass_over=pass_over)
+            unreadable_cursors: list[str] = []
+            cursors = self._cursors.of_owner(group.uid, uid, pass_over=unreadable_cursors.append)
+            for row in unreadable_cursors:
+                pass_over(row)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
-                shards.append(self._progress(topic, key, cursors, extent, oldest))
+                progress = self._progress(topic, key, cursors, extent, oldest)
+                if unreadable_cursors and cursors.get(str(key.shard)) == Cursor():
+                    progress = replace(progress, backlog=0, oldest_ms=None)
+                shards.append(progress)
             lane = cursor_key(topic, group, None, uid)
             lanes.append(
                 Progress(key=lane, shard=None, cursor=self._now(cursors.get(str(lane.shard))), backlog=0)

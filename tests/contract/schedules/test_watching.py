@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.message import Draft
+from chalicelib.domain.topic import cursor_key
 from chalicelib.scheduler.watch import Backlog, Watch
 from tests.support import factories as make
-from tests.support.damage import change_control, having
+from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -143,6 +144,20 @@ def test_what_lies_beside_a_row_that_cannot_be_read_is_measured_which_is_told(de
     assert [(backlog.group, backlog.messages) for backlog in report.over] == [(good.name, 3)]
     [trouble] = report.stretch.troubles
     assert (trouble.topic, place in trouble.detail) == (desk.topic.name, True)
+
+
+def test_a_shard_whose_cursor_cannot_be_read_is_no_backlog_which_is_told(desk: Desk) -> None:
+    group = desk.group()
+    desk.produce(*both_shards(9))
+    desk.drain(group)
+    desk.produce(make.draft(shard=1), make.draft(shard=1), make.draft(shard=1))
+    change_cursor(desk.stage, cursor_key(desk.topic, group, 0), without("x"))
+    report = watch_of(desk).run_once()
+    assert [(backlog.group, backlog.messages) for backlog in report.backlogs] == [(group.name, 3)]
+    [trouble] = report.stretch.troubles
+    assert trouble.topic == desk.topic.name
+    survey = desk.stage.process().surveyor.look(desk.topic)
+    assert ([each.backlog for each in survey.groups], survey.is_whole) == ([3], False)
 
 
 def test_runs_that_time_ends_come_by_every_watched_topic(empty_stage: Stage) -> None:

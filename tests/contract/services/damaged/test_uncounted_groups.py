@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+from chalicelib.api.responses import topics
+from chalicelib.console.views.overview import overview
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.survey_board import Point
 from chalicelib.store.attributes import Item
@@ -58,3 +60,22 @@ def test_the_rates_of_a_topic_go_on_beside_a_group_that_cannot_be_counted(
     for each in (points_beside, points(2)):
         for before, after in pairwise(each):
             assert after.settled - before.settled == after.accepted - before.accepted
+
+
+@pytest.mark.parametrize("unreadable", ["consumer", "group"])
+def test_how_many_groups_are_missing_from_the_sums_is_told(stage: Stage, unreadable: str) -> None:
+    desk = PushDesk.at(stage)
+    bad, good = desk.group("bad", mode="broadcast"), desk.group("good")
+    desk.consumer(bad, "c")
+    desk.produce(*make.drafts(3))
+    [stats] = desk.deps.counts.stats([desk.topic])
+    assert "uncounted_groups" not in topics.stats(stats, lambda _: True)
+    place = f"consumer#{bad.uid}#c" if unreadable == "consumer" else "group#bad"
+    change_control(stage, f"topic#{desk.topic.uid}", place, having("v", {"N": "3"}))
+    deps = stage.process()
+    [stats] = deps.counts.stats([desk.topic])
+    assert list(stats.groups) == [good.name]
+    assert topics.stats(stats, lambda _: True).get("uncounted_groups") == 1
+    survey = deps.surveyor.look(desk.topic)
+    page = overview([desk.topic], {desk.topic.uid: survey}, {}, stage.clock.now_ms())
+    assert (page.groups_left, page.is_whole, page.backlog) == (1, False, 3)
