@@ -171,10 +171,9 @@ def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int =
 
 
 def go_on(scene: Scene) -> None:
-    """What happens before the SDK sends a request for the last time: leases end, timers are moved."""
-    client = scene.client()
+    """What happens before the SDK sends a request for the last time: what was due is moved."""
     scene.seconds_pass(_SENT_AGAIN)
-    run_schedules(scene, client, client.run_mover)
+    scene.client().run_mover()
 
 
 def come_to_rest(scene: Scene, flow: Flow) -> None:

@@ -185,7 +185,7 @@ class Fault(Enum):
     FAIL_ALWAYS = ((fail,) * 1000, _any)
     THROTTLED = ((throttle,), _any)
     LOST_FOR_GOOD = ((lose,) * 3, _is_write)
-    LOST_LATE = ((lose,), _is_unconditional)  # and everybody else goes on before it is sent again
+    LOST_LATE = ((lose,), _is_unconditional)  # and movers go on before it is sent again
     CONFLICT = ((conflict,), _meets_transactions)
     LOST_THEN_CONFLICT = ((lose, conflict), _meets_transactions)
     UNPROCESSED = ((leave_unprocessed,), _is_batch)
