@@ -65,7 +65,7 @@ class Positions:
 
     def _end(self, topic: Topic, key: CursorKey) -> int:
         """The end of the log on which the cursor is given a position."""
-        return self._tails.read(key.shard, topic.created_ms, mending=key.group_uid).offset + 1
+        return self._tails.read(key.shard, topic.created_ms, beside_damage=True).offset + 1
 
     def _first(self, topic: Topic, shard: ShardKey, end: int) -> int:
         """The first offset of the log: rows whose retention has ended do not count."""
@@ -84,7 +84,7 @@ class Positions:
     def at_time(self, shard: ShardKey, at_ms: int) -> int:
         """The first segment accepted at or after a time, among all rows that are left."""
         rows = self._log.read(shard, 0, 1, consistent=True)
-        end = self._tails.read(shard).offset + 1
+        end = self._tails.read(shard, beside_damage=True).offset + 1
         return self._at_time(shard, at_ms, rows[0].first, end) if rows else end
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
@@ -138,7 +138,7 @@ class Positions:
         try:
             self._states.read(lane)
         except Unreadable:
-            end = self._tails.read(lane.shard, mending=group.uid).offset + 1
+            end = self._tails.read(lane.shard, beside_damage=True).offset + 1
             entries = [
                 span
                 for entry in self._entries(lane.shard)

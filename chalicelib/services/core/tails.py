@@ -33,29 +33,29 @@ class Tails:
         self._cursors = cursors
         self._clock = clock
 
-    def read(self, shard: ShardKey, created_ms: int = 0, *, mending: str = "") -> Tail:
+    def read(self, shard: ShardKey, created_ms: int = 0, *, beside_damage: bool = False) -> Tail:
         """The tail, never below a cursor that stands on the shard. `created_ms` is its topic's: a log younger than the
-        shortest retention has lost no row. `mending` is the uid of a group that is given a position: its damaged
-        cursors are about to be replaced, and do not count.
+        shortest retention has lost no row.
 
         Two reads; for an old log without new rows for a day, also the groups and a cursor of each. Raises Unreadable
-        where one of these is damaged: what is appended below it would be lost if its row is repaired."""
+        where one of these is damaged: what is appended below it would be lost if its row is repaired. With
+        `beside_damage` damaged cursors do not count: for whoever appends nothing."""
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
-        given_out = max((self._given_out(key, mending) for key in self._cursor_keys(shard)), default=0)
+        given_out = max((self._given_out(key, beside_damage) for key in self._cursor_keys(shard)), default=0)
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)
         self._log.checkpoint(shard, tail)
         return tail
 
-    def _given_out(self, key: CursorKey, mending: str) -> int:
+    def _given_out(self, key: CursorKey, beside_damage: bool) -> int:
         """The offset before which the cursor has claimed all."""
         try:
             cursor = self._cursors.get(key, consistent=True)
         except Unreadable:
-            if key.group_uid == mending:
+            if beside_damage:
                 return 0
             raise
         return cursor.next if cursor and not cursor.is_closed else 0

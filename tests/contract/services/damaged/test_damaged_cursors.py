@@ -163,6 +163,39 @@ def test_i1_a_seek_mends_a_damaged_cursor_on_a_quiet_log_and_producers_wait_for_
     assert offsets(desk.receive(other)) == offsets(anew(desk).receive(group)) == [3]
 
 
+@pytest.mark.parametrize("days", [2, 9], ids=["rows there", "rows gone"])
+def test_i1_of_two_damaged_cursors_on_a_quiet_log_each_is_mended_and_producers_wait_for_both(
+    stage: Stage, days: int
+) -> None:
+    desk = Desk.at(stage)
+    groups = [desk.group("one"), desk.group("other")]
+    healthy = desk.group("healthy")
+    desk.produce(*make.drafts(3))
+    assert [desk.drain(group) for group in (*groups, healthy)] == [[0, 1, 2]] * 3
+    stage.clock.advance(days * DAY_MS)
+    stage.drop_expired()
+    for group in groups:
+        change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
+    late = anew(desk).group("late", begin="latest")
+    for group in groups:
+        (refusal,) = anew(desk).deps.producer.produce(desk.topic, [make.draft()])
+        assert isinstance(refusal, Unavailable)
+        assert anew(desk).seek(group, "latest").next == 3
+    assert [place.offset for place in anew(desk).produce(make.draft())] == [3]
+    assert [offsets(anew(desk).receive(group)) for group in (*groups, healthy, late)] == [[3]] * 4
+
+
+def test_a_message_that_was_delayed_is_found_on_a_quiet_log_beside_a_damaged_cursor(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (result,) = desk.produce(make.draft(due_ms=stage.clock.now_ms() + 1_000))
+    stage.clock.advance(1_000)
+    assert len(desk.receive(group)) == 1
+    stage.clock.advance(2 * DAY_MS)
+    change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
+    assert anew(desk).deps.delayed.find(desk.topic, result.id)
+
+
 def test_a_retry_waits_for_the_cursor_of_its_quiet_lane_to_be_made_anew(stage: Stage) -> None:
     desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
     group = desk.group()
