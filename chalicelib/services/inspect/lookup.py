@@ -31,6 +31,9 @@ _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 _TAIL_SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 _UNDONE = (*OPEN, Status.NEW, Status.DEAD)
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
+_MOST_LISTING_MS = (
+    8_000  # of a request: API Gateway ends one after 29 s, and a row may hold a thousand messages
+)
 _GROUPS = 32  # in which a dead letter is looked for
 _LETTERS = 4  # of each of them
 _AS_PRODUCED = 2
@@ -227,8 +230,9 @@ class Lookup:
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[Message], dict[int, int] | None]:
         """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). Pass
-        `look` to see their statuses at the same moment. Reading stops when `may_go_on()` is False."""
-        look = look or self.statuses.look(topic)
+        `look` to see their statuses at the same moment. Reading stops after eight seconds, and when `may_go_on()` is
+        False."""
+        look, ends_ms = look or self.statuses.look(topic), self._clock.now_ms() + _MOST_LISTING_MS
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
@@ -249,7 +253,7 @@ class Lookup:
             next_offsets[message.shard] = message.offset - 1
             if passes:
                 messages.append(message)
-            if len(messages) == limit or budget.spent:
+            if len(messages) == limit or budget.spent or self._clock.now_ms() >= ends_ms:
                 break
         rest = {shard: start for shard, start in next_offsets.items() if start >= 0}
         return messages, rest or None

@@ -10,9 +10,11 @@ import pytest
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.timer import Timer
+from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
+from chalicelib.ports.timers import Timers
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.lookup import Filters
@@ -335,3 +337,36 @@ def test_a_page_of_what_is_over_shows_each_as_it_is_and_reads_records_together(
         "DEAD" if n % 10 == 7 else "SUCCESS" for n in range(200)
     ]
     assert records.calls.total() <= shards + 200 // 64 + shards, "and not 200"
+
+
+class Slow:
+    """Timers that take a second to be found."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.finds = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage.adapters.timers, name)
+
+    def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        self.finds += 1
+        self._stage.clock.advance(SECOND_MS)
+        return self._stage.adapters.timers.find(due_ms, timer_id)
+
+
+def test_a_page_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes_on(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(20))
+    desk.nack(group, desk.receive(group, 20), Nack(delay_ms=HOUR_MS))
+    timers = Slow(stage)
+    lookup = Deps(replace(stage.adapters, timers=cast(Timers, timers))).lookup
+    filters, starts = Filters(group=group, status="RUNNING"), None
+    pages: list[int] = []
+    while not pages or starts:
+        began = timers.finds
+        messages, starts = lookup.newest_first(desk.topic, filters, 32, starts)
+        pages.append(timers.finds - began)
+        assert messages == []
+    assert pages == [8, 8, 4]
