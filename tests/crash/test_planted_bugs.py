@@ -14,6 +14,7 @@ from chalicelib.services.manage.registry import Registry
 from chalicelib.store import cursors, dynamo, log
 from chalicelib.store.timers import DynamoTimers
 from tests.crash.all_flows import FLOWS
+from tests.crash.delivery_bugs import BUGS as DELIVERY_BUGS
 from tests.crash.planting import is_seen
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
@@ -177,14 +178,22 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     ),
 }
 
+PLANTED = [*BUGS.values(), *DELIVERY_BUGS.values()]
 
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(tables: SharedTables, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    bug, flow, fault, kind = BUGS[name]
+
+@pytest.mark.parametrize(("bug", "flow", "fault", "kind"), PLANTED, ids=[*BUGS, *DELIVERY_BUGS])
+def test_a_planted_bug_is_seen(
+    tables: SharedTables,
+    monkeypatch: pytest.MonkeyPatch,
+    bug: Bug,
+    flow: str,
+    fault: Fault | None,
+    kind: Kind,
+) -> None:
     bug.plant(monkeypatch)
     assert is_seen(tables, flow, fault, kind)
 
 
-@pytest.mark.parametrize("name", sorted({flow for _, flow, *_ in BUGS.values()}))
+@pytest.mark.parametrize("name", sorted({flow for _, flow, *_ in PLANTED}))
 def test_the_same_flow_is_clean_without_the_bug(tables: SharedTables, name: str) -> None:
     assert complaints(play(tables, FLOWS[name]), None) == []

@@ -9,6 +9,7 @@ from chalicelib.services.core.tails import Tails
 from chalicelib.store import codec, cursors
 from tests.simulation.days.plan import BAD_DATA
 from tests.simulation.figures import count_days
+from tests.simulation.planting import assert_seen
 from tests.simulation.seeds import blocks
 from tests.simulation.weeks import play, story
 from tests.support.planting import Bug
@@ -48,8 +49,7 @@ BUGS = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    BUGS[name].plant(monkeypatch)
-    assert any(play(seed, BAD_DATA).complaints for seed in range(60))
+    assert_seen(BUGS[name], lambda seed: play(seed, BAD_DATA).complaints, range(60), monkeypatch)
 
 
 def test_the_same_seed_is_the_same_story() -> None:

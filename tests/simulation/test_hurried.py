@@ -8,6 +8,7 @@ import pytest
 from chalicelib.scheduler.walk import Stretch, Walk
 from tests.simulation.figures import count_hurry
 from tests.simulation.hurried import play, story
+from tests.simulation.planting import assert_seen
 from tests.simulation.seeds import blocks
 from tests.support.planting import Bug
 
@@ -32,5 +33,4 @@ def test_every_topic_has_its_turn_however_little_time_a_run_has(seeds: range) ->
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    BUGS[name].plant(monkeypatch)
-    assert any(play(seed).complaints for seed in range(30))
+    assert_seen(BUGS[name], lambda seed: play(seed).complaints, range(30), monkeypatch)

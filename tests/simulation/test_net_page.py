@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.crash import delivery_bugs as delivering
 from tests.crash import test_planted_bugs as storing
-from tests.crash import test_planted_delivery_bugs as delivering
 from tests.crash import test_planted_transaction_bugs as agreeing
 from tests.functional.api import test_api_old_tokens as old_tokens
 from tests.releases import test_rows as releases

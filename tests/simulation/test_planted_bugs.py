@@ -30,6 +30,7 @@ from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.simulation.judge import play
 from tests.simulation.plan import plan_of_seeks
+from tests.simulation.planting import assert_seen, names_of
 from tests.support.planting import Bug
 
 SEEDS = (
@@ -237,12 +238,10 @@ SLOW = {
 """Seen only after many worlds: in the soak."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.soak) if name in SLOW else name for name in BUGS]
-)
+@pytest.mark.parametrize("name", names_of(BUGS, soak=SLOW))
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    BUGS[name].plant(monkeypatch)
-    assert any(play(seed)[1] for seed in (*FIRST.get(name, ()), *SEEDS))
+    seeds = (*FIRST.get(name, ()), *SEEDS)
+    assert_seen(BUGS[name], lambda seed: play(seed)[1], seeds, monkeypatch)
 
 
 @pytest.mark.parametrize("name", SOUGHT)

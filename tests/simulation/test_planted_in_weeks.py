@@ -17,6 +17,7 @@ from chalicelib.services.inspect.counts import Counts
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce.check_back import Checker
+from tests.simulation.planting import assert_seen, names_of
 from tests.simulation.weeks import play
 from tests.support.planting import Bug
 
@@ -97,9 +98,7 @@ RARE = {
 _MANY = range(450, 10_000)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.soak) if name in RARE else name for name in BUGS]
-)
+@pytest.mark.parametrize("name", names_of(BUGS, soak=RARE))
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    BUGS[name].plant(monkeypatch)
-    assert any(play(seed).complaints for seed in (*SEEDS, *(_MANY if name in RARE else ())))
+    seeds = (*SEEDS, *(_MANY if name in RARE else ()))
+    assert_seen(BUGS[name], lambda seed: play(seed).complaints, seeds, monkeypatch)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler.mover_run import MoverRun
@@ -14,12 +12,8 @@ from chalicelib.services.push import run
 from chalicelib.store import log
 from chalicelib.store.cursors import DynamoCursors
 from chalicelib.store.timers import DynamoTimers
-from tests.crash.all_flows import FLOWS
-from tests.crash.planting import is_seen
-from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
 from tests.support.faults import Fault
-from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
 _FILED = "*(timer_put(self._dynamo.tables.timers, timer) for timer in timers)"
@@ -154,15 +148,3 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
 }
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(tables: SharedTables, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    bug, flow, fault, kind = BUGS[name]
-    bug.plant(monkeypatch)
-    assert is_seen(tables, flow, fault, kind)
-
-
-@pytest.mark.parametrize("name", sorted({flow for _, flow, *_ in BUGS.values()}))
-def test_the_same_flow_is_clean_without_the_bug(tables: SharedTables, name: str) -> None:
-    assert complaints(play(tables, FLOWS[name]), None) == []
