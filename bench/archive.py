@@ -25,8 +25,8 @@ from typing import Any
 
 from glue_jobs.archiving.engine import AUTO, ENGINES
 
-from .figures import Figure, markdown, plain, told
-from .process import spent_by
+from .figures import Figure, markdown, measured, plain
+from .process import usage_of
 
 _NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 _NOW = "2026-11-23T06:00:00Z"
@@ -64,7 +64,7 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
     least, most = jobs[0], jobs[-1]
     if len(jobs) > 1:
         extra_cpu = (most["cpu_seconds"] - least["cpu_seconds"]) / (sizes[-1] - sizes[0])
-        figures.append(told("CPU of a message more", f"{extra_cpu * 1e6:.1f} µs"))
+        figures.append(measured("CPU of a message more", f"{extra_cpu * 1e6:.1f} µs"))
     size, journal = most["bytes"] / sizes[-1], most["journal"] / sizes[-1]
     file_count = Figure(
         "files written", f"{_TOPICS} partitions", str(most["files"]), most["files"] == _TOPICS
@@ -72,7 +72,7 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
     return [
         *figures,
         file_count,
-        told("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
+        measured("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
         *_compacted(folder / str(sizes[0]), sizes[0], engine),
     ]
 
@@ -85,7 +85,7 @@ def _compacted(folder: Path, rows: int, engine: str) -> list[Figure]:
     job = _job("compact", folder, "--target-mb", "256", "--grace-minutes", "0", "--engine", engine)
     files = f"{job['files_before']} files to {job['files_after']}"
     pace = f"{rows / job['seconds']:,.0f} rows/s, {job['cpu_seconds'] / rows * 1e6:.1f} µs a row"
-    return [told(f"compact {rows:,}", pace, files), told("peak memory", f"{job['peak_mb']:,} MB")]
+    return [measured(f"compact {rows:,}", pace, files), measured("peak memory", f"{job['peak_mb']:,} MB")]
 
 
 def _beside(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[Figure]:
@@ -95,10 +95,12 @@ def _beside(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[F
     work = f"{rows:,} messages, beside DuckDB"
     return [
         Figure(work, f"≥ {_AIM} of its pace", f"{ratio:.2f}", ratio >= _AIM, f"{pace:,.0f} rows/s"),
-        told("the same by DuckDB", f"{duck_pace:,.0f} rows/s"),
-        told("CPU of a message, process started", f"{cpu * 1e6:.1f} µs", f"{cpu / duck_cpu:.2f} of DuckDB"),
-        told("CPU of a message by DuckDB", f"{duck_cpu * 1e6:.1f} µs"),
-        told("peak memory", f"{job['peak_mb']:,} MB"),
+        measured("the same by DuckDB", f"{duck_pace:,.0f} rows/s"),
+        measured(
+            "CPU of a message, process started", f"{cpu * 1e6:.1f} µs", f"{cpu / duck_cpu:.2f} of DuckDB"
+        ),
+        measured("CPU of a message by DuckDB", f"{duck_cpu * 1e6:.1f} µs"),
+        measured("peak memory", f"{job['peak_mb']:,} MB"),
     ]
 
 
@@ -130,7 +132,7 @@ def _job(name: str, folder: Path, *argv: str) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
         peak, cpu_seconds = 0, 0.0
         while job.poll() is None:
-            usage = spent_by(job.pid)
+            usage = usage_of(job.pid)
             peak, cpu_seconds = max(peak, usage.resident_mb), max(cpu_seconds, usage.cpu_seconds)
             time.sleep(0.2)
         output = job.stdout.read() if job.stdout else ""

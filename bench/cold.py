@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from .figures import Figure, at_most, told
-from .rig import say
+from .figures import Figure, at_most, measured
+from .stage import say
 
 _ROUNDS = 9
 _TOP = 15
@@ -38,9 +38,9 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     )
     clock = f"by the clock {ours[0] / alone[0]:.2f} x"
     yield at_most("cold import of app.py", ours[1] / alone[1], 1.3, "x chalice and botocore alone", clock)
-    yield told("cold import of app.py, CPU time", f"{ours[1] * 1000:.0f} ms of {alone[1] * 1000:.0f} ms")
+    yield measured("cold import of app.py, CPU time", f"{ours[1] * 1000:.0f} ms of {alone[1] * 1000:.0f} ms")
     ready = median(_imported("app", _ADAPTERS)[1] for _ in range(_ROUNDS))
-    yield told(
+    yield measured(
         "the same, and the clients made that the first request needs",
         f"{ready * 1000:.0f} ms",
         f"{ready / alone[1]:.2f} x",

@@ -12,8 +12,8 @@ from tests.browser import pages
 from tests.browser.scene import play
 
 from .figures import Figure, at_most
-from .rig import say, stage
-from .served import Served, served
+from .local_server import LocalServer, serve
+from .stage import say, stage
 
 _ROUNDS = 20
 _MOST_MS = 100
@@ -23,7 +23,7 @@ _MOST_KB = 15
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Every page of the pictures' scene; the first round, which loads the templates, is not counted. The server's CPU
     time hardly depends on what else the machine does; the clock does."""
-    with stage(endpoint) as target, served(target) as server:
+    with stage(endpoint) as target, serve(target) as server:
         paths = pages.paths(play(server.client()))
         say(f"console: {len(paths)} pages, {_ROUNDS} times each")
         browser = _Browser(server)
@@ -61,7 +61,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
 class _Browser:
     """A kept-alive connection with the cookie of a session."""
 
-    def __init__(self, server: Served) -> None:
+    def __init__(self, server: LocalServer) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         form = urlencode({"token": server.token, "back": ""})
         origin = f"http://127.0.0.1:{server.port}"

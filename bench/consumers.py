@@ -13,9 +13,9 @@ from chalicelib.domain.topic import Group, Topic, cursor_keys
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 
-from .figures import Figure, at_most, told
+from .figures import Figure, at_most, measured
 from .meter import Cost, Meter
-from .rig import Stage, receipts, say, stage, together
+from .stage import Stage, receipts, say, stage, together
 
 _CONSUMERS = 8
 _MESSAGES = 4000
@@ -29,13 +29,13 @@ _MOST_SECONDS = 90
 _SHARED = 300
 
 
-class _Consumed(NamedTuple):
+class _Run(NamedTuple):
     """What one consumer did."""
 
     cost: Cost
     places: list[tuple[int, int]]
-    began: float
-    ended: float
+    start: float
+    end: float
 
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
@@ -57,13 +57,13 @@ def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
     places, produce_cost = _produce(deps, meter, topic, _MESSAGES + in_flight)
     leased_places = _hold(target.deps(), topic, group, in_flight)
-    runs: list[_Consumed] = together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
-    _check(places, leased_places, [place for c in runs for place in c.places])
-    cost = sum((c.cost for c in runs), Cost()).per(_MESSAGES)
+    runs: list[_Run] = together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
+    _check(places, leased_places, [place for run in runs for place in run.places])
+    cost = sum((run.cost for run in runs), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
     work += "" if shards > 1 else ", one shard"
     writes = produce_cost.per(len(places)).writes + cost.writes
-    losses = sum(c.cost.failed for c in runs) / _MESSAGES
+    losses = sum(run.cost.failed for run in runs) / _MESSAGES
     yield at_most(
         f"{work}: write units per message in all",
         writes,
@@ -74,9 +74,9 @@ def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     if shards > 1:
         yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
     else:  # the design's figure is for a topic as it comes, with 4
-        yield told(f"{work}: read units per message", f"{cost.reads:.3g} RU")
-    seconds = max(c.ended for c in runs) - min(c.began for c in runs)
-    yield told(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
+        yield measured(f"{work}: read units per message", f"{cost.reads:.3g} RU")
+    seconds = max(run.end for run in runs) - min(run.start for run in runs)
+    yield measured(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
 
 
 def _shares(target: Stage, consumers: int) -> Figure:
@@ -135,7 +135,7 @@ def _consume(
     end_offsets: dict[int, int],
     number: int,
     ready: Callable[[], None],
-) -> _Consumed:
+) -> _Run:
     """Receive and ack until all is claimed: who only loses races tries again."""
     meter = Meter()
     deps = target.deps(meter)
@@ -154,7 +154,7 @@ def _consume(
             raise AssertionError(refusals)
         places += [(d.message.shard, d.message.offset) for d in deliveries]
         end = time.monotonic()
-    return _Consumed(meter.cost, places, start, end)
+    return _Run(meter.cost, places, start, end)
 
 
 def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:

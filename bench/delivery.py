@@ -14,9 +14,9 @@ from typing import Any
 from chalicelib.domain.limits import FRAGMENTS
 from tests.support.receiver import How, Receiver, Reply, Visit
 
-from .figures import Figure, at_most, told
-from .rig import Stage, say, stage
-from .served import Client, Served, served
+from .figures import Figure, at_most, measured
+from .local_server import Client, LocalServer, serve
+from .stage import Stage, say, stage
 
 _SHARDS = 4
 _GROUPS = 20
@@ -34,7 +34,7 @@ _MIXED_PAUSE_SECONDS = 0.02
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Latency, rates, a storm of retries and a hanging subscriber."""
-    with stage(endpoint) as target, served(target) as server:
+    with stage(endpoint) as target, serve(target) as server:
         bench = _Bench(target, server, server.client())
         yield from _latency(bench)
         yield from _rates(bench)
@@ -46,7 +46,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
 @dataclass(frozen=True, slots=True)
 class _Bench:
     target: Stage
-    server: Served
+    server: LocalServer
     client: Client
 
     def topic(self, name: str, **settings: Any) -> None:
@@ -145,7 +145,7 @@ def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any)
         times = [v.began for v in receiver.visits]
     rate = messages * groups / (max(times) - min(times))
     ratio = f"{rate * bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
-    return told(work, f"{rate:,.0f} msg/s", ratio)
+    return measured(work, f"{rate:,.0f} msg/s", ratio)
 
 
 def _carried(visit: Visit) -> int:
@@ -182,7 +182,7 @@ def _storm(b: _Bench) -> Iterator[Figure]:
     )
     span = max(due.values()) - min(due.values())
     fullest = f"{max(tenths.values()) / _STORM:.0%} in the fullest tenth of a second"
-    yield told(f"{work}: second attempts are due over", f"{span:.2f} s", fullest)
+    yield measured(f"{work}: second attempts are due over", f"{span:.2f} s", fullest)
 
 
 def _id(visit: Visit) -> str:

@@ -15,10 +15,10 @@ from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 
-from .direct import Api
-from .figures import Figure, told
+from .figures import Figure, measured
+from .front_door import Api
 from .meter import Cost, Meter
-from .rig import say, stage
+from .stage import say, stage
 
 _CYCLES = 10
 _TOPIC = "/v1/topics/{topic}"
@@ -37,13 +37,13 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         bench.set_up()
         for size in (1, 10, 100):
             work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"
-            yield told(f"{work}, warm", _shown(bench.delivered(size).per(size)))
+            yield measured(f"{work}, warm", _shown(bench.delivered(size).per(size)))
         subscriber.verdict = Verdict.FAILED
         bench.produce(1)
-        yield told("a first attempt that fails, and its timer", _shown(bench.delivery()))
+        yield measured("a first attempt that fails, and its timer", _shown(bench.delivery()))
         subscriber.verdict = Verdict.DONE
-        yield told("the way back: timer to retry lane", _shown(bench.moved()))
-        yield told("the second attempt, from the retry lane", _shown(bench.delivery()))
+        yield measured("the way back: timer to retry lane", _shown(bench.moved()))
+        yield measured("the second attempt, from the retry lane", _shown(bench.delivery()))
 
 
 @dataclass

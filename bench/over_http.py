@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from .figures import Figure, at_least, told
-from .rig import Stage, say, stage, together
-from .served import Served, served
+from .figures import Figure, at_least, measured
+from .local_server import LocalServer, serve
+from .stage import Stage, say, stage, together
 
 _CLIENTS = (1, 4)
 _ONE_BY_ONE = 600
@@ -29,8 +29,8 @@ _TARGET = 10_000
 class _Span(NamedTuple):
     """When a client was busy, by the machine's monotonic clock, and how many messages it moved."""
 
-    began: float
-    ended: float
+    start: float
+    end: float
     messages: int
 
 
@@ -38,7 +38,7 @@ class _Span(NamedTuple):
 class _Load:
     """What each client does: `messages` in all, `batch` at a time, on a topic of its own."""
 
-    server: Served
+    server: LocalServer
     topic: str
     batch: int
     messages: int
@@ -50,13 +50,13 @@ class _Load:
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Produce, then receive and ack, one by one and in batches; beside bare conditional puts in the same run."""
-    with stage(endpoint) as target, served(target) as server:
+    with stage(endpoint) as target, serve(target) as server:
         for batch, messages in ((1, _ONE_BY_ONE), (_BATCH, _IN_BATCHES)):
             for n in _CLIENTS:
                 name = f"b{batch}-{n}"
                 # Just before, each time: what else the machine does changes within a run.
                 bare = _rate(together(n, partial(_put, target, name, _ONE_BY_ONE // n)))
-                yield told(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
+                yield measured(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
                 yield from _measured(_Load(server, name, batch, messages // n), n, bare)
 
 
@@ -73,7 +73,7 @@ def _measured(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
         ratio = f"{rate / bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
         name = f"{load_name}: {verb}"
         if load.batch == 1:
-            yield told(name, f"{rate:,.0f} msg/s", ratio)
+            yield measured(name, f"{rate:,.0f} msg/s", ratio)
         else:
             yield at_least(name, rate, _TARGET, "msg/s", ratio)
 
@@ -83,7 +83,7 @@ def _clients(count: int) -> str:
 
 
 def _rate(spans: list[_Span]) -> float:
-    return sum(s.messages for s in spans) / (max(s.ended for s in spans) - min(s.began for s in spans))
+    return sum(s.messages for s in spans) / (max(s.end for s in spans) - min(s.start for s in spans))
 
 
 def _produce(load: _Load, number: int, ready: Callable[[], None]) -> _Span:

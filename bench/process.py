@@ -8,30 +8,30 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Usage:
     """CPU time so far, and the memory that is held now."""
 
     cpu_seconds: float = 0.0
     resident_mb: int = 0
 
 
-def spent_by(pid: int) -> Spent:
+def usage_of(pid: int) -> Usage:
     """A process and its children, but not theirs: what they start is over in a moment, and until then seems to hold as
     much as who started it."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
-        return Spent()
-    each = [_of(process_id) for process_id in (str(pid), *children)]
-    return Spent(
+        return Usage()
+    each = [_usage_of_one(process_id) for process_id in (str(pid), *children)]
+    return Usage(
         sum(process_id.cpu_seconds for process_id in each), sum(process_id.resident_mb for process_id in each)
     )
 
 
-def _of(pid: str) -> Spent:
+def _usage_of_one(pid: str) -> Usage:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return Spent()
+        return Usage()
     ticks, pages = int(fields[11]) + int(fields[12]), int(fields[21])
-    return Spent(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") // 2**20)
+    return Usage(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") // 2**20)

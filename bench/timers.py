@@ -26,9 +26,9 @@ from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Consumer, ConsumerKind, Group, Mode, Topic, cursor_key
 from chalicelib.wiring import Deps
 
-from .figures import Figure, at_most, plain, told
+from .figures import Figure, at_most, measured, plain
 from .meter import Cost, Meter
-from .rig import Stage, say, stage
+from .stage import Stage, say, stage
 
 _BODY = b'"' + b"x" * 98 + b'"'
 _CROWD = 10_000
@@ -74,7 +74,7 @@ def _units(target: Stage) -> Iterator[Figure]:
         extra = (filing_cost.writes + moving_cost.writes) / count - immediate_cost.writes
         work = "a delayed message, on top of an immediate one"
         if count == 1:
-            yield told(f"{work}: due by itself", f"{extra:.3g} WU")
+            yield measured(f"{work}: due by itself", f"{extra:.3g} WU")
         else:
             yield at_most(f"{work}: {count} due together", extra, 3, "WU")
 
@@ -90,7 +90,7 @@ def _lateness(target: Stage, timer_counts: Sequence[int]) -> Iterator[Figure]:
         lateness_ms, units = _probe(target, deps, topic)
         at = f"with {count:,} timers waiting"
         yield at_most(f"a delayed message enters the log {at}: p99 late by", lateness_ms[98] / 1000, 1, "s")
-        yield told(f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU")
+        yield measured(f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU")
 
 
 def _probe(target: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
@@ -294,7 +294,7 @@ def _idle(target: Stage) -> Iterator[Figure]:
             producer.positions.seek(topic, cursor_key(topic, group, shard), "latest")
         clock.minutes += 10
         _minute(jobs)
-    yield told("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(target):.3g} RU more")
+    yield measured("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(target):.3g} RU more")
 
 
 def _subscribed(deps: Deps, name: str) -> None:

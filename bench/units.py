@@ -9,10 +9,10 @@ from typing import Any
 
 from chalicelib.services.inspect.lookup import Filters
 
-from .direct import Api
-from .figures import Figure, at_most, told
+from .figures import Figure, at_most, measured
+from .front_door import Api
 from .meter import Cost, Meter
-from .rig import say, stage
+from .stage import say, stage
 
 _TEXT = string.ascii_letters + string.digits + "+/"
 _CYCLES = 12
@@ -85,24 +85,24 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     yield at_most("produce one: write units", cost.writes, 1, "WU")
     yield at_most("produce one, warm: read units", cost.reads, 0, "RU")
     yield at_most("produce one, warm: round trips", cost.trips, 1, "trips")
-    yield told("produce one, cold process", _shown(cold))
-    yield told("produce one: longest random text for 1 WU", f"{_longest(b)} B")
+    yield measured("produce one, cold process", _shown(cold))
+    yield measured("produce one: longest random text for 1 WU", f"{_longest(b)} B")
     batch = b.batch("t", [{"body": b.text(98)} for _ in range(100)])  # 98 and two quotes
     yield at_most("produce a batch of 100 x 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
     batch_cost = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
-    yield told("the same with 20 ordering keys on 4 shards: per message", _shown(batch_cost.per(100)))
+    yield measured("the same with 20 ordering keys on 4 shards: per message", _shown(batch_cost.per(100)))
     for i in range(3):
         b.group("t", f"g{i}")
     groups_cost = b.produce("t", b.text(500))
     yield at_most("produce with three groups more: extra", groups_cost.writes - cost.writes, 0, "WU")
     b.produce("t", 1, dedup_id="warm")
-    yield told("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
-    yield told("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
+    yield measured("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
+    yield measured("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
     yield from _keyed(b)
     b.topic("limited", rate_limit=5_000)
     costs = [b.produce("limited", b.text(500)) for _ in range(300)]
     extra = sum(c.writes for c in costs[100:]) / 200 - 1
-    yield told("produce one by one under a rate limit of 5,000: extra", f"{extra:.2g} WU")
+    yield measured("produce one by one under a rate limit of 5,000: extra", f"{extra:.2g} WU")
     yield from _deciding(b)
 
 
@@ -117,9 +117,9 @@ def _deciding(b: _Bench) -> Iterator[Figure]:
                 path = f"{_TOPIC}/transactions"
                 id = b.api.call("POST", path, message, topic="transactions")["transaction_id"]
             costs[decision] = b.cost("POST", f"/v1/transactions/{{id}}/{decision.split()[0]}", {}, id=id)
-    yield told("prepare", _shown(prepare_cost))
+    yield measured("prepare", _shown(prepare_cost))
     for decision, cost in costs.items():
-        yield told(f"prepare's {decision}", _shown(cost))
+        yield measured(f"prepare's {decision}", _shown(cost))
 
 
 def _keyed(b: _Bench) -> Iterator[Figure]:
@@ -135,7 +135,7 @@ def _keyed(b: _Bench) -> Iterator[Figure]:
         lookups.append(b.by_key("keyed", "order-1"))
         for _ in range(20):
             b.batch("keyed", [{"body": b.text(98), "keys": [f"n{i}"]} for i in range(100)])
-    yield told("the last 32 messages of a key, each of a row of its own", _shown(lookups[0]))
+    yield measured("the last 32 messages of a key, each of a row of its own", _shown(lookups[0]))
     yield at_most("the same with 2,000 messages more: extra", lookups[1].reads - lookups[0].reads, 0, "RU")
 
 
@@ -168,7 +168,7 @@ def _consuming(b: _Bench, mode: str, size: int) -> Iterator[Figure]:
     yield at_most(f"{work}: read units besides the log's", beside, 1, "RU", f"log: {warm.log_reads:.2f} RU")
     b.batch(name, _messages(b, size))
     b.cold()
-    yield told(f"claim + settle {size}, {mode}, cold process", _shown(_cycle(b, name, size, consumer)))
+    yield measured(f"claim + settle {size}, {mode}, cold process", _shown(_cycle(b, name, size, consumer)))
 
 
 def _messages(b: _Bench, size: int) -> list[dict[str, Any]]:
@@ -194,18 +194,20 @@ def _others(b: _Bench) -> Iterator[Figure]:
     b.group("rest", "g", **{"from": "earliest"})
     polls = [b.cost("POST", f"{_GROUP}/receive", {}, topic="rest", group="g") for _ in range(8)]
     yield at_most("idle receive on 4 shards: write units", max(p.writes for p in polls), 0, "WU")
-    yield told("idle receive on 4 shards, the states just seen", _shown(polls[-1]))
+    yield measured("idle receive on 4 shards, the states just seen", _shown(polls[-1]))
     poll = b.cost("POST", f"{_GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
-    yield told("idle receive waiting 5 s: per second", _shown(poll.per(5)))
+    yield measured("idle receive waiting 5 s: per second", _shown(poll.per(5)))
     body = {"body": b.text(500)}
     answer = b.api.call("POST", f"{_TOPIC}/messages", body, topic="rest")
     messages = b.api.call("POST", f"{_GROUP}/receive", {}, topic="rest", group="g")["messages"]
     extend = {"receipts": [messages[0]["receipt"]], "lease_seconds": 60}
-    yield told("extend a lease", _shown(b.cost("POST", f"{_GROUP}/extend", extend, topic="rest", group="g")))
+    yield measured(
+        "extend a lease", _shown(b.cost("POST", f"{_GROUP}/extend", extend, topic="rest", group="g"))
+    )
     lookup = b.cost("GET", f"{_TOPIC}/messages/{{id}}", topic="rest", id=answer["id"])
-    yield told("look up a message, one group", _shown(lookup))
+    yield measured("look up a message, one group", _shown(lookup))
     seek_cost = b.cost("POST", f"{_GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
-    yield told("seek to earliest, 4 shards, and show the group", _shown(seek_cost))
+    yield measured("seek to earliest, 4 shards, and show the group", _shown(seek_cost))
 
 
 def _shown(cost: Cost) -> str:

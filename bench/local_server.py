@@ -15,8 +15,8 @@ from typing import Any
 
 from local.free_port import free_port
 
-from .process import spent_by
-from .rig import Stage
+from .process import usage_of
+from .stage import Stage
 
 _TOKEN = "hr_bench_not-a-secret"
 _START_SECONDS = 30
@@ -24,7 +24,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LocalServer:
     """A running server."""
 
     port: int
@@ -40,7 +40,7 @@ class Served:
 
     def cpu_seconds(self) -> float:
         """What its process has used so far."""
-        return spent_by(self.pid).cpu_seconds
+        return usage_of(self.pid).cpu_seconds
 
 
 class Client:
@@ -62,7 +62,7 @@ class Client:
 
 
 @contextmanager
-def served(target: Stage) -> Iterator[Served]:
+def serve(target: Stage) -> Iterator[LocalServer]:
     """Serve a stage."""
     port = free_port()
     environment = {**target.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
@@ -71,7 +71,7 @@ def served(target: Stage) -> Iterator[Served]:
     process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=quiet, stderr=quiet)
     try:
         _await(process, port)
-        yield Served(port, process.pid)
+        yield LocalServer(port, process.pid)
     finally:
         process.terminate()
         process.wait(15)
