@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from glue_jobs.archiving import nights, options
+from glue_jobs.archiving import options, run
 from glue_jobs.common import job
 from glue_jobs.common.lock import exclusive
 
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         with exclusive(arguments.folder):
-            return job.run("archive", arguments, lambda start, bucket: nights.run(start, bucket, arguments))
+            return job.run("archive", arguments, lambda start, bucket: run.run(start, bucket, arguments))
 
     return job.guarded("archive", work)
 

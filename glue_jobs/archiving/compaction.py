@@ -14,12 +14,12 @@ from glue_jobs.archiving.on_arrow import compaction as on_arrow
 from glue_jobs.archiving.on_spark import compaction as on_spark
 from glue_jobs.common import arguments, manifest
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.damage import damage_named
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import damage_named
 
 JOB = "compact"
 _MB = 1024 * 1024

@@ -55,10 +55,10 @@ def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
 
 def archive(engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> Result:
     """Bring a window into the archive. Raises TooNew, Shrunk, Mismatch or Unusual: then nothing was published."""
-    return _Work(engine=engine, bucket=bucket, window=window, settings=settings).run()
+    return _DayArchiver(engine=engine, bucket=bucket, window=window, settings=settings).run()
 
 
-class _Work:
+class _DayArchiver:
     def __init__(self, *, engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._engine, self._bucket, self._window, self._settings = engine, bucket, window, settings
         self._old = manifest.load(bucket, window.name)

@@ -19,7 +19,7 @@ time (ms) that is the fourth."""
 ENDLESS = -1
 
 AUTO, ARROW, SPARK = ENGINES = ("auto", "arrow", "spark")
-"""What a night can be told: what fits its size, Arrow as far as it can, or Spark in any case."""
+"""What the archive's job can be told: what fits its size, Arrow as far as it can, or Spark in any case."""
 
 
 class Unusual(JobError):

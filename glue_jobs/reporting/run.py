@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.damage import damage_named, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, days, is_small, load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import damage_named, refuse_damaged, sound_table
 from glue_jobs.reporting import aggregates, hours
 from glue_jobs.reporting.page import Report, is_short, page
 from glue_jobs.reporting.standing import Standing, groups

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.damage import damage_named, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import damage_named, refuse_damaged, sound_table
 from glue_jobs.reporting import lives
 from glue_jobs.reporting.aggregates import REPLAY_HEADER, attempts
 from glue_jobs.reporting.comparison import SIDES, Comparison

@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 from pyspark.sql import SparkSession
 
-from glue_jobs.archiving import compaction, nights, options
+from glue_jobs.archiving import compaction, options
+from glue_jobs.archiving import run as archive_run
 from glue_jobs.archiving.engine import AUTO
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket, S3Bucket
@@ -80,7 +81,9 @@ class Place:
         if "--backfill" not in argv:
             args += ["--backfill", "no"]
         with self.as_it_is():
-            return nights.run(self.start, bucket or self.bucket, options.of_archive(None, [*args, *argv]))
+            return archive_run.run(
+                self.start, bucket or self.bucket, options.of_archive(None, [*args, *argv])
+            )
 
     def start(self, is_small: bool = False) -> SparkSession:
         """The session, which is there."""

@@ -20,7 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glue_jobs.archiving.engine import ARROW
-from glue_jobs.common import job, manifest, session, sound
+from glue_jobs.common import damage as archive_damage
+from glue_jobs.common import job, manifest, session
 from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import Entry, FolderBucket
 from glue_jobs.reporting import as_of, options, run, shadow
@@ -236,7 +237,7 @@ def archived_day(bucket: FolderBucket, topics: int = 1) -> manifest.Manifest:
 @pytest.mark.parametrize("topics", [None, ["t1"]])
 def test_a_day_is_listed_once_however_many_topics_it_has(tmp_path: Path, topics: list[str] | None) -> None:
     bucket = Counting(FolderBucket(tmp_path, "headrace"))
-    sound.refuse_damaged(bucket, [archived_day(bucket._bucket, 50)], topics)
+    archive_damage.refuse_damaged(bucket, [archived_day(bucket._bucket, 50)], topics)
     assert bucket.listings == 1
 
 
@@ -254,9 +255,9 @@ def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path) -> No
     bucket = FolderBucket(tmp_path, "headrace")
     day = archived_day(bucket)
     old = compacted(bucket, day)
-    with pytest.raises(sound.Changed, match="changed meanwhile: run the job again"):
-        sound.refuse_damaged(bucket, [day])
-    with pytest.raises(sound.Changed), sound.damage_named(bucket):
+    with pytest.raises(archive_damage.Changed, match="changed meanwhile: run the job again"):
+        archive_damage.refuse_damaged(bucket, [day])
+    with pytest.raises(archive_damage.Changed), archive_damage.damage_named(bucket):
         raise ValueError(f"[PATH_NOT_FOUND] Path does not exist: s3://headrace/{old}.")
 
 

@@ -20,7 +20,8 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs.archiving import compaction, nights, options
+from glue_jobs.archiving import compaction, options
+from glue_jobs.archiving import run as archive_run
 from glue_jobs.archiving.on_spark import transforms
 from glue_jobs.common import session
 from glue_jobs.common.bucket import FolderBucket
@@ -117,7 +118,7 @@ class Flow:
         choices = options.of_archive(
             None, [*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"]
         )
-        assert nights.run(self._start, self.bucket, choices) == 0
+        assert archive_run.run(self._start, self.bucket, choices) == 0
 
     def compact(self) -> None:
         before = self.files()

@@ -18,13 +18,13 @@ from glue_jobs.archiving.on_spark.engine import OnSpark
 from glue_jobs.archiving.window import Window, inputs
 from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.damage import damage_named
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.ranges import size, without
 from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
-from glue_jobs.common.sound import damage_named
 
 JOB = "archive"
 _LISTED = 20  # damaged rows of a day
@@ -58,7 +58,7 @@ class Totals:
         self.damaged_rows += len(result.damaged_rows)
 
 
-class Night:
+class ArchiveJob:
     """One run of the job over several days. A day that fails stops no other: `failed` has its name and the reason, and
     nothing of it was published."""
 
@@ -148,10 +148,10 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         int(choices.now.timestamp() * 1000),
         choices.lateness_minutes,
     )
-    night = Night(start=start, bucket=bucket, settings=settings, engine=choices.engine)
+    archive_job = ArchiveJob(start=start, bucket=bucket, settings=settings, engine=choices.engine)
     completeness.ensure(bucket)
-    night.look_at(windows(bucket, choices), again=bool(choices.window))
-    problems = night.problems()
+    archive_job.look_at(windows(bucket, choices), again=bool(choices.window))
+    problems = archive_job.problems()
     if choices.compact_mb:
         day = choices.window.day if choices.window else None
         target = compaction.Target(
@@ -163,11 +163,11 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
             engine=choices.engine,
         )
         compaction_totals = compaction.compact(start, bucket, target)
-        night.failed |= compaction_totals.failed
+        archive_job.failed |= compaction_totals.failed
         compaction.tell(compaction_totals)
     seconds = round(time.monotonic() - start_time, 1)
-    summary(JOB, **vars(night.totals), problems=problems, failed=night.failed, seconds=seconds)
-    if night.failed:
+    summary(JOB, **vars(archive_job.totals), problems=problems, failed=archive_job.failed, seconds=seconds)
+    if archive_job.failed:
         return arguments.FAILED
     return arguments.INCOMPLETE if problems else arguments.DONE
 
