@@ -20,8 +20,8 @@ _JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
 
 
 def functions(prefix: str, function_names: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
-    """What is added to Chalice's functions; `existing` are the names of those that app.py has, `settings` what all
-    are told by their environment beside names."""
+    """What is added to Chalice's functions; `function_names` are those that app.py has, `settings` what all are told
+    by their environment beside names."""
     additions = {}
     for name in function_names:
         properties: dict[str, Any] = {

@@ -120,7 +120,7 @@ class Deployment:
 
     def _may_reserve(self, reservations: int | None) -> bool:
         """Does the account lend what the functions reserve? Lambda would refuse it in the middle of a deployment.
-        `reserved` is what the stack has already. Wrong, where it does not and the stage is not to be without."""
+        `reservations` are the stack's so far. Wrong, where it does not and the stage is not to be without."""
         if reservations is None:
             return True
         additions = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reservations
