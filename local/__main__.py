@@ -40,7 +40,7 @@ def run(options: Options) -> None:
         stack.callback(server.server_close)
         options = replace(options, port=server.port)
         _set_environment(options)
-        store = stack.enter_context(_opened(options))
+        store = stack.enter_context(_open_store(options))
         front: Any = importlib.import_module("app")
         functions = functions_of(front.app)
         invocations = Invocations(functions)
@@ -91,15 +91,15 @@ def _set_environment(options: Options) -> None:
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
 
 
-def _opened(options: Options) -> contextlib.AbstractContextManager[Store]:
+def _open_store(options: Options) -> contextlib.AbstractContextManager[Store]:
     """The engine; what only the other one needs isn't imported."""
     if options.engine == MEMORY:
         from local import memory
 
-        return contextlib.nullcontext(memory.opened())
+        return contextlib.nullcontext(memory.open_store())
     from local import dynamodb
 
-    return dynamodb.opened(options)
+    return dynamodb.open_store(options)
 
 
 def _services(

@@ -31,7 +31,7 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 
 
 @contextlib.contextmanager
-def opened(options: Options) -> Iterator[Store]:
+def open_store(options: Options) -> Iterator[Store]:
     """A running engine, and the jobs of the archive that work on what it keeps. Raises Unusable, EngineError."""
     with contextlib.ExitStack() as stack:
         _make_folder(options.data)
@@ -41,7 +41,7 @@ def opened(options: Options) -> Iterator[Store]:
             os.environ.setdefault(name, value)
         jobs = LocalJobs(options.data / "jobs", options.url)
         stack.callback(jobs.stop)
-        _leave_word(options.data / "engine", endpoint, stack)
+        _write_endpoint(options.data / "engine", endpoint, stack)
 
         def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
             return dynamo_adapters(
@@ -64,7 +64,7 @@ def stream_pumps(
     client: Callable[[str], Any],
     journal_tables: Sequence[str] = (),
 ) -> list[Pump]:
-    """What reads the stream of `table` for `route`, and those of the tables `journaled` for `journal`; none for a
+    """What reads the stream of `table` for `route`, and those of `journal_tables` for `journal`; none for a
     function that there is not. `client` makes the boto3 client of a service."""
 
     def pump(name: str, of: str, **options: Any) -> StreamPoller:
@@ -108,7 +108,7 @@ def _make_folder(data: Path) -> None:
         raise Unusable(f"HEADRACE_DATA={data} cannot be used as a folder ({error.strerror}).") from None
 
 
-def _leave_word(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
+def _write_endpoint(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
     """Say where the engine is, while it is there: the archive's job asks it for what the journal lacks."""
     file.write_text(endpoint)
     stack.callback(file.unlink, missing_ok=True)

@@ -50,7 +50,7 @@ def fetch() -> Path:
     """
     own = os.environ.get("DYNAMODB_LOCAL_DIR")
     if own:
-        return _brought_along(Path(own).expanduser())
+        return _own_folder(Path(own).expanduser())
     home = _cache()
     if not _is_complete(home):
         _fill(home)
@@ -58,7 +58,7 @@ def fetch() -> Path:
     return home / _FOLDER
 
 
-def _brought_along(folder: Path) -> Path:
+def _own_folder(folder: Path) -> Path:
     if not (folder / JAR).is_file():
         raise EngineError(f"DYNAMODB_LOCAL_DIR is {folder}, but there is no {JAR} in it.")
     return folder

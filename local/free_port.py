@@ -12,9 +12,9 @@ _USUAL = range(_FIRST, 32_768)
 _TRIES = 100
 
 
-def choice(path: Path = _LENT) -> range:
+def port_range(path: Path = _LENT) -> range:
     """Ports that this machine does not lend to connections: between choice and start nobody is given the same one.
-    `lent` is the file in which Linux says which it lends."""
+    `path` is the file in which Linux says which it lends."""
     try:
         first, last = map(int, path.read_text().split())
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def choice(path: Path = _LENT) -> range:
 
 def free_port() -> int:
     """A TCP port of this machine that nobody uses. Raises OSError."""
-    ports = choice()
+    ports = port_range()
     for port in random.SystemRandom().sample(ports, _TRIES):
         with socket.socket() as probe:
             try:

@@ -27,7 +27,7 @@ class FileCipher:
         )
 
         nonce = os.urandom(_NONCE_BYTES)
-        return nonce + AESGCM(self._key()).encrypt(nonce, plain, _told(context))
+        return nonce + AESGCM(self._key()).encrypt(nonce, plain, _context_bytes(context))
 
     def decrypt(self, ciphertext: bytes, context: Mapping[str, str]) -> bytes:
         from cryptography.exceptions import InvalidTag
@@ -35,7 +35,7 @@ class FileCipher:
 
         nonce, rest = ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:]
         try:
-            return AESGCM(self._key()).decrypt(nonce, rest, _told(context))
+            return AESGCM(self._key()).decrypt(nonce, rest, _context_bytes(context))
         except (InvalidTag, ValueError):  # changed, or too short
             raise unavailable(
                 f"A stored secret is damaged, of another row, or was encrypted with another key than {self._path}."
@@ -59,5 +59,5 @@ class FileCipher:
                 os.link(draft.name, self._path)
 
 
-def _told(context: Mapping[str, str]) -> bytes:
+def _context_bytes(context: Mapping[str, str]) -> bytes:
     return json.dumps(dict(context), sort_keys=True).encode()

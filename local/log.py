@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from local.problems import Answer
-from local.server import Handles
+from local.server import Handler
 
 HUMAN, JSON = FORMS = ("human", "json")
 REQUEST = "request"
@@ -41,7 +41,7 @@ class LoggedGateway:
     """A gateway, with a line in the log for each request: method, path, status, milliseconds."""
 
     def __init__(
-        self, gateway: Handles, log: logging.Logger, clock: Callable[[], float] = time.monotonic
+        self, gateway: Handler, log: logging.Logger, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._gateway = gateway
         self._log = log

@@ -19,7 +19,7 @@ _BATCH = 100
 _EXPIRY_SECONDS = 60.0
 
 
-def opened() -> Store:
+def open_store() -> Store:
     """An empty store."""
     changes: queue.SimpleQueue[ShardKey | None] = queue.SimpleQueue()
     current: list[Adapters] = []

@@ -24,7 +24,7 @@ _DRAIN_SECONDS = 10.0
 _BLOCK_BYTES = 1 << 16
 
 
-class Handles(Protocol):
+class Handler(Protocol):
     """What the server needs of a gateway."""
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
@@ -34,7 +34,7 @@ class Handles(Protocol):
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Listens from its creation on; answers while `serve_forever` (or `start`) runs."""
 
-    gateway: Handles
+    gateway: Handler
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
@@ -42,7 +42,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def __init__(
         self,
-        gateway: Handles | None,
+        gateway: Handler | None,
         host: str,
         port: int,
         socket_seconds: float = SOCKET_SECONDS,
@@ -58,7 +58,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.request_seconds = request_seconds
         self._places = threading.BoundedSemaphore(most_connections)
         self.closing = False
-        self.flights = Flights()
+        self.pending_requests = PendingRequests()
         self._looping = False
         super().__init__((host, port), _Connection)
 
@@ -83,7 +83,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         if self._looping:
             super().shutdown()
         self.server_close()
-        self.flights.wait_for_none(_DRAIN_SECONDS)
+        self.pending_requests.wait_for_none(_DRAIN_SECONDS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give a connection its thread, as far as there are places."""
@@ -103,12 +103,12 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         traceback.print_exc(file=sys.stderr)
 
 
-def serve(gateway: Handles | None, host: str = "127.0.0.1", port: int = 0) -> Server:
+def serve(gateway: Handler | None, host: str = "127.0.0.1", port: int = 0) -> Server:
     """A server that listens; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
     return Server(gateway, host, port)
 
 
-class Flights:
+class PendingRequests:
     """Counts the requests that are being answered."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class _Connection(socketserver.StreamRequestHandler):
             return False
         if request is None:
             return False
-        with self.server.flights:
+        with self.server.pending_requests:
             data, keep_alive = self._answer(request)
             self.connection.sendall(data)
         if not keep_alive:

@@ -18,7 +18,7 @@ from local import engine as engine_module
 from local import fetch as fetch_module
 from local.engine import Engine
 from local.fetch import EngineError, fetch
-from local.free_port import choice, free_port
+from local.free_port import free_port, port_range
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
@@ -284,7 +284,7 @@ def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port_range", "first", "last"),
+    ("text", "first", "last"),
     [
         ("32768\t60999\n", 16_384, 32_767),  # Linux's default
         ("49152\t65535\n", 16_384, 49_151),
@@ -296,12 +296,12 @@ def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     ],
 )
 def test_a_port_is_none_that_a_connection_may_be_given(
-    tmp_path: Path, port_range: str, first: int, last: int
+    tmp_path: Path, text: str, first: int, last: int
 ) -> None:
     file = tmp_path / "ip_local_port_range"
-    file.write_text(port_range)
-    assert choice(file) == range(first, last + 1)
-    assert choice(tmp_path / "none") == range(16_384, 32_768)
+    file.write_text(text)
+    assert port_range(file) == range(first, last + 1)
+    assert port_range(tmp_path / "none") == range(16_384, 32_768)
 
 
 def test_ports_that_are_chosen_one_after_the_other_differ() -> None:
