@@ -126,4 +126,74 @@ def test_a_circuit_that_opens_again_after_its_registration_was_read_is_asked_for
             topic, scene.group, scene.consumer, failures, MOST
         )
     assert scene.capacity.room(scene.sources, 0, scene.consumer) <= 0
-    assert scene.capacity.circuits_ms == [desk.stage.clock.now_ms() + 1_000]
+    asked_ms = desk.stage.clock.now_ms() + 1_000
+    assert scene.capacity.circuits_ms == [asked_ms]
+    desk.stage.clock.advance(1_000)
+    assert scene.capacity.room(scene.sources, 0, scene.consumer) <= 0
+    assert scene.capacity.circuits_ms == [asked_ms, asked_ms + 1_000], "and again, as long as it is open"
+
+
+def test_after_a_recovery_the_lane_gets_its_share_of_what_is_allowed_then(scene: Scene) -> None:
+    fail_until_open(scene, scene.consumer)
+    health = scene.desk.deps.dispatcher.context.subscriber_health
+    done = [CallResult(Verdict.DONE)]
+    while (allowance := health.allowance(scene.consumer, MOST)) < 3:
+        scene.desk.stage.clock.advance(60_000)
+        health.note(scene.desk.topic, scene.group, scene.consumer, done, MOST)
+    assert lane_share(allowance) < lane_share(MOST)
+    assert scene.capacity.room(scene.sources, None, scene.consumer) == lane_share(allowance)
+
+
+def test_what_others_of_the_same_run_are_sent_takes_of_its_places(scene: Scene) -> None:
+    other = scene.desk.subscriber(scene.group, "two")
+    team = scene.desk.deps.dispatcher.context.teams(scene.desk.topic, scene.group)
+    both = Sources(scene.desk.topic, scene.group, DispatchTask(scene.desk.topic.name, scene.group.name), team)
+    assert scene.capacity.room(both, 0, scene.consumer) == MOST // 2
+    scene.capacity.count(other, [make.claimed()] * (MOST - 1), +1)
+    assert scene.capacity.room(both, 0, scene.consumer) == 1
+
+
+def test_a_run_of_one_of_a_broadcast_counts_what_other_runs_of_it_have(scene: Scene) -> None:
+    desk = scene.desk
+    group = desk.group("all", mode="broadcast", max_in_flight=MOST)
+    one, two = desk.subscriber(group, "one"), desk.subscriber(group, "two")
+    desk.produce(*make.drafts(5))
+    context = desk.deps.dispatcher.context
+    for consumer, count in ((one, 5), (two, 3)):
+        assert len(desk.receive(group, count, consumer)) == count
+        capacity = Capacity(
+            catalog=desk.deps.catalog,
+            claimer=desk.deps.claimer,
+            health=context.subscriber_health,
+            clock=desk.stage.clock,
+            consumer_uid=consumer.uid,
+        )
+        task = DispatchTask(desk.topic.name, group.name, 0, consumer.uid)
+        sources = Sources(desk.topic, group, task, context.teams(desk.topic, group))
+        capacity.read_other_runs(sources)
+        assert capacity.room(sources, 0, consumer) == MOST - count
+
+
+def test_a_busy_shard_of_another_run_is_left_its_part() -> None:
+    desk = PushDesk.at(memory_stage(), shards=2)
+    group = desk.group(max_in_flight=64)
+    consumer = desk.subscriber(group, "one")
+    context = desk.deps.dispatcher.context
+    capacity = Capacity(
+        catalog=desk.deps.catalog,
+        claimer=desk.deps.claimer,
+        health=context.subscriber_health,
+        clock=desk.stage.clock,
+        consumer_uid="",
+    )
+    sources = Sources(
+        desk.topic, group, DispatchTask(desk.topic.name, group.name), context.teams(desk.topic, group)
+    )
+    guaranteed, part = 64 // 12, 64 // 3  # of the lane and two shards
+    for count, taken in ((guaranteed - 1, 3 * guaranteed), (10, part + 2 * guaranteed)):
+        desk.produce(*make.drafts(count, shard=1))
+        assert len(desk.receive(group, 100, consumer)) == count
+        capacity.read_other_runs(sources)
+        assert capacity.free(sources) == 64 - taken
+        desk.stage.clock.advance(60_000)
+        desk.drain(group)
