@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...domain import ranges
 from ...domain.account import Account, account, under_way
 from ...domain.cursor import Cursor, Position, fold, position
+from ...domain.errors import Unreadable
 from ...domain.limits import FRAGMENTS
 from ...domain.record import Unfinished
 from ...domain.status import Status
@@ -101,7 +103,11 @@ class Counts:
     def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
         tails, unreadable_rows = self._tails(topic), list[str]()
         groups = self._catalog.groups(topic, unreadable_rows.append)
-        countable = [group for group in groups if not self._catalog.has_hidden_cursors(topic, group)]
+        status_by_group: dict[str, GroupStatus] = {}
+        for group in groups:
+            if not self._catalog.has_hidden_cursors(topic, group):
+                with suppress(Unreadable):  # a cursor is damaged
+                    status_by_group[group.name] = self.group_status(topic, group, tails)
         transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
@@ -109,8 +115,8 @@ class Counts:
             prepared=Counted(
                 sum(c.number for c in transaction_counts), all(c.whole for c in transaction_counts)
             ),
-            groups={group.name: self.group_status(topic, group, tails) for group in countable},
-            uncounted_groups=len(groups) + len(unreadable_rows) - len(countable),
+            groups=status_by_group,
+            uncounted_groups=len(groups) + len(unreadable_rows) - len(status_by_group),
         )
 
     def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:
