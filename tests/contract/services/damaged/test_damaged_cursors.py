@@ -185,6 +185,28 @@ def test_i1_of_two_damaged_cursors_on_a_quiet_log_each_is_mended_and_producers_w
     assert [offsets(anew(desk).receive(group)) for group in (*groups, healthy, late)] == [[3]] * 4
 
 
+@pytest.mark.parametrize("damaged", [(0,), (1,), (0, 2)], ids=str)
+def test_beside_damaged_cursors_on_quiet_shards_the_others_take_what_may_go_to_any(
+    stage: Stage, damaged: tuple[int, ...]
+) -> None:
+    desk = Desk.at(stage, shards=3)
+    group = desk.group()
+    desk.produce(*(make.draft(shard=n) for n in range(3)))
+    desk.drain(group)
+    stage.clock.advance(2 * DAY_MS)
+    for shard in damaged:
+        change_cursor(stage, cursor_key(desk.topic, group, shard), without("x"))
+    for _ in range(6):
+        (place,) = anew(desk).produce(make.draft())
+        assert place.shard not in damaged
+    later = anew(desk)
+    later.produce(make.draft(due_ms=stage.clock.now_ms() + 1_000))
+    stage.clock.advance(1_000)
+    assert later.deps.mover.tick(range(FRAGMENTS)).moved == 1
+    (refusal,) = later.deps.producer.produce(desk.topic, [make.draft(shard=damaged[0])])
+    assert isinstance(refusal, Unavailable)
+
+
 def test_a_message_that_was_delayed_is_found_on_a_quiet_log_beside_a_damaged_cursor(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
