@@ -56,7 +56,8 @@ class Dynamo:
                 raise translate(error) from error
 
     def replace(self, table: str, item: Item, condition: dict[str, Any]) -> bool:
-        """Put a row in the place of the one that meets the condition. False: none does."""
+        """Put a row in the place of the one that meets the condition. False: none does. Raises Unavailable where an
+        answer was lost and no row is there now: it may have been put, and taken away since."""
         try:
             self.call(
                 "put_item",
@@ -66,6 +67,8 @@ class Dynamo:
                 **condition,
             )
         except ConditionFailed as error:
+            if error.retried and not error.item:
+                raise unavailable() from error
             return error.retried and error.item == item  # our own success, whose answer was lost
         return True
 

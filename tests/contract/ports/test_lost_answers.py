@@ -3,13 +3,15 @@ be of our own success; a batch may be done in part."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ConnectionClosedError
 
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.domain import cursor_write
@@ -21,7 +23,7 @@ from chalicelib.ports.log import AlreadyMoved, Stored
 from chalicelib.settings import Settings
 from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededRandom
-from tests.support.faults import Call, Fault, FaultPlan, _answer, without_backoff
+from tests.support.faults import Call, Fault, FaultPlan, _answer, lose, without_backoff
 
 pytestmark = pytest.mark.engine
 LOST = pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_THEN_CONFLICT])
@@ -74,6 +76,55 @@ def test_anothers_edit_is_not_taken_for_our_own(
     next_call(plan, fault)
     assert not a.records.edit(replace(letter, edited=True))
     assert plan.fired
+
+
+class Overtaken(FaultPlan):
+    """Loses the answer to a put, and others take the row away before it is sent again."""
+
+    take_away: Callable[[], object] | None = None
+
+    def meet(self, call: Call) -> AWSResponse | None:
+        take_away, self.take_away = self.take_away, None
+        if take_away is None:
+            return None
+        with suppress(ConnectionClosedError):
+            lose(call)
+        take_away()
+        raise ConnectionClosedError(endpoint_url=call.request.url)
+
+
+@pytest.fixture
+def overtaken(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Adapters, Overtaken]:
+    without_backoff(monkeypatch)
+    settings, plan = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path), Overtaken()
+    adapters = dynamo_adapters(settings, ManualClock(), SeededRandom(uuid4().hex), plan.attach)
+    adapters.create_tables()
+    return adapters, plan
+
+
+def test_an_edit_is_unknown_where_the_timer_was_moved_before_its_answer_was_heard(
+    overtaken: tuple[Adapters, Overtaken],
+) -> None:
+    a, plan = overtaken
+    timer, segment = make.timer(), make.segment(0, 1)
+    edited = replace(timer, draft=make.draft("edited"))
+    a.timers.store([timer])
+    moved = replace(edited, edits=1)
+    plan.take_away = lambda: a.log.put(make.shard(), segment, make.packed(segment), promotables=[moved])
+    with pytest.raises(Unavailable):
+        a.timers.amend(timer, edited, keep_s=1)
+    assert a.timers.find(timer.due_ms, timer.id) is None, "with the edit"
+
+
+def test_an_edit_is_unknown_where_the_letter_was_discarded_before_its_answer_was_heard(
+    overtaken: tuple[Adapters, Overtaken], letter: DeadLetter
+) -> None:
+    a, plan = overtaken
+    edited = replace(letter, edited=True)
+    plan.take_away = lambda: a.records.discard(replace(edited, version=1))
+    with pytest.raises(Unavailable):
+        a.records.edit(edited)
+    assert a.records.dead_letter(letter.key, 1) is None
 
 
 @LOST
