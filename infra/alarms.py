@@ -134,9 +134,9 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
 
 
 def _own(
-    prefix: str, name: str, why: str, metric: str, over: float, statistic: str, period: int, periods: int
+    prefix: str, name: str, why: str, metric: str, threshold: float, statistic: str, period: int, periods: int
 ) -> Alarm:
-    return Alarm(name, why, (NAMESPACE, metric, {"service": prefix}), over, statistic, period, periods)
+    return Alarm(name, why, (NAMESPACE, metric, {"service": prefix}), threshold, statistic, period, periods)
 
 
 def _stopped(prefix: str, name: str) -> Alarm:
@@ -195,8 +195,8 @@ def _archive(prefix: str, archives: bool) -> list[Alarm]:
     return alarms
 
 
-def _ended(prefix: str, how: str) -> tuple[str, str, dict[str, str]]:
-    return "AWS/Events", "TriggeredRules", {"RuleName": names.ended(prefix, how)}
+def _ended(prefix: str, outcome: str) -> tuple[str, str, dict[str, str]]:
+    return "AWS/Events", "TriggeredRules", {"RuleName": names.ended(prefix, outcome)}
 
 
 def _of(prefix: str, function: str, metric: str) -> tuple[str, str, dict[str, str]]:

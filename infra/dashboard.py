@@ -158,12 +158,18 @@ class _Stage:
     def _archive(self) -> Row:
         size = {"BucketName": self._bucket, "StorageType": "StandardStorage"}
         count = {"BucketName": self._bucket, "StorageType": "AllStorageTypes"}
-        ends = [
-            _aws("AWS/Events", "TriggeredRules", {"RuleName": names.ended(self._prefix, how)}, "Sum", how)
-            for how in (names.ARCHIVED, names.FAILED)
+        lines = [
+            _aws(
+                "AWS/Events",
+                "TriggeredRules",
+                {"RuleName": names.ended(self._prefix, outcome)},
+                "Sum",
+                outcome,
+            )
+            for outcome in (names.ARCHIVED, names.FAILED)
         ]
         row = [
-            _graph("Jobs", ends),
+            _graph("Jobs", lines),
             _graph("Near their end, not archived", [self._own("Kept", "Maximum")]),
             _graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)]),
             _graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]),
@@ -212,8 +218,8 @@ class _Stage:
         return [NAMESPACE, metric, "service", self._prefix, metric_options]
 
     def _by_topic(self, metric: str) -> Line:
-        where = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
-        return [{"expression": f"SEARCH('{where}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
+        search = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
+        return [{"expression": f"SEARCH('{search}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
 
     def _of(self, function: str, metric: str, statistic: str) -> Line:
         dimensions = {"FunctionName": names.function(self._prefix, function)}

@@ -25,8 +25,8 @@ class Data:
     def tables(self) -> list[str]:
         """The tables that are there."""
         table_names = [names.table(self._prefix, noun) for noun in names.TABLES]
-        there = set((self._aws.ask("dynamodb", "list-tables") or {}).get("TableNames", []))
-        return [table for table in table_names if table in there]
+        existing_names = set((self._aws.ask("dynamodb", "list-tables") or {}).get("TableNames", []))
+        return [table for table in table_names if table in existing_names]
 
     def has_bucket(self) -> bool:
         try:
@@ -64,9 +64,9 @@ class Data:
         count = 0
         while versions := self._versions():
             with tempfile.TemporaryDirectory() as folder:
-                listing = Path(folder, "doomed.json")
-                listing.write_text(json.dumps({"Objects": versions, "Quiet": True}))
-                place = ("--bucket", self.bucket, "--delete", f"file://{listing}")
+                file = Path(folder, "doomed.json")
+                file.write_text(json.dumps({"Objects": versions, "Quiet": True}))
+                place = ("--bucket", self.bucket, "--delete", f"file://{file}")
                 errors = (self._aws.ask("s3api", "delete-objects", *place) or {}).get("Errors")
             if errors:
                 raise Refused(f"{errors[0]['Key']} could not be deleted: {errors[0].get('Message', '')}")
@@ -77,6 +77,8 @@ class Data:
     def _versions(self) -> list[dict[str, str]]:
         """Some that are there."""
         page = ("--no-paginate", "--max-keys", str(_AT_ONCE))
-        listing = self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
-        versions = [*(listing.get("Versions") or ()), *(listing.get("DeleteMarkers") or ())]
+        page_of_versions = (
+            self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
+        )
+        versions = [*(page_of_versions.get("Versions") or ()), *(page_of_versions.get("DeleteMarkers") or ())]
         return [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions][:_AT_ONCE]

@@ -200,13 +200,13 @@ def _rules(prefix: str) -> dict[str, Any]:
     }
 
 
-def _rule(prefix: str, how: str, jobs: list[str], states: tuple[str, ...]) -> dict[str, Any]:
+def _rule(prefix: str, outcome: str, jobs: list[str], states: tuple[str, ...]) -> dict[str, Any]:
     pattern = {
         "source": ["aws.glue"],
         "detail-type": ["Glue Job State Change"],
         "detail": {"jobName": jobs, "state": list(states)},
     }
-    properties = {"Name": names.ended(prefix, how), "EventPattern": pattern}
+    properties = {"Name": names.ended(prefix, outcome), "EventPattern": pattern}
     return {"Type": "AWS::Events::Rule", "Properties": properties}
 
 

@@ -31,12 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("job", choices=job_names())
     add_options(parser)
-    words = sys.argv[1:] if arguments is None else arguments
-    end = words.index("--") if "--" in words else len(words)
-    options = parser.parse_args(words[:end])
+    args = sys.argv[1:] if arguments is None else arguments
+    end = args.index("--") if "--" in args else len(args)
+    options = parser.parse_args(args[:end])
     try:
         prefix = read(options.stage, given(options)).prefix
-        run_id = start(Aws(), prefix, options.job, words[end + 1 :])
+        run_id = start(Aws(), prefix, options.job, args[end + 1 :])
     except Wrong as error:
         print(error, file=sys.stderr)
         return 2

@@ -42,9 +42,9 @@ def failures(prefix: str) -> str:
     return f"{prefix}-failures"
 
 
-def ended(prefix: str, how: str) -> str:
+def ended(prefix: str, outcome: str) -> str:
     """The rule that a job of the archive meets by its end: FAILED (any of them) or ARCHIVED."""
-    return f"{prefix}-{how}"
+    return f"{prefix}-{outcome}"
 
 
 def logical(name: str) -> str:

@@ -35,7 +35,7 @@ def _version(app: Path) -> str:
 
 
 def _bill(version: str, components: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    whole = f"headrace@{version}"
+    bundle = f"headrace@{version}"
     parts = [component["bom-ref"] for component in components]
     return {
         "bomFormat": "CycloneDX",
@@ -44,14 +44,14 @@ def _bill(version: str, components: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "metadata": {
             "component": {
                 "type": "application",
-                "bom-ref": whole,
+                "bom-ref": bundle,
                 "name": "headrace",
                 "version": version,
                 "licenses": [{"license": {"id": "Apache-2.0"}}],
             }
         },
         "components": list(components),
-        "dependencies": [{"ref": whole, "dependsOn": parts}, *({"ref": part} for part in parts)],
+        "dependencies": [{"ref": bundle, "dependsOn": parts}, *({"ref": part} for part in parts)],
     }
 
 

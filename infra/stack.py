@@ -91,8 +91,8 @@ class Deployment:
         )
         if with_data:
             self._data.delete()
-        there = [f"bucket {self._data.bucket}"] if self._data.has_bucket() else []
-        return [*(f"table {table}" for table in self._data.tables()), *there]
+        buckets = [f"bucket {self._data.bucket}"] if self._data.has_bucket() else []
+        return [*(f"table {table}" for table in self._data.tables()), *buckets]
 
     def _check_certificate(self) -> None:
         certificate = self._stack.certificate
@@ -104,9 +104,9 @@ class Deployment:
 
     def _check_status(self, status: str) -> None:
         if status in _ADVICE:
-            way = _WAYS.get(status, _DELETE).format(self._name)
+            command = _WAYS.get(status, _DELETE).format(self._name)
             if status != "REVIEW_IN_PROGRESS":
-                raise Wrong(f"The stack {self._name} is {status}. {_ADVICE[status]}: {way}.")
+                raise Wrong(f"The stack {self._name} is {status}. {_ADVICE[status]}: {command}.")
         elif status.endswith("_IN_PROGRESS"):
             raise Wrong(
                 f"The stack {self._name} is {status}: somebody else works on it. Try again when it has ended."
@@ -134,14 +134,14 @@ class Deployment:
             f"The stage {self._stack.stage} reserves {additions} more of Lambda's concurrency, and {_UNRESERVED} must "
             f"stay unreserved, but the account has only {free} left in {self._aws.region}."
         )
-        more = (
+        advice = (
             "Ask for more (`aws service-quotas request-service-quota-increase --service-code lambda --quota-code "
             "L-B99A9384 --desired-value 1000`)"
         )
         if self._stack.reserve == ALWAYS:
-            raise Wrong(f"{short} {more}, or set lower numbers of reserved_concurrency in {CONFIG}.")
+            raise Wrong(f"{short} {advice}, or set lower numbers of reserved_concurrency in {CONFIG}.")
         print(
-            f"{short} It is deployed without: subscribers that hang may use up what callers need. {more} and deploy "
+            f"{short} It is deployed without: subscribers that hang may use up what callers need. {advice} and deploy "
             "again.",
             file=sys.stderr,
         )
@@ -257,16 +257,16 @@ class Deployment:
         """Functions that still ran while their stack went have opened their logs anew."""
         prefix = f"/aws/lambda/{self._name}-"
         groups = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", prefix) or {}
-        there = {str(each["logGroupName"]) for each in groups.get("logGroups", [])}
+        existing_logs = {str(each["logGroupName"]) for each in groups.get("logGroups", [])}
         for name in self._stack.functions:
             log = f"/aws/lambda/{names.function(self._name, name)}"
-            if log in there:
+            if log in existing_logs:
                 self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
 
 
 def _confirmed(stack: Stack, name: str | None, with_data: bool) -> None:
     """Wrong, unless somebody typed the prefix."""
-    what = (
+    effect = (
         "its tables and its bucket, with everything in them" if with_data else "but not its tables and bucket"
     )
     if name is None:
@@ -274,7 +274,7 @@ def _confirmed(stack: Stack, name: str | None, with_data: bool) -> None:
             raise Wrong(
                 f"Nobody is there to confirm: add CONFIRM={stack.prefix} (or --confirm {stack.prefix})."
             )
-        name = input(f"This deletes the stack {stack.prefix}, {what}. Type its name to go on: ")
+        name = input(f"This deletes the stack {stack.prefix}, {effect}. Type its name to go on: ")
     if name.strip() != stack.prefix:
         raise Wrong(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
 

@@ -57,13 +57,13 @@ def _table(prefix: str, noun: str) -> dict[str, Any]:
     if noun in _STREAMS:
         properties["StreamSpecification"] = {"StreamViewType": _STREAMS[noun]}
     if noun in _INDEXES:
-        index, index_keys, others = _INDEXES[noun]
+        index, index_keys, other_attributes = _INDEXES[noun]
         properties["AttributeDefinitions"] += _attributes(index_keys)
         properties["GlobalSecondaryIndexes"] = [
             {
                 "IndexName": index,
                 "KeySchema": _schema(index_keys),
-                "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(others)},
+                "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(other_attributes)},
             }
         ]
     return kept("AWS::DynamoDB::Table", properties)

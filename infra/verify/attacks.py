@@ -48,8 +48,10 @@ class Scene:
     topic: str
     other: str
 
-    def call(self, method: str, path: str, body: Any = None, token: str | None = None, **more: Any) -> Answer:
-        return self.stage.call(method, path, body, self.admin if token is None else token, **more)
+    def call(
+        self, method: str, path: str, body: Any = None, token: str | None = None, **options: Any
+    ) -> Answer:
+        return self.stage.call(method, path, body, self.admin if token is None else token, **options)
 
     def made(self, *scopes: str, **limits: Any) -> tuple[str, str]:
         """The text and the id of a new token of one day."""
@@ -80,7 +82,7 @@ class Scene:
 
 def without_a_token(scene: Scene, notes: Notes) -> None:
     """Nothing is told to who has no token, or makes one up."""
-    for who, token in (
+    for caller, token in (
         ("no token", ""),
         ("a made-up token", "hr_" + "0" * 12 + "_" + "a" * 59),
         ("rubbish", "x"),
@@ -90,10 +92,10 @@ def without_a_token(scene: Scene, notes: Notes) -> None:
             ("GET", "/v1/tokens"),
             ("POST", f"/v1/topics/{scene.topic}/messages"),
         ):
-            notes.refused(f"{who}: {method} {path}", scene.call(method, path, token=token), {401})
-    twice = [("Authorization", "Bearer x")]
+            notes.refused(f"{caller}: {method} {path}", scene.call(method, path, token=token), {401})
+    headers = [("Authorization", "Bearer x")]
     notes.refused(
-        "two Authorization headers", scene.call("GET", "/v1/topics", headers=twice), {400, 401, 403}
+        "two Authorization headers", scene.call("GET", "/v1/topics", headers=headers), {400, 401, 403}
     )
 
 
@@ -107,7 +109,7 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
     operator, _ = scene.made("admin", groups=["mine"])
     span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
     wide = {"name": "verify-stage", "scopes": ["admin"]}
-    for who, token, method, path, body in (
+    for caller, token, method, path, body in (
         ("a producer", producer, "PUT", a, {}),
         ("a producer", producer, "POST", f"{a}/groups/mine/receive", {}),
         ("a producer", producer, "POST", f"{b}/messages", {"body": 1}),
@@ -126,16 +128,16 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
         ("an admin of a group", mine, "POST", f"{a}/replays", span),
         ("an operator of a group", operator, "PATCH", f"{a}/messages", {"cancel": True}),
     ):  # fmt: skip
-        notes.refused(f"{who}: {method} {path}", scene.call(method, path, body, token), {403})
+        notes.refused(f"{caller}: {method} {path}", scene.call(method, path, body, token), {403})
     transaction = scene.call("POST", f"{b}/transactions", {"message": {"body": 1}}).json or {}
     foreign = scene.call("GET", f"/v1/transactions/{transaction.get('transaction_id')}", token=producer)
     unknown = scene.call("GET", "/v1/transactions/none", token=producer)
-    same = (foreign.status, (foreign.json or {}).get("code")) == (
+    is_same = (foreign.status, (foreign.json or {}).get("code")) == (
         unknown.status,
         (unknown.json or {}).get("code"),
     )
     notes.expect(
-        "a foreign id is answered as an unknown one", same and foreign.status == 404, str(foreign.status)
+        "a foreign id is answered as an unknown one", is_same and foreign.status == 404, str(foreign.status)
     )
 
 
@@ -147,10 +149,10 @@ def forgeries(scene: Scene, notes: Notes) -> None:
     ]
     receipt = messages[0].get("receipt", "")
     forgery = receipt[:5] + ("A" if receipt[5:6] != "A" else "B") + receipt[6:]
-    other = f"/v1/topics/{scene.topic}/groups/other"
+    other_group = f"/v1/topics/{scene.topic}/groups/other"
     for name, path, text in (
         ("a changed receipt", group, forgery),
-        ("another group's receipt", other, receipt),
+        ("another group's receipt", other_group, receipt),
     ):
         [result] = (scene.call("POST", f"{path}/ack", {"receipts": [text]}).json or {}).get("results") or [{}]
         notes.expect(name, result.get("error", {}).get("code") == "RECEIPT_INVALID", str(result))
@@ -175,11 +177,11 @@ def what_is_sent(scene: Scene, notes: Notes) -> None:
 
 def what_is_answered(scene: Scene, notes: Notes) -> None:
     """Answers are kept by nobody and taken for nothing else."""
-    expected = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-    expected |= {"strict-transport-security": "max-age="} if scene.stage.is_tls else {}
+    expected_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+    expected_headers |= {"strict-transport-security": "max-age="} if scene.stage.is_tls else {}
     for path, token in (("/v1/topics", None), ("/v1/topics", ""), ("/console", "")):
         headers = scene.call("GET", path, token=token).headers
-        for name, value in expected.items():
+        for name, value in expected_headers.items():
             notes.expect(f"{name} on {path}", value in headers.get(name, ""), headers.get(name, "not there"))
 
 
