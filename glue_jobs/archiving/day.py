@@ -145,16 +145,16 @@ class _DayArchiver:
         ]
         end_ms = min(int(self._window.end.timestamp() * 1000) - 1, self._settings.now_ms)
         for key in {*self._proved.ranges, *scan.ranges}:
-            known = merged((*self._proved.ranges.get(key, ()), *scan.ranges.get(key, ())))
-            questions.append((key, known[-1][1] + 1, ENDLESS, end_ms))
+            proved_ranges = merged((*self._proved.ranges.get(key, ()), *scan.ranges.get(key, ())))
+            questions.append((key, proved_ranges[-1][1] + 1, ENDLESS, end_ms))
         counts = self._engine.fetch(questions) if questions else {}
         return sum(counts.values()), set(counts)
 
     def _refuse_less(self, scan: Scan) -> None:
         lost_ranges = {
-            shard.key: lost
+            shard.key: missing_ranges
             for shard in (self._old.shards if self._old else ())
-            if (lost := without(shard.ranges, scan.ranges.get(shard.key, ())))
+            if (missing_ranges := without(shard.ranges, scan.ranges.get(shard.key, ())))
         }
         if lost_ranges:
             raise Shrunk(

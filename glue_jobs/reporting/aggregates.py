@@ -158,7 +158,7 @@ def owed(fates: DataFrame) -> DataFrame:
     return fates.where(F.col("fate") != PASSED_OVER).select(*_PAIR, "accepted_at", "ended_at")
 
 
-def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+def backlog(messages: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     """By topic, group and hour from `begin` to `end`: how many messages came, how many ended, and how many were waiting
     at the hour's end. What waited at `begin` came before the first hour."""
     steps = F.explode(
@@ -167,7 +167,9 @@ def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
             F.struct(F.col("ended_at").alias("at"), F.lit(0).alias("came"), F.lit(1).alias("ended")),
         )
     )
-    events = owed.select(*_PAIR, steps.alias("step")).select(*_PAIR, "step.*").where(F.col("at") < F.lit(end))
+    events = (
+        messages.select(*_PAIR, steps.alias("step")).select(*_PAIR, "step.*").where(F.col("at") < F.lit(end))
+    )
     before = events.where(F.col("at") < F.lit(begin)).groupBy(*_PAIR)
     opening = before.agg(F.sum(F.col("came") - F.col("ended")).alias("opening"))
     hours = events.where(F.col("at") >= F.lit(begin)).groupBy(
@@ -177,7 +179,7 @@ def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     every_hour = F.explode(
         F.sequence(F.lit(begin), F.lit(end) - F.expr("INTERVAL 1 HOUR"), F.expr("INTERVAL 1 HOUR"))
     )
-    grid = owed.select(*_PAIR).distinct().select(*_PAIR, every_hour.alias("hour"))
+    grid = messages.select(*_PAIR).distinct().select(*_PAIR, every_hour.alias("hour"))
     so_far = Window.partitionBy(*_PAIR).orderBy("hour").rowsBetween(Window.unboundedPreceding, 0)
     filled_grid = grid.join(counts, [*_PAIR, "hour"], "left").join(opening, list(_PAIR), "left").fillna(0)
     waiting_count = F.col("opening") + F.sum(F.col("came") - F.col("ended")).over(so_far)

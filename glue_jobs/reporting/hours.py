@@ -58,8 +58,8 @@ def _waiting(arrivals: DataFrame, tries: DataFrame, spans: DataFrame) -> DataFra
     first = tries.groupBy(*_LIFE, *_MESSAGE).agg(F.min("started_at").alias("first"))
     behind = Window.partitionBy(*_GROUP).orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, 0)
     each = arrivals.join(spans, [*lives.TOPIC]).join(first, [*_LIFE, *_MESSAGE], "left")
-    left = F.least(F.coalesce("first", F.min("first").over(behind)), "over_at")
-    departures = each.withColumn("left", left).withColumn("since", F.greatest("accepted_at", "began_at"))
+    departure = F.least(F.coalesce("first", F.min("first").over(behind)), "over_at")
+    departures = each.withColumn("left", departure).withColumn("since", F.greatest("accepted_at", "began_at"))
     until = F.when(F.col("left").isNotNull(), F.greatest("since", "left"))  # clocks differ
     return _exploded(departures.withColumn("until", until), ("waiting", "since", 1), ("waiting", "until", -1))
 
@@ -72,9 +72,9 @@ def _tried(tries: DataFrame, spans: DataFrame) -> DataFrame:
         "next", F.when(until.isNotNull(), F.greatest("started_at", until))
     )
     over = following.withColumn("over", F.least(ended(), "next"))
-    became = F.when(F.col("outcome") == "DEAD", "dead").when(F.col("outcome") != "SUCCESS", "retrying")
+    new_state = F.when(F.col("outcome") == "DEAD", "dead").when(F.col("outcome") != "SUCCESS", "retrying")
     return _exploded(
-        over.withColumn("became", became),
+        over.withColumn("became", new_state),
         ("in_flight", "started_at", 1),
         ("in_flight", "over", -1),
         (F.col("became"), "over", 1),
@@ -99,9 +99,9 @@ def _exploded(rows: DataFrame, *moves: tuple[str | Column, str, int]) -> DataFra
 
 def counts(rows: Iterable[Mapping[str, Any]], hours: int) -> dict[str, Counts]:
     """The counts of each topic from its steps, for so many hours and the beginning of the first."""
-    gains: dict[str, Counts] = {}
+    steps_by_topic: dict[str, Counts] = {}
     for row in rows:
-        groups = gains.setdefault(row["topic"], {})
+        groups = steps_by_topic.setdefault(row["topic"], {})
         states = groups.setdefault(row["group"], {state: [0] * (hours + 1) for state in STATES})
         states[row["state"]][row["hour"]] += row["step"]
     return {
@@ -109,19 +109,24 @@ def counts(rows: Iterable[Mapping[str, Any]], hours: int) -> dict[str, Counts]:
             group: {state: list(accumulate(each)) for state, each in states.items()}
             for group, states in groups.items()
         }
-        for topic, groups in gains.items()
+        for topic, groups in steps_by_topic.items()
     }
 
 
 def write(
-    bucket: Bucket, topics: Mapping[str, Counts], begin: datetime, end: datetime, since: date, whole: Set[str]
+    bucket: Bucket,
+    topics: Mapping[str, Counts],
+    begin: datetime,
+    end: datetime,
+    since: date,
+    whole_days: Set[str],
 ) -> int:
-    """Put the texts; how many. `since` is the day from which on accepted messages count; `whole` are the days that the
-    archive has all of."""
+    """Put the texts; how many. `since` is the day from which on accepted messages count; `whole_days` are those
+    that the archive has all of."""
     hours, texts = (end - begin) // _HOUR, 0
     for first in range(0, hours or 1, 24):
         day = begin.date() + timedelta(days=first // 24)
-        is_whole = [str(since + timedelta(days=n)) in whole for n in range((day - since).days + 1)]
+        is_whole = [str(since + timedelta(days=n)) in whole_days for n in range((day - since).days + 1)]
         for topic, groups in sorted(topics.items()):
             counts = {
                 "v": VERSION,

@@ -20,8 +20,8 @@ _NAME = ("group", *TOPIC)
 def topics(messages: DataFrame) -> DataFrame:
     """Of each life of a topic: `topic`, `topic_uid`, `topic_over_at` (null: it is the last)."""
     first = messages.groupBy(*TOPIC).agg(F.min("accepted_at").alias("began_at"))
-    following = Window.partitionBy("topic").orderBy("began_at", "topic_uid")
-    return first.select(*TOPIC, F.lead("began_at").over(following).alias("topic_over_at"))
+    order = Window.partitionBy("topic").orderBy("began_at", "topic_uid")
+    return first.select(*TOPIC, F.lead("began_at").over(order).alias("topic_over_at"))
 
 
 def topics_at(messages: DataFrame, at: datetime) -> DataFrame:
@@ -40,15 +40,15 @@ def groups(tries: DataFrame) -> DataFrame:
     """Of each life of a group in one of its topic: `group`, `topic`, `topic_uid`, `group_uid`, `began_at` (null: it is
     the first) and `over_at` (null: it is the last)."""
     first = tries.groupBy(*GROUP).agg(F.min("started_at").alias("first"))
-    following = Window.partitionBy(*_NAME).orderBy("first", "group_uid")
-    began = F.when(F.row_number().over(following) > 1, F.col("first"))
-    return first.select(*GROUP, began.alias("began_at"), F.lead("first").over(following).alias("over_at"))
+    order = Window.partitionBy(*_NAME).orderBy("first", "group_uid")
+    begin = F.when(F.row_number().over(order) > 1, F.col("first"))
+    return first.select(*GROUP, begin.alias("began_at"), F.lead("first").over(order).alias("over_at"))
 
 
 def of_groups_at(tries: DataFrame, at: datetime) -> DataFrame:
     """Only the attempts of the groups that lived at a moment."""
-    when = F.col("started_at")
-    latest, earliest = F.when(when <= F.lit(at), when), F.when(when > F.lit(at), when)
+    start = F.col("started_at")
+    latest, earliest = F.when(start <= F.lit(at), start), F.when(start > F.lit(at), start)
     return _of(tries, F.coalesce(F.max_by("group_uid", latest), F.min_by("group_uid", earliest)))
 
 
