@@ -110,9 +110,11 @@ def _receive(service: Service, group: str, most: int, **fields: object) -> list[
     return messages
 
 
-def _settle(service: Service, group: str, how: str, messages: list[dict[str, str]], **fields: object) -> None:
+def _settle(
+    service: Service, group: str, action: str, messages: list[dict[str, str]], **fields: object
+) -> None:
     receipts = [message["receipt"] for message in messages]
-    service.ask("POST", f"{group}/{how}", {"receipts": receipts, **fields})
+    service.ask("POST", f"{group}/{action}", {"receipts": receipts, **fields})
 
 
 def _work(service: Service) -> None:

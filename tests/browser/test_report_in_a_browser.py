@@ -25,10 +25,10 @@ def report(days: int) -> Report:
         ("attempts", "messages", "delivered", "retried", "lapsed", "dead_letters"), 987_654_321
     )
     daily: list[dict[str, Any]] = []
-    failures, explained, backlog = [], [], []
+    failures, fate_rows, backlog = [], [], []
     for topic, group in pairs:
         of = {"topic": topic, "group": group}
-        explained.append(
+        fate_rows.append(
             {**of, "accepted": 987_654_321, **dict.fromkeys(FATES, 987_654_321), "oldest_open_at": None}
         )
         failures.append({**of, "reason": "no_space_" * 60, "attempts": 987_654_321})
@@ -46,7 +46,7 @@ def report(days: int) -> Report:
         daily=daily,
         failures=failures,
         backlog=backlog,
-        explained=explained,
+        explained=fate_rows,
         hourly=[{**row, "hour": datetime.combine(row["day"], datetime.min.time())} for row in daily],
         gaps=[f"The archive of {FIRST} is not complete: see {LONGEST}."],
     )
@@ -54,10 +54,10 @@ def report(days: int) -> Report:
 
 @pytest.mark.parametrize("days", [1, 21])
 def test_a_report_fits_a_phone(chromium: Any, days: int) -> None:
-    shown = chromium.new_page(viewport=PHONE)
-    shown.set_content(page(report(days)))
-    assert shown.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    for row in shown.locator("tbody td").all()[:20]:
+    browser_page = chromium.new_page(viewport=PHONE)
+    browser_page.set_content(page(report(days)))
+    assert browser_page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    for row in browser_page.locator("tbody td").all()[:20]:
         box = row.bounding_box()
         assert box["x"] + box["width"] <= PHONE["width"]
-    shown.close()
+    browser_page.close()

@@ -25,59 +25,59 @@ def is_poison(body: Mapping[str, Any]) -> bool:
     return bool(body["n"] % 50 == 5)
 
 
-def _lot(who: str, body: Mapping[str, Any], attempt: int) -> float:
-    return chance(who, body["n"], attempt)
+def _lot(subscriber: str, body: Mapping[str, Any], attempt: int) -> float:
+    return chance(subscriber, body["n"], attempt)
 
 
-def good(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def good(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     return OK
 
 
-def slow(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def slow(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     return Reply(after=0.2)
 
 
 _attempts: Counter[str] = Counter()
 
 
-def failing(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def failing(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     """Every third attempt it gets."""
-    _attempts[who] += 1
-    return BROKEN if is_poison(body) or _attempts[who] % 3 == 0 else OK
+    _attempts[subscriber] += 1
+    return BROKEN if is_poison(body) or _attempts[subscriber] % 3 == 0 else OK
 
 
-def hanging(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
-    return Reply(how=How.NEVER) if is_poison(body) or _lot(who, body, attempt) < 0.1 else OK
+def hanging(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
+    return Reply(how=How.NEVER) if is_poison(body) or _lot(subscriber, body, attempt) < 0.1 else OK
 
 
-def dying(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def dying(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     """Before it has done anything, or when it has done all: nobody can tell."""
-    lot = _lot(who, body, attempt)
+    lot = _lot(subscriber, body, attempt)
     if is_poison(body) or lot < 0.1:
         return Reply(how=How.NONE, after=0.05)
     return Reply(body=b"done" * 10, how=How.CUT) if lot < 0.25 else OK
 
 
-def lying(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def lying(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     """A 2xx is a yes, whatever comes with it."""
     if is_poison(body):
         return Reply(500, {"Content-Type": "text/plain"}, b'{"status": 200}')
     return Reply(202, {"Content-Type": "text/html; charset=nonsense", "Retry-After": "9"}, b"\xff\x00{[<")
 
 
-def redirecting(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def redirecting(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     """To one who would say yes: nobody follows."""
     status = 302 if attempt % 2 else 308
     away = Reply(status, {"Location": "/q/good/c"})
-    return away if is_poison(body) or _lot(who, body, attempt) < 0.2 else OK
+    return away if is_poison(body) or _lot(subscriber, body, attempt) < 0.2 else OK
 
 
-def throttling(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
-    lot = _lot(who, body, attempt)
+def throttling(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
+    lot = _lot(subscriber, body, attempt)
     if is_poison(body):
         return Reply(503, {"Retry-After": "soon"})
     return Reply(429 if lot < 0.1 else 503, {"Retry-After": "2"}) if lot < 0.2 else OK
 
 
-def refusing(who: str, body: Mapping[str, Any], attempt: int) -> Reply:
+def refusing(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
     return NEVER_AGAIN if is_poison(body) else OK

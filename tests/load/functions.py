@@ -42,4 +42,4 @@ def _told(
     ]
     with open(os.environ["LOAD_SEEN"], "a") as out:
         out.write("".join(line + "\n" for line in lines))
-    return {"batchItemFailures": [{"itemIdentifier": one} for one in answer]}
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in answer]}

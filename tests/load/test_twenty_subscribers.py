@@ -103,8 +103,8 @@ def _answer(visit: Visit) -> Reply:
     subscriber = _subscriber(visit)
     assert subscriber.ways
     events = _events(visit)  # of a batch, one message decides
-    one = next((event for event in events if b.is_poison(event["data"])), events[0])
-    return subscriber.ways(subscriber.reader, one["data"], one["attempt"])
+    decisive = next((event for event in events if b.is_poison(event["data"])), events[0])
+    return subscriber.ways(subscriber.reader, decisive["data"], decisive["attempt"])
 
 
 def _subscriber(visit: Visit) -> Subscriber:

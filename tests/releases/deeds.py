@@ -53,7 +53,7 @@ def found(house: House) -> None:
     }
     for place, settings in groups.items():
         house.call("PUT", f"/topics/{place}", {"from": "earliest", **settings}, expect=201)
-    for place, how in {
+    for place, fields in {
         "orders/groups/mail/consumers/c0": {},
         "orders/groups/mail/consumers/c1": {},
         "orders/groups/all/consumers/a": {},
@@ -61,7 +61,7 @@ def found(house: House) -> None:
         "orders/groups/all/consumers/url": {"url": "https://all.example/"},
         "orders/groups/hook/consumers/url": {"url": "https://hook.example/"},
     }.items():
-        house.call("PUT", f"/topics/{place}", how, expect=201)
+        house.call("PUT", f"/topics/{place}", fields, expect=201)
 
 
 def fill(house: House) -> None:
@@ -193,11 +193,11 @@ def look(house: House) -> None:
         topic = reader.partition("/")[0]
         for label in house.notes.owed[reader][::4]:
             id = house.notes.ids[label]
-            how: dict[str, Any] = {"expect": 200, "newest": label in IN_LINE}
-            view = house.call("GET", f"/topics/{topic}/messages/{id}", **how)
+            options: dict[str, Any] = {"expect": 200, "newest": label in IN_LINE}
+            view = house.call("GET", f"/topics/{topic}/messages/{id}", **options)
             if view.get("body") != label:
                 house.complaints.append(f"{label} is shown as {view}")
-            house.call("GET", f"/topics/{topic}/messages/{id}/trace", **how)
+            house.call("GET", f"/topics/{topic}/messages/{id}/trace", **options)
     for id in house.notes.transactions.values():
         house.call("GET", f"/transactions/{id}", expect=200)
 
@@ -245,9 +245,9 @@ def _decide_the_rest(house: House) -> None:
 
 def _change_more(house: House) -> None:
     ids, notes = house.notes.ids, house.notes
-    again = house.call("POST", "/topics/quiet/messages", {"body": "quiet3", "dedup_id": "q3"}, expect=200)
-    if again.get("id") != ids["quiet3"]:
-        house.complaints.append(f"the dedup id of quiet3 made {again}")
+    answer = house.call("POST", "/topics/quiet/messages", {"body": "quiet3", "dedup_id": "q3"}, expect=200)
+    if answer.get("id") != ids["quiet3"]:
+        house.complaints.append(f"the dedup id of quiet3 made {answer}")
     _edit(house, "quiet", "quiet3", "edited3")
     _edit(house, "orders", "first", "edited first")
     notes.due_ms["edited first"] = notes.due_ms["first"]

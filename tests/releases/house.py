@@ -62,8 +62,8 @@ class House:
     def _ask(self, request: dict[str, Any], newest: bool = False) -> dict[str, Any]:
         n = 0 if newest else self.random.randrange(len(self._releases))
         answer = self._releases[n].answer({**request, "at_ms": self.at_ms})
-        what = request.get("http", (request.get("run"),))[:2]
-        self.path.append(f"{(self.at_ms - START_MS) / 1000:.3f} release {n}: {what} {answer.get('status')}")
+        call = request.get("http", (request.get("run"),))[:2]
+        self.path.append(f"{(self.at_ms - START_MS) / 1000:.3f} release {n}: {call} {answer.get('status')}")
         self.at_ms = max(self.at_ms, answer["at_ms"])
         self._inbox += [(function, event) for function, event in answer["asked"]]
         for group, consumer, label, _, is_success in answer["calls"]:
@@ -117,9 +117,9 @@ class House:
     # Clients
 
     def receive(self, reader: str, most: int = 10, consumer: str | None = None) -> list[Any]:
-        topic, group, *who = reader.split("/")
+        topic, group, *consumer_names = reader.split("/")
         body: dict[str, Any] = {"max": most, "lease_seconds": 600}
-        if consumer_name := consumer or (who[0] if who else None):
+        if consumer_name := consumer or (consumer_names[0] if consumer_names else None):
             body["consumer"] = consumer_name
         messages: list[Any] = self.call("POST", f"/topics/{topic}/groups/{group}/receive", body).get(
             "messages", []
@@ -139,18 +139,18 @@ class House:
         if notes.due_ms.get(label, 0) > self.at_ms:
             self.complaints.append(f"{reader} was given {label} before its time")
 
-    def settle(self, reader: str, how: str, messages: Sequence[Any], **fields: Any) -> None:
+    def settle(self, reader: str, action: str, messages: Sequence[Any], **fields: Any) -> None:
         """Settle messages as they came; each of them must be the reader's to settle."""
         topic, group, *_ = reader.split("/")
         body = {"receipts": [message["receipt"] for message in messages], **fields}
-        answer = self.call("POST", f"/topics/{topic}/groups/{group}/{how}", body)
+        answer = self.call("POST", f"/topics/{topic}/groups/{group}/{action}", body)
         labels = [message["body"] for message in messages]
         refusals = [
             label for label, r in zip(labels, answer.get("results", []), strict=False) if not r.get("ok")
         ]
         if refusals or not answer.get("results"):
-            self.complaints.append(f"{how} of {reader} was refused for {refusals}: {answer}")
-        if how == "ack":
+            self.complaints.append(f"{action} of {reader} was refused for {refusals}: {answer}")
+        if action == "ack":
             self.notes.done.setdefault(reader, []).extend(labels)
         if fields.get("dead_letter"):
             self.notes.dead.setdefault(reader, []).extend(labels)
@@ -158,13 +158,13 @@ class House:
     def drain(self, readers: Iterable[str]) -> None:
         """Everybody takes and acknowledges what there is."""
         for reader in readers:
-            looks = len(self._releases)  # another process may believe for a moment that all is under way
-            while looks:
+            looks_left = len(self._releases)  # another process may believe for a moment that all is under way
+            while looks_left:
                 if messages := self.receive(reader, 100):
                     self.settle(reader, "ack", messages)
                 else:
-                    looks -= 1
-                    self.at_ms += _MOMENT_MS * (looks > 0)
+                    looks_left -= 1
+                    self.at_ms += _MOMENT_MS * (looks_left > 0)
 
     def drain_all(self, readers: Iterable[str]) -> None:
         """Everybody takes and acknowledges what comes, until nobody is owed anything; jobs come by all the while. What
@@ -186,8 +186,8 @@ class House:
         """What is owed has its end, and the numbers say so."""
         for reader in self.notes.owed:
             topic, group, *_ = reader.split("/")
-            if lost := self._still_owed(reader):
-                self.complaints.append(f"{reader} was never given {lost}")
+            if labels := self._still_owed(reader):
+                self.complaints.append(f"{reader} was never given {labels}")
             stats = self.call("GET", f"/topics/{topic}", newest=True)["stats"]["groups"][group]
             counts = {name: stats[name] for name in ("backlog", "in_flight", "retrying")}
             if any(counts.values()):

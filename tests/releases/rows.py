@@ -41,13 +41,13 @@ def complaints(rows: Rows) -> Iterator[str]:
     for table, written_again in _TABLES.items():
         for row in rows[table]:
             try:
-                again = written_again(row)
+                new_row = written_again(row)
             except Exception as error:  # noqa: BLE001 - whatever it is: it cannot be read
                 yield f"{table}: {_name(row)} cannot be read: {error!r}"
                 continue
             for name, value in row.items():
-                if again is not None and _plain(again.get(name)) != _plain(value):
-                    yield f"{table}: {name} of {_name(row)} was {value}, and is {again.get(name)}"
+                if new_row is not None and _plain(new_row.get(name)) != _plain(value):
+                    yield f"{table}: {name} of {_name(row)} was {value}, and is {new_row.get(name)}"
 
 
 def _name(row: Row) -> str:
@@ -71,19 +71,19 @@ def _plain(value: dict[str, Any] | None) -> Any:
 def _cursor(row: Row) -> Row:
     """What was settled needs no place any more; the one before finds an empty map there."""
     cursor = cursors.cursor_of(row)
-    again = cursors._item(cursor)
-    leases = {token: _old(OLD_LEASE, text["S"]) for token, text in again["l"]["M"].items()}
+    new_row = cursors._item(cursor)
+    leases = {token: _old(OLD_LEASE, text["S"]) for token, text in new_row["l"]["M"].items()}
     for match in leases.values():
         for span in match["spans"].split(","):
             _old(OLD_SPAN, span)
     for token in leases:
         _old(OLD_LEASE_KEY, token)
-    for start, span in again["w"]["M"].items():
+    for start, span in new_row["w"]["M"].items():
         _old(OLD_WAITING_KEY, start)
         _old(OLD_SPAN, span["S"])
-    assert again["d"] == {"M": {}}
+    assert new_row["d"] == {"M": {}}
     _expressions(cursor)
-    return {**row, **again, "d": row["d"]}
+    return {**row, **new_row, "d": row["d"]}
 
 
 def _old(grammar: re.Pattern[str], text: str) -> re.Match[str]:
@@ -146,9 +146,9 @@ def _control(row: Row) -> Row | None:
     model = _MODELS.get(row["pk"]["S"]) or _MODELS[row["sk"]["S"].partition("#")[0]]
     noun = model.decoded(row)
     version = int(row["version"]["N"])
-    again = model.of(control_rows.Key(row["pk"]["S"], row["sk"]["S"]), noun, version).serialize()
-    assert again["v"] == {"N": str(CONTROL_FORMAT)}
-    assert model.decoded(again) == noun
+    new_row = model.of(control_rows.Key(row["pk"]["S"], row["sk"]["S"]), noun, version).serialize()
+    assert new_row["v"] == {"N": str(CONTROL_FORMAT)}
+    assert model.decoded(new_row) == noun
     return None
 
 

@@ -54,11 +54,11 @@ class Slow:
         }
 
 
-@pytest.mark.parametrize(("empty", "comes"), [(0, True), (3, True), (1000, False)])
-def test_an_empty_answer_ends_no_drain_while_something_is_owed(empty: int, comes: bool) -> None:
+@pytest.mark.parametrize(("empty", "does_come"), [(0, True), (3, True), (1000, False)])
+def test_an_empty_answer_ends_no_drain_while_something_is_owed(empty: int, does_come: bool) -> None:
     house = House("none", [Slow(empty)], notes=Notes(owed={"orders/mail": ["late"]}))
     house.drain_all(["orders/mail"])
-    assert house.judge() == ([] if comes else ["orders/mail was never given ['late']"])
+    assert house.judge() == ([] if does_come else ["orders/mail was never given ['late']"])
 
 
 @pytest.mark.skipif(not SOAK, reason="minutes of two releases: in the soak only")
@@ -69,12 +69,12 @@ def test_two_releases_work_side_by_side(tmp_path: Path, commit: str, seed: int) 
     if tree is None:
         pytest.skip(f"this copy of the repository has no {commit} to work with")
     prefix, release = here(tmp_path)
-    with There(tree, prefix, tmp_path) as other:
-        house = House(prefix, [release, other], seed=seed)
+    with There(tree, prefix, tmp_path) as other_release:
+        house = House(prefix, [release, other_release], seed=seed)
         found(house)
         # The stage was the older one's: it made the signing key, which it could not read if this one had encrypted it.
         request = ["GET", "/v1/topics?limit=1", None, house.token]
-        assert "next_page_token" in other.answer({"at_ms": house.at_ms, "http": request})["body"]
+        assert "next_page_token" in other_release.answer({"at_ms": house.at_ms, "http": request})["body"]
         house.call("POST", "/topics/orders/groups/hook/consumers/url/rotate-secret", {}, newest=True)
         assert "'~" in repr(house.rows()["control"]), "no secret is encrypted"
         for deeds in (fill, work):

@@ -44,9 +44,9 @@ class Played:
     again: str = ""
 
 
-def _of_world(game: tuple[World, list[str]], again: str) -> Played:
+def _of_world(game: tuple[World, list[str]], command: str) -> Played:
     world, complaints = game
-    return Played(len(world.path), world.injected.total(), complaints, again)
+    return Played(len(world.path), world.injected.total(), complaints, command)
 
 
 def _simulated(test: str, play: Callable[[int], tuple[World, list[str]]]) -> Callable[[int], Played]:
@@ -63,21 +63,21 @@ def _shares(seed: int) -> Played:
 
 def _weeks(seed: int) -> Played:
     days = weeks.play(seed, *[BAD_DATA] * (seed % 4 == 0))
-    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_days.py -k from"
-    return Played(len(days.path), days.injected.total(), days.complaints, again)
+    command = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_days.py -k from"
+    return Played(len(days.path), days.injected.total(), days.complaints, command)
 
 
 def _hurried(seed: int) -> Played:
     hurry = hurried.play(seed)
-    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_hurried.py -k from"
-    return Played(len(hurry.path), hurry.injected.total(), hurry.complaints, again)
+    command = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_hurried.py -k from"
+    return Played(len(hurry.path), hurry.injected.total(), hurry.complaints, command)
 
 
 def _tenants(number: int) -> Played:
     troubles = sorted(tenants.TROUBLES)
     trouble, seed = troubles[number % len(troubles)], number // len(troubles)
-    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_tenants.py -k '{trouble.replace(' ', ' and ')}'"
-    return _of_world(tenants.play(trouble, seed), again)
+    command = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_tenants.py -k '{trouble.replace(' ', ' and ')}'"
+    return _of_world(tenants.play(trouble, seed), command)
 
 
 # The crash enumeration
@@ -123,8 +123,8 @@ def _crash(number: int) -> Played:
     result = play_flow(tables, FLOWS[name], fault, at)
     wrong = [f"{name}, {fault.name.lower()} at call {at}: {each}" for each in complaints_of(result, fault)]
     test = "tests/crash/test_enumeration.py::test_no_fault_at_any_call_breaks_a_promise"
-    again = f"HEADRACE_SOAK=1 {_PYTEST} '{test}[{name}-{fault.name.lower()}]'"
-    return Played(len(result.plan.calls), 1, wrong, again)
+    command = f"HEADRACE_SOAK=1 {_PYTEST} '{test}[{name}-{fault.name.lower()}]'"
+    return Played(len(result.plan.calls), 1, wrong, command)
 
 
 # Properties
@@ -191,6 +191,6 @@ def play(kind: str, number: int) -> tuple[Played, Counter[str]]:
         try:
             result = KINDS[kind].play(number)
         except Exception:  # noqa: BLE001 - a net that falls has seen something
-            again = f"python -m tests.soak --only {kind} --first {number} --minutes 1"
-            result = Played(complaints=[traceback.format_exc()], again=again)
+            command = f"python -m tests.soak --only {kind} --first {number} --minutes 1"
+            result = Played(complaints=[traceback.format_exc()], again=command)
     return result, Counter(played=1, steps=result.steps, faults=result.faults)
