@@ -15,7 +15,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.domain.transaction import UNDECIDED
 from chalicelib.services.inspect.counts import TopicStats
-from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.processes import Clock

@@ -15,7 +15,7 @@ from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core import bodies
 from chalicelib.services.inspect import counts
 from chalicelib.services.inspect.counts import Counts
-from chalicelib.services.inspect.lookup import Lookup
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.manage import admin
 from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.delayed import Delayed
@@ -184,10 +184,10 @@ BUGS: dict[str, Bug] = {
         counts, "account", "retrying=waiting_counts[False] + retrying_count", "retrying=retrying_count"
     ),
     "a list that goes by the state over all groups": Bug(
-        Lookup,
+        Filters,
         "passes",
-        "filters.status in (None, status.status)",
-        "filters.status in (None, look.overall(message))",
+        "status = status_for(self.group)",
+        "status = status_for(self.group) and status_for(None)",
     ),
     "a retry of before a seek that is still counted": Bug(
         Counts, "group_status", "if each.timed or each.status == Status.DEAD", "if True"

@@ -316,7 +316,7 @@ BUGS: Planted = {
         ),
     ),
     "a key that finds nothing that waits": (
-        Bug(KeyLookup, "_message", "message if _passes(message, filters) else None", "None"),
+        Bug(KeyLookup, "_message", "passes_before_log(message, filters)", "False"),
         lambda: key_statuses.test_a_key_finds_a_message_in_every_state(memory_stage()),
     ),
     "subscribers that get all of a shard": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from ...domain.message import DeadReason, Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
 from ...services.produce.producer import check_size
-from .. import merge_patch, parse
+from .. import list_filters, merge_patch, parse
 from ..calls import Context, Response, call
 from ..http import check_group, invalid
 from ..problems import problem
@@ -48,7 +47,7 @@ def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadL
     """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
     query, redriver, limit = context.query, context.deps.redriver, parse.limit(context.query)
     selection = _selection(query)
-    purpose = "dead:" + json.dumps([topic.name, group.name, {f: query.get(f) for f in _FILTERS}])
+    purpose = list_filters.purpose("dead", [topic.name, group.name], query, _FILTERS)
     after = parse.page_start(context, purpose)
     letters, position = redriver.page(topic, group, selection, after, limit)
     if (fit := _that_fit(letters)) < len(letters):

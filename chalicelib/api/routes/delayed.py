@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from ...domain.errors import HeadraceError, Refused
-from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
-from .. import parse
+from .. import list_filters, parse
 from ..calls import Context, Reach, Response, call
 from ..http import invalid
 from ..problems import problem
@@ -40,7 +38,7 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
 
     It changes the messages with the ids; or, page by page and soonest first, those that match the query (`from` and
     `to` are due times). With `dry_run` it only shows the changes."""
-    (topic, shard), body = parse.topic_and_shard(context), context.body
+    (topic, _), body = parse.topic_and_shard(context), context.body
     if (body.deliver_at is not UNSET) + (body.postpone_seconds is not UNSET) + body.cancel != 1:
         raise invalid("", "give one of deliver_at, postpone_seconds and cancel")
     if body.deliver_at is not UNSET:
@@ -49,33 +47,20 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
         if context.query:
             raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
         return Response({"items": [_by_id(context, topic, id) for id in body.ids]})
-    purpose = "delayed:" + json.dumps([topic.name, {f: context.query.get(f) for f in _FILTERS}])
-    rows, next_start = _page(context, topic, shard, purpose)
+    purpose = list_filters.purpose("delayed", [topic.name], context.query, _FILTERS)
+    rows, next_start = _page(context, topic, purpose)
     return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], next_start))
 
 
-def _page(
-    context: Context, topic: Topic, shard: int | None, purpose: str
-) -> tuple[Sequence[Waiting], list[str | int] | None]:
+def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waiting], list[str | int] | None]:
     """A page of delayed messages, and where the next begins; without those that an earlier page has postponed."""
     from ...services.inspect.delayed_list import reader, soonest_first
-    from ...services.inspect.lookup import Filters
 
-    query = context.query
-    key = query.get("key")
-    if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
-        raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
-    times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
-    filters = Filters(
-        tag=query.get("tag"),
-        shard=shard,
-        from_ms=times.get("from"),
-        to_ms=times.get("to"),
-    )
+    filters, key = list_filters.of_query(context.query), list_filters.key(context.query)
     start = parse.page_start(context, purpose)
     after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
     read = reader(context.deps.adapters.timers)
-    rows, position = soonest_first(read, topic, filters, key, parse.limit(query), after)
+    rows, position = soonest_first(read, topic, filters, key, parse.limit(context.query), after)
     rows_to_show = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
     return rows_to_show, [position, began_ms] if position else None
 

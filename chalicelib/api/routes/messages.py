@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ...domain.errors import Conflict, NotFound
-from ...domain.limits import MAX_DEDUP_ID_CHARS, MAX_KEY_CHARS
+from ...domain.limits import MAX_DEDUP_ID_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
-from ...domain.transaction import DECIDED, Transaction, TransactionState
+from ...domain.transaction import Transaction, TransactionState
 from ...services.core.bodies import with_body
-from .. import parse
+from .. import list_filters, parse
 from ..calls import Context, Reach, Response, call
 from ..http import check_group, check_name, invalid
 from ..requests import AmendBody
@@ -22,7 +22,8 @@ from ..responses.messages import FateView, MessageSummary, MessageView
 from ..responses.statuses import TraceView
 
 if TYPE_CHECKING:
-    from ...services.inspect.lookup import Filters, LookupResult
+    from ...services.inspect.filters import Filters
+    from ...services.inspect.lookup import LookupResult
     from ...services.inspect.statuses import Look
     from ...services.produce.delayed import Waiting
 
@@ -31,7 +32,7 @@ _CHANGES = (Scope.PRODUCE, Scope.ADMIN)
 _DELAYED = "DELAYED"
 _PREPARED = "PREPARED"
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
-_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "dedup_id", "limit", "page_token")
+_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
@@ -172,7 +173,9 @@ def get_fate(context: Context) -> Response[FateView]:
     )
 
 
-@call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
+@call(
+    "GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=(*_FILTERS, "dedup_id", "limit", "page_token")
+)
 def list_messages(context: Context) -> Response[Page[MessageView]]:
     """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 
@@ -182,19 +185,30 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     topic, query = context.topic(), context.query
     if "dedup_id" in query:
         return Response({"items": _with_dedup_id(context, topic)})
-    topic, shard = parse.topic_and_shard(context)
-    filters = _filters(context, topic, shard)
-    purpose = "messages:" + json.dumps([topic.name, {f: query[f] for f in _FILTERS[:-2] if f in query}])
+    topic, _ = parse.topic_and_shard(context)
+    filters = _filters(context, topic)
+    purpose = list_filters.purpose("messages", [topic.name], query, _FILTERS)
     start = parse.page_start(context, purpose)
+    look = context.deps.statuses.look(topic)
+    rows, next_start = _page(context, look, filters, start)
+    return Response(page(context, purpose, [_view(context, topic, row, look) for row in rows], next_start))
+
+
+def _page(context: Context, look: Look, filters: Filters, start: Any) -> tuple[Sequence[LookupResult], Any]:
+    """A page of the list that the filters mean, from where the page token says, and where the next one starts."""
+    from ...services.inspect import delayed_list, prepared_list
+
+    limit, key, adapters = parse.limit(context.query), list_filters.key(context.query), context.deps.adapters
     if filters.status == _DELAYED:
-        items, next_start = _delayed(context, topic, filters, start)
-    elif filters.status == _PREPARED and _key(context) is None:
-        items, next_start = _prepared(context, topic, filters, start)
-    else:
-        look = context.deps.statuses.look(topic)
-        rows, next_start = _newest_first(context, look, filters, start)
-        items = [_view(context, topic, row, look) for row in rows]
-    return Response(page(context, purpose, items, next_start))
+        read = delayed_list.reader(adapters.timers)
+        return delayed_list.soonest_first(read, look.topic, filters, key, limit, start)
+    if key is not None:
+        return context.deps.key_lookup.newest_first(look.topic, key, filters, limit, start, look)
+    if filters.status == _PREPARED:
+        position = (TransactionState(start[0]), start[1]) if start else None
+        return prepared_list.in_order(adapters.transactions, look.topic, filters, limit, position)
+    starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
+    return context.deps.lookup.newest_first(look.topic, filters, limit, starts, look)
 
 
 def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
@@ -203,67 +217,13 @@ def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
     if query.keys() - {"dedup_id", "limit"}:
         raise invalid("dedup_id", "stands for one message, so it goes without other filters")
     parse.limit(query)
-    dedup_id = _bounded("dedup_id", query["dedup_id"], MAX_DEDUP_ID_CHARS)
-    message = context.deps.lookup.find_by_dedup_id(topic, dedup_id)
+    dedup_id = list_filters.bounded(query, "dedup_id", MAX_DEDUP_ID_CHARS)
+    message = context.deps.lookup.find_by_dedup_id(topic, dedup_id) if dedup_id else None
     return [_view(context, topic, message)] if message else []
 
 
-def _delayed(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:
-    """A page of delayed messages; `from` and `to` are then times of delivery."""
-    from ...services.inspect.delayed_list import reader, soonest_first
-
-    read, limit = reader(context.deps.adapters.timers), parse.limit(context.query)
-    rows, next_start = soonest_first(read, topic, filters, _key(context), limit, start)
-    return [_view(context, topic, row) for row in rows], next_start
-
-
-def _prepared(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:
-    """A page of prepared messages; `from` and `to` are then times of preparation."""
-    state, after = start or (TransactionState.PREPARED, None)
-    limit, transactions = parse.limit(context.query), context.deps.adapters.transactions
-    rows = transactions.listed(topic, TransactionState(state), after, limit)
-    whole = (transactions.get(row.id) for row in rows)
-    items = [_view(context, topic, each) for each in whole if each and _is_prepared(each, filters)]
-    next_start = [state, rows[-1].sort_key] if len(rows) == limit else None
-    if next_start is None and state == TransactionState.PREPARED:
-        next_start = [TransactionState.UNDECIDED, None]
-    return items, next_start
-
-
-def _is_prepared(transaction: Transaction, filters: Filters) -> bool:
-    return (
-        transaction.state not in DECIDED
-        and filters.shard in (None, transaction.shard)
-        and filters.tag in (None, transaction.message.draft.tag)
-        and (filters.from_ms or 0) <= transaction.prepared_ms
-        and (filters.to_ms is None or transaction.prepared_ms <= filters.to_ms)
-    )
-
-
-def _key(context: Context) -> str | None:
-    key = context.query.get("key")
-    return None if key is None else _bounded("key", key, MAX_KEY_CHARS)
-
-
-def _bounded(name: str, text: str, most: int) -> str:
-    if not 1 <= len(text) <= most:
-        raise invalid(name, f"must have 1 to {most} characters")
-    return text
-
-
-def _newest_first(
-    context: Context, look: Look, filters: Filters, start: Any
-) -> tuple[Sequence[LookupResult], dict[int, int] | str | None]:
-    """A page by key, or of the whole topic, from where the page token says."""
-    limit, key = parse.limit(context.query), _key(context)
-    if key is not None:
-        return context.deps.key_lookup.newest_first(look.topic, key, filters, limit, start, look)
-    starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
-    return context.deps.lookup.newest_first(look.topic, filters, limit, starts, look)
-
-
-def _filters(context: Context, topic: Topic, shard: int | None) -> Filters:
-    from ...services.inspect.lookup import Filters
+def _filters(context: Context, topic: Topic) -> Filters:
+    """What the query limits the list to. Raises Malformed, Forbidden or NotFound."""
 
     query = context.query
     status = query.get("status")
@@ -276,11 +236,4 @@ def _filters(context: Context, topic: Topic, shard: int | None) -> Filters:
         check_name("group", query["group"])
         check_group(context.caller, query["group"])
         group = context.deps.catalog.group(topic, query["group"])
-    return Filters(
-        group=group,
-        status=status,
-        tag=query.get("tag"),
-        shard=shard,
-        from_ms=parse.time_ms(query["from"], "from") if "from" in query else None,
-        to_ms=parse.time_ms(query["to"], "to") if "to" in query else None,
-    )
+    return replace(list_filters.of_query(query), group=group, status=status)

@@ -84,7 +84,7 @@ def _listed(
 
 def of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], str | None]:
     from ...domain.message import Message as InLog
-    from ...services.inspect.lookup import Filters
+    from ...services.inspect.filters import Filters
 
     results, _ = visit.deps.key_lookup.newest_first(topic, key[:256], Filters(), 8, None)
     return [each if isinstance(each, InLog) else each.message for each in results], None
@@ -107,7 +107,7 @@ def _newest(
 ) -> tuple[Sequence[Message], str | None]:
     """Messages from the tails back. Those of a status are found by looking at each."""
     from ...api import parse
-    from ...services.inspect.lookup import Filters
+    from ...services.inspect.filters import Filters
     from ..views import messages as view
 
     query = visit.query

@@ -47,7 +47,7 @@ def delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delay
     """The delayed messages of the hour that the URL names, or all, soonest first."""
     from ...domain.timer import due_ms_of
     from ...services.inspect.delayed_list import soonest_first
-    from ...services.inspect.lookup import Filters
+    from ...services.inspect.filters import Filters
     from ..views.delayed import Delayed
 
     hour_ms, after = hour_of(visit), _after(visit, topic)

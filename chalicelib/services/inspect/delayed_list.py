@@ -14,7 +14,8 @@ from ...domain.timer import Timer, TimerKind, sort_key_of
 from ...domain.topic import Topic
 from ...ports.timers import Timers
 from ..produce.delayed import Waiting
-from .lookup import Filters
+from .filters import Filters
+from .lookup import passes_before_log
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8
@@ -49,8 +50,8 @@ def soonest_first(
         for timer in rows:
             if filters.to_ms is not None and timer.due_ms > filters.to_ms:
                 return items, None
-            if _passes(timer, topic, filters, key):
-                item = Waiting(timer)
+            item = _message(timer, topic)
+            if item and _passes(item, filters, key):
                 weight += item.message.draft.weight
                 if items and weight > MAX_ANSWER_BYTES:
                     return items, position
@@ -72,11 +73,11 @@ def _read(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer],
     return sorted(entries, key=lambda timer: timer.sort_key), end
 
 
-def _passes(timer: Timer, topic: Topic, filters: Filters, key: str | None) -> bool:
-    if timer.kind is not TimerKind.DELIVER or timer.shard.topic_uid != topic.uid or timer.draft is None:
-        return False
-    return (
-        filters.shard in (None, timer.shard.shard)
-        and filters.tag in (None, timer.draft.tag)
-        and (key is None or key in timer.draft.keys)
-    )
+def _message(timer: Timer, topic: Topic) -> Waiting | None:
+    """The delayed message that the timer holds; None for another topic's, and for a timer of another kind."""
+    is_delayed = timer.kind is TimerKind.DELIVER and timer.draft is not None
+    return Waiting(timer) if is_delayed and timer.shard.topic_uid == topic.uid else None
+
+
+def _passes(item: Waiting, filters: Filters, key: str | None) -> bool:
+    return passes_before_log(item, filters) and (key is None or key in item.message.draft.keys)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...domain.errors import Conflict, NotFound
 from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
-from ...domain.transaction import Transaction
 from ...ports.indexes import Keys
 from ...ports.log import KeyEntry
-from ..produce.delayed import Waiting
-from .lookup import Filters, Lookup, LookupResult, before_log
+from .filters import Filters
+from .lookup import Lookup, LookupResult, passes_before_log
 from .statuses import Look
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
@@ -64,19 +65,10 @@ class KeyLookup:
         if isinstance(message, Message):
             if not message.draft.id and message.accepted_ms != entry.accepted_ms:
                 return None  # of another try of a named request, at the same offset
-            return message if self._lookup.passes(look, filters, message) else None
-        return message if _passes(message, filters) else None
-
-
-def _passes(waiting: Waiting | Transaction, filters: Filters) -> bool:
-    """Is it what the filters ask for? Before its log no group is owed it."""
-    shard = waiting.timer.shard.shard if isinstance(waiting, Waiting) else waiting.shard
-    return (
-        filters.group is None
-        and filters.shard in (None, shard)
-        and filters.tag in (None, waiting.message.draft.tag)
-        and filters.status in (None, before_log(waiting))
-    )
+            passes = filters.passes(message.shard, message.draft, partial(look.status, message))
+        else:
+            passes = passes_before_log(message, filters)
+        return message if passes else None
 
 
 def _draft(message: LookupResult) -> Draft:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
 from ...domain import ids
@@ -15,7 +16,7 @@ from ...domain.message import DeadReason, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
 from ...domain.status import OPEN, Status
-from ...domain.topic import Group, Topic
+from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.control import leave_out
 from ...ports.log import Log
@@ -24,6 +25,7 @@ from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from ..produce.delayed import Delayed, Waiting
+from .filters import Filters
 from .statuses import Look, Statuses
 
 _ROWS = 16
@@ -41,18 +43,6 @@ _AS_PRODUCED = 2
 
 LookupResult = Message | Waiting | Transaction
 """A message in its log, or as it waits for its time or a decision before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What a list is limited to. `status` is that of the named group, or without a group that over all groups."""
-
-    group: Group | None = None
-    status: str | None = None
-    tag: str | None = None
-    shard: int | None = None
-    from_ms: int | None = None
-    to_ms: int | None = None
 
 
 class Lookup:
@@ -246,7 +236,7 @@ class Lookup:
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
             in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
-            passes = in_time and self.passes(look, filters, message)
+            passes = in_time and filters.passes(message.shard, message.draft, partial(look.status, message))
             weight += message.draft.weight if passes else 0
             if messages and weight > MAX_ANSWER_BYTES:
                 break
@@ -291,15 +281,6 @@ class Lookup:
                 next_offsets[shard] = -1
                 return
 
-    def passes(self, look: Look, filters: Filters, message: Message) -> bool:
-        """Is the message what the filters ask for, its time aside?"""
-        if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
-            return False
-        if filters.group is None:
-            return filters.status is None or filters.status == look.overall(message)
-        status = look.delivery(filters.group, message)
-        return status is not None and filters.status in (None, status.status)
-
 
 @dataclass(slots=True)
 class _Budget:
@@ -321,6 +302,13 @@ def before_log(entry: Waiting | Transaction) -> str:
     if isinstance(entry, Transaction):
         return "CANCELLED" if entry.state is TransactionState.ROLLED_BACK else "PREPARED"
     return "CANCELLED" if entry.cancelled else "DELAYED"
+
+
+def passes_before_log(message: Waiting | Transaction, filters: Filters) -> bool:
+    """Is the message before its log in the list, its time aside? No group is owed it yet."""
+    return filters.passes(
+        message.shard, message.message.draft, lambda group: None if group else before_log(message)
+    )
 
 
 def _worth(letter: DeadLetter) -> int:

@@ -91,6 +91,13 @@ class Look:
         """The message's own status."""
         return overall(message.draft, [s.status for s in self.deliveries(message).values()])
 
+    def status(self, message: Message, group: Group | None) -> str | None:
+        """The message's status for one group, or its own (None); None where the group is not owed it."""
+        if group is None:
+            return self.overall(message)
+        delivery = self.delivery(group, message)
+        return delivery.status if delivery else None
+
 
 class Statuses:
     """Reads only; nothing here changes anything."""

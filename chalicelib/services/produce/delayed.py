@@ -45,6 +45,11 @@ class Waiting:
         assert self.timer.draft is not None
         return Message(self.timer.id, _NOWHERE, _NOWHERE, self.timer.stored_ms, self.timer.draft)
 
+    @property
+    def shard(self) -> int:
+        """The shard that it will go to."""
+        return self.timer.shard.shard
+
 
 class Delayed:
     """Delayed messages, before and after their time."""

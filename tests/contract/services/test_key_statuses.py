@@ -8,7 +8,8 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.inspect.lookup import Filters, before_log
+from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import before_log
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make

@@ -18,7 +18,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.ports.indexes import Keys
 from chalicelib.ports.log import KeyEntry, Log, PutResult
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

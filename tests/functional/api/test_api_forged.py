@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.api.calls import CALLS
 from tests.support.http import Client, Group, Topic
 
 FORGERIES: dict[str, Callable[[str], str]] = {
@@ -27,6 +28,23 @@ FORGERIES: dict[str, Callable[[str], str]] = {
     "long": lambda good: "A" * 20_000,
     "traversal": lambda good: "../../etc/passwd",
 }
+
+
+A_FILTER = {
+    "group": "a",
+    "status": "NEW",
+    "key": "k",
+    "tag": "t",
+    "shard": "0",
+    "from": "2001-01-01T00:00:00Z",
+    "to": "2999-01-01T00:00:00Z",
+}
+"""A filter that more than one message of `long_topic` passes."""
+NO_FILTERS = (
+    "dedup_id",
+    "limit",
+    "page_token",
+)  # a dedup id stands for one message, so there is no second page
 
 
 def flipped(good: str, at: int) -> str:
@@ -85,15 +103,9 @@ def long_topic(api: Client) -> Topic:
 def lists(topic: Topic) -> list[str]:
     """Lists that have a second page after one item, each with what it is narrowed to."""
     messages = f"{topic.path}/messages?limit=1"
-    filters = [
-        "",
-        "&tag=t",
-        "&key=k",
-        "&shard=0",
-        "&group=a",
-        "&group=a&status=NEW",
-        "&from=2001-01-01T00:00:00Z",
-    ]
+    (list_messages,) = (each for each in CALLS if each.handler.__name__ == "list_messages")
+    filters = [f"&{name}={A_FILTER[name]}" for name in list_messages.query if name not in NO_FILTERS]
+    filters += ["", "&group=a&status=NEW"]
     groups = f"{topic.path}/groups"
     return [
         *(messages + filters_of_list for filters_of_list in filters),

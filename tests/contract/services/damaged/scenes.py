@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.store.memory import MemoryLog
 from tests.support import factories as make

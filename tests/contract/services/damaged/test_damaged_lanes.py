@@ -9,7 +9,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.topic import Group, lane_of
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.filters import Filters
 from tests.contract.services.damaged.scenes import DAMAGES, DEAD_LETTER, LONG, anew, letters
 from tests.support import factories as make
 from tests.support.damage import change_row, without

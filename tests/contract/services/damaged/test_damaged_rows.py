@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.claimant import Claimant
-from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.store.attributes import Item
 from chalicelib.store.memory import MemoryLog

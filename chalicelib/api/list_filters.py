@@ -1,0 +1,47 @@
+"""The filters of a list, as a query names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..domain.limits import MAX_KEY_CHARS
+from . import parse
+from .http import invalid
+
+if TYPE_CHECKING:
+    from ..services.inspect.filters import Filters
+
+
+def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:
+    """What the page tokens of a list are for: this kind of list, of what has these names, with these filters. A token
+    of another list is refused."""
+    return f"{kind}:" + json.dumps([*names, {name: query[name] for name in filter_names if name in query}])
+
+
+def of_query(query: Mapping[str, str]) -> Filters:
+    """The filters that any list of messages takes. Whether the topic has the shard is said by `parse.topic_and_shard`.
+    Raises Malformed."""
+    from ..services.inspect.filters import Filters
+
+    times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
+    return Filters(
+        tag=query.get("tag"),
+        shard=parse.shard(query),
+        from_ms=times.get("from"),
+        to_ms=times.get("to"),
+    )
+
+
+def key(query: Mapping[str, str]) -> str | None:
+    """The key that the messages are to have. Raises Malformed."""
+    return bounded(query, "key", MAX_KEY_CHARS)
+
+
+def bounded(query: Mapping[str, str], name: str, most: int) -> str | None:
+    """The text of this name, of 1 to `most` characters; None where the query has none. Raises Malformed."""
+    text = query.get(name)
+    if text is not None and not 1 <= len(text) <= most:
+        raise invalid(name, f"must have 1 to {most} characters")
+    return text
