@@ -22,6 +22,8 @@ from headrace.errors import kind_of
 from headrace.models import Model, Sent
 
 CALLED_OTHERWISE = {"produce": "send", "produce_batch": "send_many"}
+OTHER_WORDS = {"from": {"begin", "since"}, "to": {"end", "until"}}
+"""Query parameters that have another name in Python."""
 ROOT = Path(__file__).parents[3]
 
 
@@ -33,6 +35,25 @@ def test_every_operation_of_the_interface_is_a_method(hr: Headrace, client: type
     assert not missing_names, (
         f"clients/python/src/headrace/_async lacks {sorted(missing_names)}; then run tools/make_sync.py"
     )
+
+
+def test_every_query_parameter_is_a_parameter_of_its_method(hr: Headrace) -> None:
+    for methods in hr.openapi_document()["paths"].values():
+        for verb, operation in methods.items():
+            method = getattr(
+                Headrace, CALLED_OTHERWISE.get(operation["operationId"], operation["operationId"])
+            )
+            names = {each["name"] for each in operation["parameters"] if each["in"] == "query"}
+            is_list = typing.get_origin(typing.get_type_hints(method)["return"]) is Pager
+            parameters = inspect.signature(method).parameters
+            words = {name: ({name} | OTHER_WORDS.get(name, set())) & parameters.keys() for name in names}
+            if is_list:
+                words.pop("page_token")  # its pager has it
+            missing_names = [name for name, found_words in words.items() if not found_words]
+            assert not missing_names, f"{method.__name__} lacks {missing_names}"
+            if verb == "get" and names:
+                optional = {name for name, each in parameters.items() if each.default is not each.empty}
+                assert optional <= set().union(*words.values()), method.__name__
 
 
 def test_every_answers_fields_are_in_its_type(hr: Headrace) -> None:
