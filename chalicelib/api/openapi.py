@@ -28,19 +28,40 @@ _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
 _PAGE_OF = re.compile(r"\bPage_(\w+?)(?:View)?_(?!\w)")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
-_OPTIONAL: dict[str, dict[str, Any]] = {
-    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
-    "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
-    "from": {"type": "string", "format": "date-time"},
-    "to": {"type": "string", "format": "date-time"},
+_TEXT = {"type": "string"}
+_TIME = {"type": "string", "format": "date-time"}
+_PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
+    "at": _TEXT,
     "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
-    "factor": {"type": "number", "minimum": 1, "maximum": 10},
     "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
+    "confirm": _TEXT,
+    "dedup_id": _TEXT,
+    "factor": {"type": "number", "minimum": 1, "maximum": 10},
+    "from": _TIME,
+    "group": _TEXT,
+    "key": _TEXT,
+    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
     "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
+    "page_token": _TEXT,
+    "reason": _TEXT,
+    "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
+    "since": _TEXT,
+    "state": _TEXT,
+    "status": _TEXT,
+    "tag": _TEXT,
+    "to": _TIME,
+    "token": _TEXT,
+    "topic": _TEXT,
+    "window": _TEXT,
+    "headrace-dedup-id": _TEXT,
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
+    "headrace-key": _TEXT,
+    "headrace-ordering-key": _TEXT,
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": MAX_RESEND_SECONDS},
+    "headrace-tag": _TEXT,
 }
+"""What a parameter of a query or header holds: of every one that a call takes."""
 _SHOWN = {
     "topic": "orders",
     "group": "mailer",
@@ -158,8 +179,7 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
     ]
     optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
     return in_path + [
-        {"name": name, "in": place, "schema": _OPTIONAL.get(name, {"type": "string"})}
-        for place, name in optional
+        {"name": name, "in": place, "schema": _PARAMETER_SCHEMAS[name]} for place, name in optional
     ]
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from chalicelib import settings
 from chalicelib.api import openapi, page
+from chalicelib.api.calls import CALLS
 from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
@@ -144,6 +145,31 @@ def test_every_limit_is_documented(name: str) -> None:
         name,
         sorted(numbers_of(name)),
     )
+
+
+def parameters_in(page: Path) -> set[str]:
+    """The names that a page writes as code, or in a query."""
+    names = re.findall(r"`([a-z_]+)`|[?&]([a-z_]+)=", page.read_text())
+    return {name for pair in names for name in pair if name}
+
+
+def test_every_query_parameter_is_documented() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/howto").glob("*.md")]
+    documented_names = set().union(*map(parameters_in, pages))
+    assert {name for entry in CALLS for name in entry.query} - documented_names == set()
+
+
+def test_the_filters_of_the_list_of_messages_have_a_row_each() -> None:
+    text = (ROOT / "docs/inspect.md").read_text()
+    table = text[text.index("| parameter | lists |") :].partition("\n\n")[0]
+    rows = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+    (list_messages,) = (entry for entry in CALLS if entry.handler.__name__ == "list_messages")
+    assert sorted(rows) == sorted(list_messages.query)
+
+
+def test_every_parameter_has_a_schema_and_every_schema_a_parameter() -> None:
+    names = {name for entry in CALLS for name in (*entry.query, *entry.headers)}
+    assert names == openapi._PARAMETER_SCHEMAS.keys()
 
 
 MOST: dict[tuple[type[Struct], str], int] = {
