@@ -5,7 +5,7 @@ from typing import Any
 from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
 from chalicelib import functions, wiring
-from chalicelib.api import access, http, page, routes
+from chalicelib.api import access, docs_page, http, routes
 from chalicelib.api.gateway import Front
 from chalicelib.console import http as console
 from chalicelib.console import routes as pages
@@ -65,7 +65,7 @@ def expire(event: CloudWatchEvent) -> dict[str, Any]:
 
 
 http.register(app, authorize)
-http.register(app, authorize, page.FILES)
+http.register(app, authorize, docs_page.FILES)
 console.register(app)
 
 __all__ = ["app", "pages", "routes"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..domain import expiring_body
-from ..domain.expiring_body import ExpiringBody
+from ..domain import blob_expiry
+from ..domain.blob_expiry import BlobExpiry
 from ..domain.times import DAY_SECONDS
 from ..ports.control import Control
 from ..ports.log import Log
@@ -60,7 +60,7 @@ class BodySweeper:
         report = BodyReport()
         now_s = self._clock.now_ms() // 1000
         proved_ends = self._guard.proved() if self._guard else None
-        for body in self._due(expiring_body.day_of(now_s)):
+        for body in self._due(blob_expiry.day_of(now_s)):
             if not has_time():
                 report.finished = False
                 break
@@ -76,11 +76,11 @@ class BodySweeper:
                 report.troubles.append(Trouble(body.shard.topic, f"{type(error).__name__}: {error}"))
         return report
 
-    def _due(self, today: str) -> Iterator[ExpiringBody]:
+    def _due(self, today: str) -> Iterator[BlobExpiry]:
         after = ""
-        while names := self._blobs.names(expiring_body.FOLDER, after, _PAGE):
+        while names := self._blobs.names(blob_expiry.FOLDER, after, _PAGE):
             for name in names:
-                body = expiring_body.parse(name)
+                body = blob_expiry.parse(name)
                 if body and body.day > today:
                     return
                 if body:
@@ -88,7 +88,7 @@ class BodySweeper:
             after = names[-1]
 
     def _needed_until_s(
-        self, body: ExpiringBody, now_s: int, proved_ends: Mapping[str, int] | None
+        self, body: BlobExpiry, now_s: int, proved_ends: Mapping[str, int] | None
     ) -> int | None:
         """When to look again; None: nobody can need it any more."""
         if proved_ends is not None and body.offset >= proved_ends.get(str(body.shard), 0):
@@ -103,7 +103,7 @@ class BodySweeper:
         is_owed = any(self._records.is_owed(group.uid, body.shard, body.offset) for group in groups)
         return now_s + _OWED_S if is_owed else None
 
-    def _postpone(self, body: ExpiringBody, until_s: int) -> None:
-        later = replace(body, day=expiring_body.day_behind(until_s))
+    def _postpone(self, body: BlobExpiry, until_s: int) -> None:
+        later = replace(body, day=blob_expiry.day_behind(until_s))
         self._blobs.put(later.name, b"")
         self._blobs.delete(body.name)

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from ..domain.expiring_body import ExpiringBody, expiring_body
+from ..domain import blob_expiry
+from ..domain.blob_expiry import BlobExpiry
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import Segment, ShardKey
 from ..domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceRow
@@ -52,7 +53,7 @@ class Journal:
         processed: if it stopped its shard, all of them would be lost when the stream expires.
         """
         objects: defaultdict[str, list[bytes]] = defaultdict(list)
-        bodies: set[ExpiringBody] = set()
+        bodies: set[BlobExpiry] = set()
         for row in self._written(records):
             bodies.update(large_bodies(row))
             for folder, line in lines(row):
@@ -79,11 +80,11 @@ def lines(row: Written | TraceRow | Unreadable) -> Iterator[tuple[str, Line]]:
         yield from ((folder, line) for line in _messages(row.shard, row.segment))
 
 
-def large_bodies(row: Written | TraceRow | Unreadable) -> Iterator[ExpiringBody]:
+def large_bodies(row: Written | TraceRow | Unreadable) -> Iterator[BlobExpiry]:
     """The bodies that lie outside the log for a row's messages, with the day from which on they may go."""
     if isinstance(row, Written):
         for offset, draft in enumerate(row.segment.drafts, row.segment.first):
-            if body := expiring_body(row.shard, row.segment, offset, draft):
+            if body := blob_expiry.of_draft(row.shard, row.segment, offset, draft):
                 yield body
 
 

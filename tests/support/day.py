@@ -24,7 +24,7 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.jobs import GlueJobs
 from chalicelib.delivery.sender import Sender
-from chalicelib.domain.expiring_body import parse
+from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_SECONDS

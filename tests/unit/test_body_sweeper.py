@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.blob_expiry import FOLDER, BlobExpiry, day_of, parse
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.expiring_body import FOLDER, ExpiringBody, day_of, parse
 from chalicelib.scheduler.bodies import BodySweeper
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.store.memory import MemoryBlobs
@@ -29,9 +29,9 @@ def ports() -> Adapters:
     return ports
 
 
-def noted(ports: Adapters, offset: int, day: str = TODAY) -> ExpiringBody:
+def noted(ports: Adapters, offset: int, day: str = TODAY) -> BlobExpiry:
     """A body that is noted under a day."""
-    body = ExpiringBody(day, TOPIC.shard_key(0), offset, f"b{offset}")
+    body = BlobExpiry(day, TOPIC.shard_key(0), offset, f"b{offset}")
     ports.blobs.put(body.body, b"x")
     ports.blobs.put(body.name, b"")
     return body

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.expiring_body import parse
+from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports.indexes import Written

@@ -76,7 +76,6 @@ def openapi_document(context: Context) -> Response[dict[str, Any]]:
 @call("GET", "/docs", scopes=(), media="text/html")
 def docs(context: Context) -> Response[bytes]:
     """This interface as a page to read."""
-    from .. import openapi
-    from .. import page as pages
+    from .. import docs_page, openapi
 
-    return Response(pages.of(openapi.document()), headers=pages.HEADERS)
+    return Response(docs_page.of(openapi.document()), headers=docs_page.HEADERS)

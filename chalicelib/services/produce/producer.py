@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from ...domain import ids
+from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError, Refused, TooLarge
-from ...domain.expiring_body import body_name
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft
 from ...domain.request import Request

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 
 from chalicelib import settings
-from chalicelib.api import openapi, page
+from chalicelib.api import docs_page, openapi
 from chalicelib.api.calls import CALLS
 from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
@@ -117,7 +117,7 @@ def test_the_version_that_is_shown_is_the_newest_in_the_changelog() -> None:
     )
     version = openapi.document()["info"]["version"]
     assert releases[0][0] == version
-    assert f"<h1>Headrace {version}</h1>" in page.of(openapi.document()).decode()
+    assert f"<h1>Headrace {version}</h1>" in docs_page.of(openapi.document()).decode()
 
 
 def test_every_code_is_upper_snake_case() -> None:

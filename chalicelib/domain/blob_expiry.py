@@ -1,4 +1,4 @@
-"""A body that is stored outside the log, and the day from which it may be deleted.
+"""The expiry of a large body: a note of the day from which its blob, outside the log, may be deleted.
 
 An empty object notes it in its name, `expiring/2026-12-02/orders!<topic uid>!3!1207!<body's id>`: a listing has the
 names in the order of days, and no object has to be read.
@@ -24,7 +24,7 @@ def body_name(topic: str, topic_uid: str, body_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiringBody:
+class BlobExpiry:
     """`day` (UTC) is the first on which the body may be deleted if no delivery needs it; `shard` and `offset` are its
     message's."""
 
@@ -56,7 +56,7 @@ def day_behind(expires_s: int) -> str:
     return day_of(expires_s + _TTL_S)
 
 
-def expiring_body(shard: ShardKey, segment: Segment, offset: int, draft: Draft) -> ExpiringBody | None:
+def of_draft(shard: ShardKey, segment: Segment, offset: int, draft: Draft) -> BlobExpiry | None:
     """The note for a message of the log, or for an entry of a retry lane that holds the message itself; None if the
     body is in the row."""
     parts = (draft.blob or "").split("/")
@@ -65,14 +65,14 @@ def expiring_body(shard: ShardKey, segment: Segment, offset: int, draft: Draft) 
     _, topic, topic_uid, body_id = parts
     if draft.origin:
         shard, offset = ShardKey(topic, topic_uid, draft.origin.shard), draft.origin.offset
-    return ExpiringBody(day_behind(segment.expires_s), shard, offset, body_id)
+    return BlobExpiry(day_behind(segment.expires_s), shard, offset, body_id)
 
 
-def parse(name: str) -> ExpiringBody | None:
+def parse(name: str) -> BlobExpiry | None:
     """The note in an object's name; None for any other object."""
     day, _, parts_text = name.removeprefix(FOLDER).partition("/")
     parts = parts_text.split("!")
     if len(parts) != 5 or not (parts[2].isdigit() and parts[3].isdigit()):
         return None
     topic, topic_uid, shard, offset, body_id = parts
-    return ExpiringBody(day, ShardKey(topic, topic_uid, int(shard)), int(offset), body_id)
+    return BlobExpiry(day, ShardKey(topic, topic_uid, int(shard)), int(offset), body_id)
