@@ -342,7 +342,8 @@ def request(context: Context) -> Request | None:
 
 
 def page_start(context: Context, purpose: str) -> Any:
-    """The position in the page token; None for the first page."""
+    """The position in the page token; None for the first page. `purpose`: the list and the filters that it must have
+    been signed for, else it is Malformed."""
     text = context.query.get("page_token")
     if text is None:
         return None

@@ -57,18 +57,18 @@ def group_fields(group: Group) -> Fields:
 
 def _message(visit: Visit, deed: Deed) -> Fields | None:
     from ..domain.message import Message
-    from ..services.produce.delayed import Waiting
+    from ..services.produce.delayed import DelayedMessage
 
     topic = visit.deps.catalog.topic(deed.params["topic"])
-    entry = visit.deps.lookup.find(topic, deed.params["id"])
+    message = visit.deps.lookup.find(topic, deed.params["id"])
     fields: dict[str, str] = {}
     if "body" in deed.body:
-        body = _body(visit, entry if isinstance(entry, Message) else entry.message)
+        body = _body(visit, message if isinstance(message, Message) else message.message)
         if body is None:
             return None
         fields["body"] = body
-    if "deliver_at" in deed.body and isinstance(entry, Waiting):
-        fields["deliver_at"] = moment(entry.timer.due_ms)
+    if "deliver_at" in deed.body and isinstance(message, DelayedMessage):
+        fields["deliver_at"] = moment(message.timer.due_ms)
     return fields
 
 
@@ -104,7 +104,7 @@ def _body(visit: Visit, message: Message) -> str | None:
     from .views.message import is_cut
 
     draft: Draft = with_body(visit.deps.adapters.blobs, message).draft
-    is_editable = draft.is_whole and holds_json(draft) and not is_cut(draft, "raw")
+    is_editable = draft.has_body and holds_json(draft) and not is_cut(draft, "raw")
     return draft.body.decode() if is_editable else None
 
 

@@ -79,8 +79,9 @@ class Draft:
     jitter: float | None = None
     dedup_id: str | None = None
     blob: str | None = None
-    """The object that holds the body, if it is too large for the log; of `blob_bytes` bytes."""
+    """The object that holds the body, if it is too large for the log."""
     blob_bytes: int = 0
+    """The size of the body in that object, before compression."""
     origin: Origin | None = None
     """Set in an entry of a retry lane: the message that it stands for."""
     id: str | None = None
@@ -102,18 +103,18 @@ class Draft:
     """What people changed in it since."""
 
     @property
-    def is_whole(self) -> bool:
+    def has_body(self) -> bool:
         """Is the body here, and not only in the blob store?"""
         return bool(self.body) or not self.blob
 
     @property
     def size(self) -> int:
-        """Bytes of the body, here or in the blob store."""
+        """Bytes of the body as a consumer gets it, before compression and base64; here or in the blob store."""
         return self.blob_bytes or len(self.body)
 
     @property
     def weight(self) -> int:
-        """About the bytes the message takes in an answer; a body that is not JSON goes in base64."""
+        """About the bytes that the message takes in an answer, uncompressed; a body that is not JSON goes in base64."""
         body = self.size if self.is_json else self.size * 4 // 3
         if not self.keys and not self.headers:
             return body + _ANSWER_BYTES

@@ -28,7 +28,8 @@ UNDECIDED = (TransactionState.PREPARED, TransactionState.UNDECIDED)
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One message that waits for its producer's decision. `draft` is None once it is committed, and in lists.
+    """One message that waits for its producer's decision. `draft` is None once it is committed, and in rows
+    of `Transactions.listed`, which only list (`Transactions.get` reads it).
 
     `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message is
     due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`. `check_ms`

@@ -16,7 +16,7 @@ from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.simulation.processes import Process
 from tests.support.events import Event, Op, Told
@@ -183,11 +183,11 @@ class SimClient(Client):
         """Take a delayed message back."""
         return self._change_mind(message_id, self.deps.delayed.cancel)
 
-    def _change_mind(self, message_id: str, change: Callable[[Topic, Waiting], object]) -> Told:
+    def _change_mind(self, message_id: str, change: Callable[[Topic, DelayedMessage], object]) -> Told:
         """REFUSED: it was too late, for the message has come."""
         try:
             message = self.deps.lookup.find(self.topic, message_id)
-            if not isinstance(message, Waiting):
+            if not isinstance(message, DelayedMessage):
                 return Told.REFUSED
             change(self.topic, message)
             return Told.OK

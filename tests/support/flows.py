@@ -243,7 +243,7 @@ class Client:
         )
 
     def _label(self, delivery: ClaimedMessage) -> str:
-        assert delivery.message.draft.is_whole, f"the body of {delivery.message.id} is gone"
+        assert delivery.message.draft.has_body, f"the body of {delivery.message.id} is gone"
         return label_of(delivery.message.draft.body)
 
     def ack(self, group: str, messages: Sequence[ClaimedMessage], consumer: str | None = None) -> list[Any]:

@@ -18,7 +18,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.manage.registry import Contact
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -246,7 +246,7 @@ def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(is_refused: bool)
     topic = topic_of(deps)
     for id in later(deps, topic, 40, 50):
         message = deps.delayed.find(topic, id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         deps.delayed.cancel(topic, message)
     is_refused = False
     for _, event in inbox.asked:

@@ -20,7 +20,7 @@ from .statuses import DeliveryView, GroupFate, delivery
 if TYPE_CHECKING:
     from ...services.consume.claimant import ClaimedMessage
     from ...services.inspect.statuses import DeliveryStatus
-    from ...services.produce.delayed import Waiting
+    from ...services.produce.delayed import DelayedMessage
 
 
 class Body(TypedDict, total=False):
@@ -145,17 +145,17 @@ def logged(
     }
 
 
-def waiting(topic: Topic, entry: "Waiting", message: Message) -> MessageView:
+def delayed(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
     """A message (with its body) before its log: it waits for its time, or was cancelled."""
-    shard = entry.timer.shard.shard
+    shard = delayed.timer.shard.shard
     return {
         **content(message),
-        "deliver_at": at(entry.timer.due_ms),
+        "deliver_at": at(delayed.timer.due_ms),
         "shard": None if shard == ANY else shard,
         "offset": None,
         "topic": topic.name,
-        "status": "CANCELLED" if entry.cancelled else "DELAYED",
-        "retries_left": 0 if entry.cancelled else _retries(topic, message),
+        "status": "CANCELLED" if delayed.cancelled else "DELAYED",
+        "retries_left": 0 if delayed.cancelled else _retries(topic, message),
         "deliveries": {},
     }
 
@@ -205,7 +205,7 @@ def _content(message: Message) -> Content:
 
 
 def _body(draft: Draft) -> Body:
-    if not draft.is_whole:
+    if not draft.has_body:
         return {"body": None, "undecodable": True}
     if holds_json(draft):
         return {"body": Raw(draft.body)}

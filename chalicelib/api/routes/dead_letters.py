@@ -130,7 +130,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
 def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, patch: bytes) -> MergedLetter:
     id = letter.message.id
     message = with_body(context.deps.adapters.blobs, letter.message)
-    if not (message.draft.is_whole and holds_json(message.draft)):
+    if not (message.draft.has_body and holds_json(message.draft)):
         return {"id": id, "error": problem(Refused("NO_JSON", "The body is no JSON."), context.request_id)}
     before = message.draft.body
     after = merge_patch.merged(before, patch)
@@ -160,7 +160,7 @@ def retry_now(context: Context) -> Response[Retried]:
     topic, id = context.topic(consistent=True), context.params["id"]
     check_group(context.caller, context.body.group)
     group = context.deps.catalog.group(topic, context.body.group, consistent=True)
-    message = context.deps.lookup.find_kept(topic, id, context.may_use_group)
+    message = context.deps.lookup.find_with_dead_letters(topic, id, context.may_use_group)
     context.deps.redriver.try_now(topic, group, id, context.by)
     status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None
     return Response(statuses.retried(id, group.name, status))

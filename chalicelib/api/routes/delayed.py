@@ -20,7 +20,7 @@ from ..responses.messages import Rescheduled, RescheduledMessage
 from .messages import cancel
 
 if TYPE_CHECKING:
-    from ...services.produce.delayed import Waiting
+    from ...services.produce.delayed import DelayedMessage
 
 _FILTERS = ("key", "tag", "shard", "from", "to")
 
@@ -52,7 +52,9 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], next_start))
 
 
-def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waiting], list[str | int] | None]:
+def _page(
+    context: Context, topic: Topic, purpose: str
+) -> tuple[Sequence[DelayedMessage], list[str | int] | None]:
     """A page of delayed messages, and where the next begins; without those that an earlier page has postponed."""
     from ...services.inspect.delayed_list import reader, soonest_first
 
@@ -65,18 +67,18 @@ def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waitin
     return rows_to_show, [position, began_ms] if position else None
 
 
-def _postponed_since(row: Waiting, began_ms: int) -> bool:
+def _postponed_since(row: DelayedMessage, began_ms: int) -> bool:
     return any(act.what == "POSTPONED" and act.at_ms >= began_ms for act in row.message.draft.acts)
 
 
 def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
-    from ...services.produce.delayed import Waiting
+    from ...services.produce.delayed import DelayedMessage
 
     try:
         message = context.deps.lookup.find(topic, id)
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
-    if isinstance(message, Waiting):
+    if isinstance(message, DelayedMessage):
         return _changed(context, topic, message)
     reason = (
         "It waits for no time any more."
@@ -86,7 +88,7 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
     return {"id": id, "error": problem(Refused("NOT_DELAYED", reason), context.request_id)}
 
 
-def _changed(context: Context, topic: Topic, row: Waiting) -> RescheduledMessage:
+def _changed(context: Context, topic: Topic, row: DelayedMessage) -> RescheduledMessage:
     """What became of one; or would, where nothing is to be done yet."""
     body, id = context.body, row.timer.id
     try:
@@ -102,7 +104,7 @@ def _changed(context: Context, topic: Topic, row: Waiting) -> RescheduledMessage
     return {"id": id, "changed": is_change, "deliver_at": None if due_ms is None else at(due_ms)}
 
 
-def _due_ms(context: Context, row: Waiting) -> int:
+def _due_ms(context: Context, row: DelayedMessage) -> int:
     now_ms, body = context.deps.adapters.clock.now_ms(), context.body
     if body.postpone_seconds is UNSET:
         return parse.due(body.deliver_at, now_ms)

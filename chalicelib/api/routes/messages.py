@@ -23,9 +23,9 @@ from ..responses.statuses import TraceView
 
 if TYPE_CHECKING:
     from ...services.inspect.filters import Filters
-    from ...services.inspect.lookup import LookupResult
-    from ...services.inspect.statuses import Look
-    from ...services.produce.delayed import Waiting
+    from ...services.inspect.lookup import AnyMessage
+    from ...services.inspect.statuses import TopicStatuses
+    from ...services.produce.delayed import DelayedMessage
 
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
 _CHANGES = (Scope.PRODUCE, Scope.ADMIN)
@@ -39,23 +39,23 @@ _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
 def get_message(context: Context) -> Response[MessageView]:
     """Everything known about a message, with its status per group."""
     topic = context.topic()
-    return Response(_view(context, topic, _find_kept(context, topic)))
+    return Response(_view(context, topic, _find_with_dead_letters(context, topic)))
 
 
-def _find(context: Context, topic: Topic) -> LookupResult:
+def _find(context: Context, topic: Topic) -> AnyMessage:
     return context.deps.lookup.find(topic, context.params["id"])
 
 
-def _find_kept(context: Context, topic: Topic) -> LookupResult:
-    return context.deps.lookup.find_kept(topic, context.params["id"], context.may_use_group)
+def _find_with_dead_letters(context: Context, topic: Topic) -> AnyMessage:
+    return context.deps.lookup.find_with_dead_letters(topic, context.params["id"], context.may_use_group)
 
 
-def _find_to_change(context: Context, topic: Topic) -> LookupResult:
+def _find_to_change(context: Context, topic: Topic) -> AnyMessage:
     """The message. Raises ALREADY_CLAIMED where only a dead letter is left of it."""
     try:
         return _find(context, topic)
     except NotFound:
-        if context.deps.lookup.in_a_letter(topic, context.params["id"], context.may_use_group):
+        if context.deps.lookup.in_dead_letters(topic, context.params["id"], context.may_use_group):
             raise Conflict(
                 "ALREADY_CLAIMED",
                 "The message was claimed, and only a dead letter is left of it: it can be changed no more.",
@@ -63,18 +63,20 @@ def _find_to_change(context: Context, topic: Topic) -> LookupResult:
         raise
 
 
-def _view(context: Context, topic: Topic, message: LookupResult, look: Look | None = None) -> MessageView:
-    """A message as it stands, wherever that is; one of several, as the same look found them."""
+def _view(
+    context: Context, topic: Topic, message: AnyMessage, topic_statuses: TopicStatuses | None = None
+) -> MessageView:
+    """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
     blobs = context.deps.adapters.blobs
     if isinstance(message, Message):
-        look = look or context.deps.statuses.look(topic)
+        topic_statuses = topic_statuses or context.deps.statuses.of_topic(topic)
         return messages.logged(
-            topic, with_body(blobs, message), look.deliveries(message), context.may_use_group
+            topic, with_body(blobs, message), topic_statuses.deliveries(message), context.may_use_group
         )
     whole = with_body(blobs, message.message)
     if isinstance(message, Transaction):
         return messages.prepared(topic, message, whole)
-    return messages.waiting(topic, message, whole)
+    return messages.delayed(topic, message, whole)
 
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody, reach=Reach.GROUPS)
@@ -111,7 +113,7 @@ def cancel_message(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-def cancel(context: Context, topic: Topic, message: Waiting | Message) -> None:
+def cancel(context: Context, topic: Topic, message: DelayedMessage | Message) -> None:
     """Cancel a message that waits for its time, or stands in its log. Raises Conflict where it is too late."""
     if not isinstance(message, Message):
         try:
@@ -143,8 +145,8 @@ def _in_transaction(transaction: Transaction) -> Conflict:
 def get_trace(context: Context) -> Response[TraceView]:
     """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
-    message, tracer = _find_kept(context, topic), context.deps.tracer
-    path = tracer.path(topic, message) if isinstance(message, Message) else tracer.before_log(message)
+    message, tracer = _find_with_dead_letters(context, topic), context.deps.tracer
+    path = tracer.path(topic, message) if isinstance(message, Message) else tracer.path_before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
     mine = [event for event in path if event.group is None or context.may_use_group(event.group)]
     return Response({"events": [statuses.event(event, names) for event in mine]})
@@ -156,7 +158,7 @@ def get_fate(context: Context) -> Response[FateView]:
     from ...services.inspect.fate import Fates
 
     topic = context.topic()
-    message = _find_kept(context, topic)
+    message = _find_with_dead_letters(context, topic)
     view = _view(context, topic, message)
     fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
     summary = {name: value for name, value in view.items() if name != "deliveries"}
@@ -179,7 +181,7 @@ def get_fate(context: Context) -> Response[FateView]:
 def list_messages(context: Context) -> Response[Page[MessageView]]:
     """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 
-    A message that was delayed is as new as the time when it was due, also for `from` and `to`.
+    A message that was delayed is sorted by the time when it was due, also for `from` and `to`.
     A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
     the one message that it stands for."""
     topic, query = context.topic(), context.query
@@ -189,26 +191,32 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     filters = _filters(context, topic)
     purpose = list_filters.purpose("messages", [topic.name], query, _FILTERS)
     start = parse.page_start(context, purpose)
-    look = context.deps.statuses.look(topic)
-    rows, next_start = _page(context, look, filters, start)
-    return Response(page(context, purpose, [_view(context, topic, row, look) for row in rows], next_start))
+    topic_statuses = context.deps.statuses.of_topic(topic)
+    rows, next_start = _page(context, topic_statuses, filters, start)
+    return Response(
+        page(context, purpose, [_view(context, topic, row, topic_statuses) for row in rows], next_start)
+    )
 
 
-def _page(context: Context, look: Look, filters: Filters, start: Any) -> tuple[Sequence[LookupResult], Any]:
+def _page(
+    context: Context, topic_statuses: TopicStatuses, filters: Filters, start: Any
+) -> tuple[Sequence[AnyMessage], Any]:
     """A page of the list that the filters mean, from where the page token says, and where the next one starts."""
     from ...services.inspect import delayed_list, prepared_list
 
     limit, key, adapters = parse.limit(context.query), list_filters.key(context.query), context.deps.adapters
     if filters.status == _DELAYED:
         read = delayed_list.reader(adapters.timers)
-        return delayed_list.soonest_first(read, look.topic, filters, key, limit, start)
+        return delayed_list.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
     if key is not None:
-        return context.deps.key_lookup.newest_first(look.topic, key, filters, limit, start, look)
+        return context.deps.key_lookup.newest_first(
+            topic_statuses.topic, key, filters, limit, start, topic_statuses
+        )
     if filters.status == _PREPARED:
         position = (TransactionState(start[0]), start[1]) if start else None
-        return prepared_list.in_order(adapters.transactions, look.topic, filters, limit, position)
+        return prepared_list.in_order(adapters.transactions, topic_statuses.topic, filters, limit, position)
     starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
-    return context.deps.lookup.newest_first(look.topic, filters, limit, starts, look)
+    return context.deps.lookup.newest_first(topic_statuses.topic, filters, limit, starts, topic_statuses)
 
 
 def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..http import Page, Shown, Visit, page
-from .messages import check_may_read, find_kept
+from .messages import check_may_read, find_with_dead_letters
 
 _MOST_ROWS = 16  # of a retry lane
 _ENOUGH = 9  # so much is left when another group is begun
@@ -19,7 +19,7 @@ def message_fate(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    entry = find_kept(visit, topic, id)
+    entry = find_with_dead_letters(visit, topic, id)
     fate_by_group, group_names_not_owed, rest = {}, [], 0
     if isinstance(entry, Message):
         for group in (

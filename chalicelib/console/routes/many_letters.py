@@ -153,7 +153,7 @@ def _line(letter: DeadLetter) -> bytes:
     from ..views.figures import moment
 
     draft = letter.message.draft
-    json = draft.is_whole and holds_json(draft)
+    json = draft.has_body and holds_json(draft)
     row: dict[str, Any] = {
         "id": letter.message.id,
         "shard": letter.message.shard,

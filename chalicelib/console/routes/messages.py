@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ...domain.message import Message
     from ...domain.topic import Group, Topic
-    from ...services.inspect.lookup import LookupResult
+    from ...services.inspect.lookup import AnyMessage
     from ...services.inspect.survey import GroupSurvey, TopicSurvey
 
 _LINES = 20
@@ -56,9 +56,9 @@ def check_may_read(visit: Visit) -> None:
         raise Forbidden("SCOPE_MISSING", "Seeing messages needs a token with the scope 'consume' or 'admin'.")
 
 
-def find_kept(visit: Visit, topic: Topic, id: str) -> LookupResult:
+def find_with_dead_letters(visit: Visit, topic: Topic, id: str) -> AnyMessage:
     """The message, or what a dead letter has of it, as far as the page's read units reach."""
-    return visit.deps.lookup.find_kept(
+    return visit.deps.lookup.find_with_dead_letters(
         topic, id, visit.caller.may_use_group, lambda: visit.has_units(_RESERVE)
     )
 
@@ -173,7 +173,7 @@ def message(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    result = find_kept(visit, topic, id)
+    result = find_with_dead_letters(visit, topic, id)
     stored_message = result if isinstance(result, Message) else result.message
     whole = with_body(deps.adapters.blobs, stored_message)
     form = visit.query.get("as", "pretty")
@@ -195,24 +195,24 @@ def _standing(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
     """Where a message stands, and how it came there."""
     from ...domain.message import Message, overall
     from ...domain.transaction import Transaction
-    from ...services.inspect.lookup import before_log
+    from ...services.inspect.lookup import status_before_log
     from ..views import message as view
 
     deps = visit.deps
     if not isinstance(result, Message):
-        events = deps.tracer.before_log(result)
+        events = deps.tracer.path_before_log(result)
         due_ms = None if isinstance(result, Transaction) else result.timer.due_ms
         line = view.time_line(events, {}, {"": [due_ms]} if due_ms else {}, visit.now_ms)
         return _told(visit, events, {}, line) | {
-            "status": before_log(result),
+            "status": status_before_log(result),
             "due_ms": due_ms,
             "kind": type(result).__name__,
         }
-    look = deps.statuses.look(topic)
+    topic_statuses = deps.statuses.of_topic(topic)
     only = visit.query.get("group") or None
     groups = [
         group
-        for group in look.groups()
+        for group in topic_statuses.groups()
         if only in (None, group.name) and visit.caller.may_use_group(group.name)
     ]
     statuses = {}
@@ -221,9 +221,9 @@ def _standing(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         if looked_at and not visit.has_units(8):
             break
         looked_at.append(group)
-        if status := look.delivery(group, result):
+        if status := topic_statuses.delivery(group, result):
             statuses[group.name] = status
-    events = deps.tracer.path(topic, result, looked_at, look.snapshot)
+    events = deps.tracer.path(topic, result, looked_at, topic_statuses.snapshot)
     steps = {
         group.name: view.coming(topic, group, result, statuses[group.name])
         for group in looked_at
@@ -263,7 +263,7 @@ def message_lines(visit: Visit) -> Shown:
     rows = []
     for line in result.model["lines"]:
         draft = line.draft
-        body: Any = msgspec.Raw(draft.body) if draft.is_whole and holds_json(draft) else None
+        body: Any = msgspec.Raw(draft.body) if draft.has_body and holds_json(draft) else None
         rows.append(
             {
                 "id": line.message.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...services.produce.delayed import Waiting
+from ...services.produce.delayed import DelayedMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,6 @@ class Delayed:
     few or none are here: those due up to `until_ms` were looked through (None: all), and `following` is where the next
     page begins."""
 
-    rows: Sequence[Waiting]
+    rows: Sequence[DelayedMessage]
     until_ms: int | None
     following: str | None

@@ -79,7 +79,7 @@ def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) 
     no_json = 0
     for letter in letters:
         draft = letter.message.draft
-        if not (draft.is_whole and holds_json(draft)):
+        if not (draft.has_body and holds_json(draft)):
             no_json += 1
             continue
         before, after = merged(draft.body, b"{}"), merged(draft.body, patch)

@@ -90,7 +90,7 @@ def is_cut(draft: Draft, form: str) -> bool:
 def editable_body(draft: Draft) -> str | None:
     """The whole body for a form that saves what stands in it, pretty if it is JSON; empty where it is gone or no text.
     None: it is too long for a page."""
-    if not draft.is_whole:
+    if not draft.has_body:
         return ""
     if is_cut(draft, "raw"):
         return None

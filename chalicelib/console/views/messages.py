@@ -42,7 +42,7 @@ def statuses(message: Message, survey: TopicSurvey) -> dict[str, str]:
 
 def excerpt(draft: Draft) -> str:
     """The beginning of a body as text; of what is no text, nothing."""
-    if not draft.is_whole:
+    if not draft.has_body:
         return ""
     return text_of(draft.body[: _EXCERPT_CHARS * 4])[:_EXCERPT_CHARS]
 

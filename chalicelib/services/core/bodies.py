@@ -19,7 +19,7 @@ _PAUSE_MS = 10_000  # before a body that could not be read is tried again
 
 def with_body(blobs: Blobs, message: Message) -> Message:
     """The message with its body; one read if it is in the blob store. If the body is gone for good the message stays
-    without it: `is_whole` is False."""
+    without it: `has_body` is False."""
     if not message.draft.blob:
         return message
     body = blobs.get(message.draft.blob)
@@ -44,5 +44,5 @@ def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list
             results.append(CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
             continue
         no_body = CallResult(Verdict.UNDECODABLE, "its body is gone")
-        results.append(message if message.draft.is_whole else no_body)
+        results.append(message if message.draft.has_body else no_body)
     return results

@@ -13,7 +13,7 @@ from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from ...domain.timer import Timer, TimerKind, sort_key_of
 from ...domain.topic import Topic
 from ...ports.timers import Timers
-from ..produce.delayed import Waiting
+from ..produce.delayed import DelayedMessage
 from .filters import Filters
 from .lookup import passes_before_log
 
@@ -39,11 +39,11 @@ def soonest_first(
     limit: int,
     after: str | None,
     may_go_on: Callable[[], bool] = lambda: True,
-) -> tuple[list[Waiting], str | None]:
+) -> tuple[list[DelayedMessage], str | None]:
     """Up to `limit` messages after the position `after`, and the position of the last one (None: there are no more).
     The filters' times are due times. Reading stops when `may_go_on()` is False."""
     position = after or sort_key_of(max(0, filters.from_ms or 0))
-    items: list[Waiting] = []
+    items: list[DelayedMessage] = []
     weight = 0
     for _ in range(_ROUNDS):
         rows, end = read(position)
@@ -73,11 +73,11 @@ def _read(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer],
     return sorted(entries, key=lambda timer: timer.sort_key), end
 
 
-def _message(timer: Timer, topic: Topic) -> Waiting | None:
+def _message(timer: Timer, topic: Topic) -> DelayedMessage | None:
     """The delayed message that the timer holds; None for another topic's, and for a timer of another kind."""
     is_delayed = timer.kind is TimerKind.DELIVER and timer.draft is not None
-    return Waiting(timer) if is_delayed and timer.shard.topic_uid == topic.uid else None
+    return DelayedMessage(timer) if is_delayed and timer.shard.topic_uid == topic.uid else None
 
 
-def _passes(item: Waiting, filters: Filters, key: str | None) -> bool:
+def _passes(item: DelayedMessage, filters: Filters, key: str | None) -> bool:
     return passes_before_log(item, filters) and (key is None or key in item.message.draft.keys)

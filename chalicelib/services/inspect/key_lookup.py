@@ -11,8 +11,8 @@ from ...domain.topic import Topic
 from ...ports.indexes import Keys
 from ...ports.log import KeyEntry
 from .filters import Filters
-from .lookup import Lookup, LookupResult, passes_before_log
-from .statuses import Look
+from .lookup import AnyMessage, Lookup, passes_before_log
+from .statuses import TopicStatuses
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
 
@@ -31,18 +31,18 @@ class KeyLookup:
         filters: Filters,
         limit: int,
         before: str | None,
-        look: Look | None = None,
-    ) -> tuple[list[LookupResult], str | None]:
+        topic_statuses: TopicStatuses | None = None,
+    ) -> tuple[list[AnyMessage], str | None]:
         """Up to `limit` messages with the key, newest first, and the next position (None: the end). A delayed message
         is sorted by its first due time, a prepared one by its time of preparation."""
-        look = look or self._lookup.statuses.look(topic)
-        messages: list[LookupResult] = []
+        topic_statuses = topic_statuses or self._lookup.statuses.of_topic(topic)
+        messages: list[AnyMessage] = []
         weight = 0
         rows = max(limit, DEFAULT_PAGE)
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
             entries = self._keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
             for entry in entries:
-                message = self._message(look, entry, filters)
+                message = self._message(topic_statuses, entry, filters)
                 weight += _draft(message).weight if message else 0
                 if messages and weight > MAX_ANSWER_BYTES:
                     return messages, before
@@ -55,21 +55,21 @@ class KeyLookup:
                 return messages, None
         return messages, before
 
-    def _message(self, look: Look, entry: KeyEntry, filters: Filters) -> LookupResult | None:
+    def _message(self, topic_statuses: TopicStatuses, entry: KeyEntry, filters: Filters) -> AnyMessage | None:
         """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a
         later release to read."""
         try:
-            message = self._lookup.find(look.topic, entry.message_id)
+            message = self._lookup.find(topic_statuses.topic, entry.message_id)
         except (NotFound, Conflict):
             return None
         if isinstance(message, Message):
             if not message.draft.id and message.accepted_ms != entry.accepted_ms:
                 return None  # of another try of a named request, at the same offset
-            passes = filters.passes(message.shard, message.draft, partial(look.status, message))
+            passes = filters.passes(message.shard, message.draft, partial(topic_statuses.status, message))
         else:
             passes = passes_before_log(message, filters)
         return message if passes else None
 
 
-def _draft(message: LookupResult) -> Draft:
+def _draft(message: AnyMessage) -> Draft:
     return message.draft if isinstance(message, Message) else message.message.draft

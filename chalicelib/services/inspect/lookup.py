@@ -24,9 +24,9 @@ from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-from ..produce.delayed import Delayed, Waiting
+from ..produce.delayed import Delayed, DelayedMessage
 from .filters import Filters
-from .statuses import Look, Statuses
+from .statuses import Statuses, TopicStatuses
 
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
@@ -41,8 +41,11 @@ _LETTERS = 4  # of each of them
 _AS_PRODUCED = 2
 
 
-LookupResult = Message | Waiting | Transaction
-"""A message in its log, or as it waits for its time or a decision before it."""
+BeforeLog = DelayedMessage | Transaction
+"""A message before its log: delayed, or prepared in a transaction (or cancelled there)."""
+
+AnyMessage = Message | BeforeLog
+"""A message in its log, or before it."""
 
 
 class Lookup:
@@ -67,29 +70,29 @@ class Lookup:
         self._reader = reader
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> LookupResult:
+    def find(self, topic: Topic, message_id: str) -> AnyMessage:
         """The message with this id, in the log, delayed or prepared. Raises NotFound."""
-        entry = self._delayed.find(topic, message_id)
-        if isinstance(entry, Message):
-            return self._there(topic, entry)
-        return entry or self.message(topic, message_id)
+        message = self._delayed.find(topic, message_id)
+        if isinstance(message, Message):
+            return self._require_shown(topic, message)
+        return message or self.message(topic, message_id)
 
-    def find_kept(
+    def find_with_dead_letters(
         self,
         topic: Topic,
         message_id: str,
         may_use_group: Callable[[str], bool],
         may_go_on: Callable[[], bool] = lambda: True,
-    ) -> LookupResult:
-        """As `find`; it also finds a message of which only a dead letter is left, as `in_a_letter` does."""
+    ) -> AnyMessage:
+        """As `find`; it also finds a message of which only a dead letter is left, as `in_dead_letters` does."""
         try:
             return self.find(topic, message_id)
         except NotFound:
-            if message := self.in_a_letter(topic, message_id, may_use_group, may_go_on):
+            if message := self.in_dead_letters(topic, message_id, may_use_group, may_go_on):
                 return message
             raise
 
-    def in_a_letter(
+    def in_dead_letters(
         self,
         topic: Topic,
         message_id: str,
@@ -135,7 +138,7 @@ class Lookup:
         may_use_group: Callable[[str], bool],
         may_go_on: Callable[[], bool],
     ) -> Iterator[DeadLetter]:
-        """The dead letters of this place in the groups that the caller may use, as `in_a_letter` reads them."""
+        """The dead letters of this place in the groups that the caller may use, as `in_dead_letters` reads them."""
         groups = (group for group in self._catalog.groups(topic, leave_out) if may_use_group(group.name))
         for group in islice(groups, _GROUPS):
             if not may_go_on():
@@ -145,7 +148,7 @@ class Lookup:
                 if not may_go_on():
                     return
 
-    def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> LookupResult | None:
+    def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> AnyMessage | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
         entry = self._log.dedup_entry(topic.uid, dedup_id)
         if entry is None or entry.expires_s * 1000 <= self._clock.now_ms():
@@ -159,18 +162,19 @@ class Lookup:
         """The message with this id in the log. Raises NotFound. One read; more if it was delayed."""
         message = self._in_its_place(topic, message_id)
         if message is None and ids.parse_message_id(message_id) is None:
-            entry = self._delayed.find(topic, message_id)
-            message = entry if isinstance(entry, Message) else None
-        return self._there(topic, message)
+            found_message = self._delayed.find(topic, message_id)
+            message = found_message if isinstance(found_message, Message) else None
+        return self._require_shown(topic, message)
 
-    def _there(self, topic: Topic, message: Message | None) -> Message:
-        if message and self._is_there(topic, message):
+    def _require_shown(self, topic: Topic, message: Message | None) -> Message:
+        """The message. Raises NotFound where there is none, or it is shown no more."""
+        if message and self._is_shown(topic, message):
             return message
         raise NotFound(
             "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )
 
-    def _is_there(self, topic: Topic, message: Message) -> bool:
+    def _is_shown(self, topic: Topic, message: Message) -> bool:
         """Is the message still shown? Yes until its retention is over; then, until its row expires, only while a group
         has not settled it or has it as a dead letter. It does not matter when TTL deletes the row."""
         now_ms = self._clock.now_ms()
@@ -199,14 +203,18 @@ class Lookup:
     def standing(self, topic: Topic) -> Callable[[str], str]:
         """Returns a function from a message id to its status, as produce shows it of a duplicate; NEW if the message
         has expired. Groups and cursors are read once for all ids."""
-        look = self.statuses.look(topic)
+        topic_statuses = self.statuses.of_topic(topic)
 
         def status_of(message_id: str) -> str:
             try:
                 message = self.find(topic, message_id)
             except (NotFound, Conflict):
                 return Status.NEW
-            return look.overall(message) if isinstance(message, Message) else before_log(message)
+            return (
+                topic_statuses.overall(message)
+                if isinstance(message, Message)
+                else status_before_log(message)
+            )
 
         return status_of
 
@@ -216,13 +224,14 @@ class Lookup:
         filters: Filters,
         limit: int,
         starts: dict[int, int] | None,
-        look: Look | None = None,
+        topic_statuses: TopicStatuses | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[Message], dict[int, int] | None]:
         """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). Pass
-        `look` to see their statuses at the same moment. Reading stops after eight seconds, and when `may_go_on()` is
-        False."""
-        look, ends_ms = look or self.statuses.look(topic), self._clock.now_ms() + _MOST_LISTING_MS
+        `topic_statuses` to see their statuses at the same moment. Reading stops after eight seconds, and when
+        `may_go_on()` is False."""
+        topic_statuses = topic_statuses or self.statuses.of_topic(topic)
+        ends_ms = self._clock.now_ms() + _MOST_LISTING_MS
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
@@ -236,7 +245,9 @@ class Lookup:
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
             in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
-            passes = in_time and filters.passes(message.shard, message.draft, partial(look.status, message))
+            passes = in_time and filters.passes(
+                message.shard, message.draft, partial(topic_statuses.status, message)
+            )
             weight += message.draft.weight if passes else 0
             if messages and weight > MAX_ANSWER_BYTES:
                 break
@@ -297,17 +308,17 @@ class _Budget:
         return self.left <= 0 or not self.may_go_on()
 
 
-def before_log(entry: Waiting | Transaction) -> str:
+def status_before_log(message: BeforeLog) -> str:
     """The status of a message before its log."""
-    if isinstance(entry, Transaction):
-        return "CANCELLED" if entry.state is TransactionState.ROLLED_BACK else "PREPARED"
-    return "CANCELLED" if entry.cancelled else "DELAYED"
+    if isinstance(message, Transaction):
+        return "CANCELLED" if message.state is TransactionState.ROLLED_BACK else "PREPARED"
+    return "CANCELLED" if message.cancelled else "DELAYED"
 
 
-def passes_before_log(message: Waiting | Transaction, filters: Filters) -> bool:
+def passes_before_log(message: BeforeLog, filters: Filters) -> bool:
     """Is the message before its log in the list, its time aside? No group is owed it yet."""
     return filters.passes(
-        message.shard, message.message.draft, lambda group: None if group else before_log(message)
+        message.shard, message.message.draft, lambda group: None if group else status_before_log(message)
     )
 
 

@@ -66,7 +66,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TopicStatuses:
     """Statuses of several messages of a topic at one moment. Groups and cursors are read once, when needed."""
 
     statuses: Statuses
@@ -119,9 +119,9 @@ class Statuses:
         self._reader = reader
         self._clock = clock
 
-    def look(self, topic: Topic) -> Look:
-        """A `Look`, for several messages of a topic."""
-        return Look(self, topic, cache(lambda: self._catalog.groups(topic)), self.with_cursors({}))
+    def of_topic(self, topic: Topic) -> TopicStatuses:
+        """The statuses of several messages of a topic, which it reads when they are asked for."""
+        return TopicStatuses(self, topic, cache(lambda: self._catalog.groups(topic)), self.with_cursors({}))
 
     def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Snapshot:
         """These cursors, and no records yet."""
@@ -129,7 +129,7 @@ class Statuses:
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
-        return self.look(topic).deliveries(message)
+        return self.of_topic(topic).deliveries(message)
 
     def delivery(
         self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None

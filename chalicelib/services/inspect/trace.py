@@ -15,7 +15,7 @@ from ...domain.transaction import Transaction
 from ...ports.indexes import Traces
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..produce.delayed import Waiting
+from ..produce.delayed import DelayedMessage
 from .statuses import CurrentLease, Snapshot, Statuses
 
 _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
@@ -79,14 +79,14 @@ class Tracer:
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
         return sorted(events, key=lambda e: e.at_ms)
 
-    def before_log(self, entry: Waiting | Transaction) -> list[Event]:
+    def path_before_log(self, before: DelayedMessage | Transaction) -> list[Event]:
         """The events of a delayed or prepared message."""
-        message = entry.message
-        if isinstance(entry, Waiting):
-            return _given(message, entry.timer.due_ms) + _acts(message.draft)
-        events = [Event(entry.prepared_ms, "prepared", None, by=message.by or None), *_acts(message.draft)]
-        if entry.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
-            events.append(Event(entry.decided_ms, "cancelled", None))
+        message = before.message
+        if isinstance(before, DelayedMessage):
+            return _given(message, before.timer.due_ms) + _acts(message.draft)
+        events = [Event(before.prepared_ms, "prepared", None, by=message.by or None), *_acts(message.draft)]
+        if before.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
+            events.append(Event(before.decided_ms, "cancelled", None))
         return events
 
     def _leased(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:

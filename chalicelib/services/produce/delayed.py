@@ -33,7 +33,7 @@ _MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class DelayedMessage:
     """A message that is not in the log: it waits for its due time, or was cancelled."""
 
     timer: Timer
@@ -75,7 +75,7 @@ class Delayed:
         self._waker = waker
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> Waiting | Transaction | Message | None:
+    def find(self, topic: Topic, message_id: str) -> DelayedMessage | Transaction | Message | None:
         """The message with this id as it waits for its time or for a commit (or was rolled back), or where it stands
         in the log; None where it is none of these."""
         if transaction_id := ids.parse_half_id(message_id):
@@ -83,7 +83,7 @@ class Delayed:
         parts = ids.parse_timed_id(message_id)
         return self._find_timed(topic, message_id, parts.due_ms, parts.shard) if parts else None
 
-    def _find_half(self, topic: Topic, transaction_id: str) -> Waiting | Transaction | Message | None:
+    def _find_half(self, topic: Topic, transaction_id: str) -> DelayedMessage | Transaction | Message | None:
         transaction = self._transactions.get(transaction_id)
         if transaction is None or transaction.topic_uid != topic.uid:
             return None
@@ -103,7 +103,7 @@ class Delayed:
 
     def _find_timed(
         self, topic: Topic, message_id: str, first_ms: int, shard: int | None
-    ) -> Waiting | Message | None:
+    ) -> DelayedMessage | Message | None:
         """A message that was due at `first_ms` when its id was given out."""
         waiting, due_ms = self._waiting(message_id, first_ms)
         if waiting:
@@ -124,12 +124,12 @@ class Delayed:
         looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)
         return next((message for message in looks if message), None)
 
-    def waiting(self, message_id: str, first_ms: int) -> Waiting | None:
+    def waiting(self, message_id: str, first_ms: int) -> DelayedMessage | None:
         """A delayed message that was due at `first_ms` once, if it waits still or was cancelled. One read; more where
         its time was changed. Raises ChangedMeanwhile."""
         return self._waiting(message_id, first_ms)[0]
 
-    def _waiting(self, message_id: str, first_ms: int) -> tuple[Waiting | None, int]:
+    def _waiting(self, message_id: str, first_ms: int) -> tuple[DelayedMessage | None, int]:
         """The same, and when it was due in the end.
 
         Others may change its time between two reads. It has gone only if it was not at its time and its row that leads
@@ -138,10 +138,10 @@ class Delayed:
         due_ms, previous = first_ms, None
         for _ in range(_TRIES):
             if timer := self._timers.find(due_ms, message_id):
-                return Waiting(timer), due_ms
+                return DelayedMessage(timer), due_ms
             forward = self._timers.moved(message_id)
             if forward and forward.cancelled:
-                return Waiting(forward.cancelled, cancelled=True), forward.due_ms
+                return DelayedMessage(forward.cancelled, cancelled=True), forward.due_ms
             if forward is None or forward == previous:
                 return None, due_ms
             due_ms, previous = forward.due_ms, forward
@@ -162,7 +162,9 @@ class Delayed:
             at = rows[-1].end
         return None
 
-    def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any], by: str = "") -> Waiting:
+    def amend(
+        self, topic: Topic, waiting: DelayedMessage, changes: Mapping[str, Any], by: str = ""
+    ) -> DelayedMessage:
         """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. `by` is
         the token's id. Raises Conflict where it is too late or others keep changing it, and TooLarge."""
         for _ in range(_TRIES):
@@ -173,14 +175,14 @@ class Delayed:
             waiting = self._again(waiting)
         raise changed_meanwhile("message")
 
-    def _again(self, waiting: Waiting) -> Waiting:
+    def _again(self, waiting: DelayedMessage) -> DelayedMessage:
         """The message after another process's change; Conflict if it no longer waits."""
         current = self.waiting(waiting.timer.id, waiting.timer.due_ms)
         if current is None:
             raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
         return current
 
-    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> Waiting | None:
+    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> DelayedMessage | None:
         """None where the timer is gone or another."""
         assert old.draft is not None
         draft = replace(old.draft, **changes)
@@ -197,7 +199,7 @@ class Delayed:
         if not self._timers.amend(old, new, self._keep_s(topic, new)):
             return None
         self._waker.wake_movers([new])
-        return Waiting(replace(new, edits=old.edits + 1))
+        return DelayedMessage(replace(new, edits=old.edits + 1))
 
     def _acts(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:
         now_ms = self._clock.now_ms()
@@ -206,7 +208,7 @@ class Delayed:
         if "due_ms" in changes:
             yield Act("POSTPONED", now_ms, by, due_ms)
 
-    def cancel(self, topic: Topic, waiting: Waiting, by: str = "") -> None:
+    def cancel(self, topic: Topic, waiting: DelayedMessage, by: str = "") -> None:
         """Cancel a message; safe to repeat. `by` is the token's id. Raises Conflict where it is too late or others keep
         changing it."""
         for _ in range(_TRIES):

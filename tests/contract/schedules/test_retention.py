@@ -303,11 +303,11 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
         with pytest.raises(NotFound):
             deps.lookup.find(desk.topic, message_id)
         try:
-            message = deps.lookup.find_kept(desk.topic, message_id, lambda _: True)
+            message = deps.lookup.find_with_dead_letters(desk.topic, message_id, lambda _: True)
         except NotFound:
             return None
         assert isinstance(message, Message)
-        assert deps.statuses.look(desk.topic).overall(message) == Status.DEAD
+        assert deps.statuses.of_topic(desk.topic).overall(message) == Status.DEAD
         return message.draft.body
 
     redriver = desk.stage.process().redriver
@@ -343,7 +343,9 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
     change_letter(empty_stage, cursor_key(desk.topic, damaged_group, 0), 0, having("n", {"S": "?"}))
 
     def body(*names: str) -> bytes:
-        message = desk.stage.process().lookup.find_kept(desk.topic, id, lambda name: name in names)
+        message = desk.stage.process().lookup.find_with_dead_letters(
+            desk.topic, id, lambda name: name in names
+        )
         assert isinstance(message, Message)
         return message.draft.body
 
@@ -367,7 +369,9 @@ def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:
         records = Counted(empty_stage.adapters.records)
         deps = Deps(replace(empty_stage.adapters, **cast(Any, {"records": records})))
         answers = iter(range(most))
-        message = deps.lookup.in_a_letter(desk.topic, id, may_use, lambda: next(answers, None) is not None)
+        message = deps.lookup.in_dead_letters(
+            desk.topic, id, may_use, lambda: next(answers, None) is not None
+        )
         return message is not None, records.calls["letters_at"]
 
     another = there.id.replace(there.id[:12], "x" * 12)

@@ -16,7 +16,7 @@ from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, placed
@@ -80,9 +80,9 @@ class Way:
     def produce(self, of: Draft) -> ProduceResult:
         return placed(self.deps.producer.produce(self.topic, [of], BY))[0]
 
-    def waiting(self, message_id: str) -> Waiting:
+    def waiting(self, message_id: str) -> DelayedMessage:
         message = self.deps.lookup.find(self.topic, message_id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         return message
 
     def receive(self) -> ClaimedMessage:

@@ -16,7 +16,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.ports.timers import Timers
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -47,7 +47,7 @@ def patch(desk: Desk, result: ProduceResult, by_seconds: int) -> Act:
 
     def act(deps: Deps) -> object:
         message = deps.lookup.find(desk.topic, result.id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         due_ms = desk.stage.clock.now_ms() + by_seconds * SECOND_MS
         return deps.delayed.amend(desk.topic, message, {"due_ms": due_ms})
 
@@ -57,7 +57,7 @@ def patch(desk: Desk, result: ProduceResult, by_seconds: int) -> Act:
 def cancel(desk: Desk, result: ProduceResult) -> Act:
     def act(deps: Deps) -> object:
         message = deps.lookup.find(desk.topic, result.id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         deps.delayed.cancel(desk.topic, message)
         return None
 
@@ -82,7 +82,7 @@ def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
         others = [lambda act=act: act(other) for act in (first, second, back)]
         what(desk, result)(interrupted(empty_stage, before, others))
         message = desk.deps.lookup.find(desk.topic, result.id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         assert message.cancelled or what is look, before
 
 
@@ -93,7 +93,7 @@ def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(e
 
         def body(deps: Deps, result: ProduceResult = result) -> None:
             message = deps.lookup.find(desk.topic, result.id)
-            assert isinstance(message, Waiting)
+            assert isinstance(message, DelayedMessage)
             deps.delayed.amend(desk.topic, message, {"body": b'"y"'})
 
         third = patch(desk, result, 900)
@@ -101,7 +101,7 @@ def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(e
         second = patch(desk, result, 800)
         body(interrupted(empty_stage, [before], [partial(second, middle)]))
         found_message = desk.deps.lookup.find(desk.topic, result.id)
-        assert isinstance(found_message, Waiting)
+        assert isinstance(found_message, DelayedMessage)
         assert found_message.message.draft.body == b'"y"'
         assert found_message.timer.due_ms > result.accepted_ms + 600 * SECOND_MS
 
@@ -116,7 +116,7 @@ def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
         message = deps.lookup.find(desk.topic, result.id)
         if isinstance(message, Message):
             continue
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         if before < 2:
             with pytest.raises(Conflict, match="ALREADY_DUE"):
                 deps.delayed.cancel(desk.topic, message)
@@ -140,5 +140,5 @@ def test_who_always_loses_is_told_to_try_again_and_nothing_happened(empty_stage:
         cancel(desk, result)(deps)
     assert error.value.retryable
     message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     assert not message.cancelled

@@ -18,7 +18,7 @@ from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.counts import TopicStats
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.wiring import Deps
@@ -82,7 +82,7 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     assert counts.delayed.whole
     assert counts.prepared.whole
     delayed_message = desk.deps.lookup.find(desk.topic, first.id)
-    assert isinstance(delayed_message, Waiting)
+    assert isinstance(delayed_message, DelayedMessage)
     desk.deps.delayed.cancel(desk.topic, delayed_message)
     desk.deps.transactor.decide(halves[0], TransactionState.COMMITTED)
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)

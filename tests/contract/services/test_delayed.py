@@ -14,7 +14,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.memory.timers import MemoryTimers
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
@@ -68,7 +68,7 @@ def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
     free, keyed_result = desk.produce(later(desk, 5, "free"), later(desk, 5, "keyed", ordering_key="k"))
     for result in (free, keyed_result):
         waiting_message = desk.deps.lookup.find(desk.topic, result.id)
-        assert isinstance(waiting_message, Waiting)
+        assert isinstance(waiting_message, DelayedMessage)
         assert waiting_message.timer.due_ms == result.due_ms
     desk.produce(*make.drafts(3))
     stage.clock.advance(5 * SECOND_MS)
@@ -100,9 +100,9 @@ def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) ->
     delayed_messages = desk.deps.delayed
     now_ms = stage.clock.now_ms()
 
-    def waiting() -> Waiting:
+    def waiting() -> DelayedMessage:
         message = desk.deps.lookup.find(desk.topic, result.id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         return message
 
     delayed_messages.amend(desk.topic, waiting(), {"body": b'"second"'})
@@ -125,7 +125,7 @@ def test_its_expiry_counts_from_when_it_is_due_whenever_that_is(stage: Stage, du
     assert draft.due_ms
     (result,) = desk.produce(replace(draft, expires_ms=draft.due_ms + 30 * SECOND_MS))
     message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     due_ms = stage.clock.now_ms() + due_in_seconds * SECOND_MS
     desk.deps.delayed.amend(desk.topic, message, {"due_ms": due_ms})
     stage.clock.advance(due_in_seconds * SECOND_MS)
@@ -139,13 +139,13 @@ def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> N
     group = desk.group()
     (result,) = desk.produce(later(desk, 5, "x"))
     message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     desk.deps.delayed.cancel(desk.topic, message)
     stage.clock.advance(10 * SECOND_MS)
     assert move(desk) == 0
     assert desk.receive(group) == []
     again = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(again, Waiting)
+    assert isinstance(again, DelayedMessage)
     assert again.cancelled
     desk.deps.delayed.cancel(desk.topic, again)
 
@@ -155,7 +155,7 @@ def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, ho
     desk = Desk.at(stage)
     (result,) = desk.produce(later(desk, 5, "x"))
     message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     stage.clock.advance(5 * SECOND_MS)
     assert move(desk) == 1
     delayed_messages = desk.deps.delayed
@@ -174,7 +174,7 @@ def test_an_edit_that_lands_between_a_movers_reading_and_its_writing_is_not_lost
     (result,) = desk.produce(later(desk, 5, "old"))
     stage.clock.advance(5 * SECOND_MS)
     message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     timers = [message.timer]
     desk.deps.delayed.amend(desk.topic, message, {"body": b'"new"'})
     assert desk.deps.due.append(timers[0].shard, timers[0].keep_days, timers) == 0
@@ -248,7 +248,7 @@ def test_another_topic_does_not_find_it(stage: Stage) -> None:
     desk, other = Desk.at(stage), Desk.at(stage)
     (result,) = desk.produce(later(desk, 60))
     message = desk.deps.delayed.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     assert desk.deps.delayed.find(other.topic, result.id) is None
     desk.deps.delayed.cancel(desk.topic, message)
 
@@ -258,7 +258,7 @@ def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
     (result,) = desk.produce(later(desk, 3_600))
     desk.inbox.asked.clear()
     message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     hurried_message = desk.deps.delayed.amend(
         desk.topic, message, {"due_ms": stage.clock.now_ms() + SECOND_MS}
     )

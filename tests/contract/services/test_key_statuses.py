@@ -9,8 +9,8 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.inspect.lookup import before_log
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.inspect.lookup import status_before_log
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make
 from tests.support.clock import ManualClock
@@ -56,13 +56,13 @@ class Keyed:
         assert len(messages) == len(page), "each once"
         overall = self._deps.lookup.standing(self._desk.topic)
         return {
-            id: overall(id) if isinstance(message, Message) else before_log(message)
+            id: overall(id) if isinstance(message, Message) else status_before_log(message)
             for id, message in messages.items()
         }
 
-    def _waiting(self, message_id: str) -> Waiting:
+    def _waiting(self, message_id: str) -> DelayedMessage:
         message = self._deps.lookup.find(self._desk.topic, message_id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         return message
 
 

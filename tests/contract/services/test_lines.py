@@ -17,7 +17,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_unit
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -116,7 +116,7 @@ def test_timers_that_an_earlier_release_filed_are_found_and_moved(stage: Stage) 
     home = desk.topic.shard_key(2)
     timers = [Timer(due_ms, id, TimerKind.DELIVER, home, replace(draft, id=id), 7) for id in old]
     stage.adapters.timers.store(timers)
-    assert all(isinstance(desk.deps.lookup.find(desk.topic, id), Waiting) for id in old)
+    assert all(isinstance(desk.deps.lookup.find(desk.topic, id), DelayedMessage) for id in old)
     all_due(desk, 1)
     assert {desk.deps.lookup.message(desk.topic, id).id for id in old} == set(old)
 
@@ -171,7 +171,7 @@ class Line:
         """Move the time of a message that still waits; None: cancel it."""
         number = sorted(self.ids)[which % len(self.ids)] if self.ids else -1
         message = self.desk.deps.delayed.find(self.desk.topic, self.ids[number]) if self.ids else None
-        if not isinstance(message, Waiting) or message.cancelled:
+        if not isinstance(message, DelayedMessage) or message.cancelled:
             return
         if ms is None:
             self.desk.deps.delayed.cancel(self.desk.topic, message)

@@ -19,7 +19,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -148,7 +148,7 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
     acts = []
     if due_ms:
         delayed_message = deps.lookup.find(topic, message_id)
-        assert isinstance(delayed_message, Waiting)
+        assert isinstance(delayed_message, DelayedMessage)
         assert delayed_message.message.first_accepted_ms == began_ms
         edited_message = deps.delayed.amend(topic, delayed_message, {"body": b'"y"'}, "cleo")
         deps.delayed.amend(topic, edited_message, {"due_ms": due_ms + 9 * SECOND_MS}, "dan")
@@ -176,10 +176,10 @@ def test_who_cancelled_a_waiting_message_is_told(stage: Stage) -> None:
     deps, topic = desk.deps, desk.topic
     (result,) = desk.produce(make.draft("x", due_ms=stage.clock.now_ms() + 60 * SECOND_MS))
     delayed_message = deps.lookup.find(topic, result.id)
-    assert isinstance(delayed_message, Waiting)
+    assert isinstance(delayed_message, DelayedMessage)
     deps.delayed.cancel(topic, delayed_message, "ann")
     cancelled_message = deps.lookup.find(topic, result.id)
-    assert isinstance(cancelled_message, Waiting)
+    assert isinstance(cancelled_message, DelayedMessage)
     assert [(act.what, act.by) for act in cancelled_message.message.draft.acts] == [("CANCELLED", "ann")]
 
 
@@ -307,10 +307,12 @@ def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     )
     ports = {"control": control, "cursors": cursors, "records": records}
     deps = Deps(replace(stage.adapters, **cast(Any, ports)))
-    look = deps.statuses.look(desk.topic)
-    page, _ = deps.lookup.newest_first(desk.topic, Filters(group=first, status=status), 12, None, look)
+    topic_statuses = deps.statuses.of_topic(desk.topic)
+    page, _ = deps.lookup.newest_first(
+        desk.topic, Filters(group=first, status=status), 12, None, topic_statuses
+    )
     assert len(page) == {None: 12, "SUCCESS": 6, "NEW": 6}[status]
-    statuses_shown = [look.deliveries(message) for message in page]
+    statuses_shown = [topic_statuses.deliveries(message) for message in page]
     assert {statuses["second"].status for statuses in statuses_shown} == {"NEW"}
     assert cursors.calls["get"] == 2
     assert control.calls["groups"] == 1
@@ -330,9 +332,9 @@ def test_a_page_of_what_is_over_shows_each_as_it_is_and_reads_records_together(
         desk.ack(group, [d for d in deliveries if not d.message.draft.body.endswith(b"7")])
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
-    look = deps.statuses.look(desk.topic)
-    page, _ = deps.lookup.newest_first(desk.topic, Filters(group=group), 200, None, look)
-    status_of = {message.id: look.overall(message) for message in page}
+    topic_statuses = deps.statuses.of_topic(desk.topic)
+    page, _ = deps.lookup.newest_first(desk.topic, Filters(group=group), 200, None, topic_statuses)
+    status_of = {message.id: topic_statuses.overall(message) for message in page}
     assert [status_of[each.id] for each in results] == [
         "DEAD" if n % 10 == 7 else "SUCCESS" for n in range(200)
     ]

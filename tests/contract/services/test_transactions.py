@@ -11,7 +11,7 @@ from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.layout import state_home
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -178,7 +178,7 @@ def test_i9_a_delay_counts_from_the_commit(stage: Stage) -> None:
     assert isinstance(decision, Transaction)
     assert (decision.due_ms, decision.offset) == (now_ms + 50_000, None)
     message = desk.deps.lookup.find(desk.topic, transaction.message_id)
-    assert isinstance(message, Waiting)
+    assert isinstance(message, DelayedMessage)
     assert message.timer.draft is not None
     assert message.timer.draft.expires_ms == now_ms + 60_000
     stage.clock.advance(30 * SECOND_MS - 1)
@@ -208,9 +208,9 @@ def test_what_is_committed_for_later_can_be_changed_and_cancelled_by_its_id(stag
     decide(desk.deps, transaction, COMMIT)
     delayed_messages = desk.deps.delayed
 
-    def waiting() -> Waiting:
+    def waiting() -> DelayedMessage:
         message = desk.deps.lookup.find(desk.topic, transaction.message_id)
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         return message
 
     delayed_messages.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms() + DAY_MS, "body": b'"y"'})

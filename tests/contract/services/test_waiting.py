@@ -10,7 +10,7 @@ from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk
@@ -30,23 +30,23 @@ class Table:
         (result,) = self.desk.produce(make.draft("x", due_ms=DUE_MS, **settings))
         self.id = result.id
 
-    def find(self) -> Waiting | Message | None:
+    def find(self) -> DelayedMessage | Message | None:
         try:
             message = self.stage.process().lookup.find(self.topic, self.id)
         except NotFound:
             return None
-        assert isinstance(message, Waiting | Message)
+        assert isinstance(message, DelayedMessage | Message)
         return message
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> DelayedMessage:
         message = self.find()
-        assert isinstance(message, Waiting)
+        assert isinstance(message, DelayedMessage)
         return message
 
-    def amend(self, **changes: Any) -> Waiting:
+    def amend(self, **changes: Any) -> DelayedMessage:
         return self.deps.delayed.amend(self.topic, self.waiting(), changes)
 
-    def at(self, at_ms: int) -> Waiting | Message | None:
+    def at(self, at_ms: int) -> DelayedMessage | Message | None:
         """What is found at this moment, when all has gone that may go."""
         self.stage.clock.at_ms = at_ms
         self.deps.mover.tick(range(FRAGMENTS))
@@ -60,7 +60,7 @@ def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: 
     table.deps.delayed.cancel(table.topic, table.waiting())
     ends_ms = DUE_MS + RETENTION_DAYS * DAY_MS
     cancelled_message = table.at(ends_ms - SECOND_MS)
-    assert isinstance(cancelled_message, Waiting)
+    assert isinstance(cancelled_message, DelayedMessage)
     assert cancelled_message.cancelled
     assert table.at(ends_ms) is None
 

@@ -10,7 +10,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Accepted, Deal, Home
@@ -57,7 +57,7 @@ def _changed(days: Days, home: Home, label: str, what: str, changes: dict[str, A
     def request(deps: Deps) -> bool:
         topic = deps.catalog.topic(home.topic.name)
         match deps.lookup.find(topic, home.ids[label]):
-            case Waiting() as delayed_message:
+            case DelayedMessage() as delayed_message:
                 deps.delayed.amend(topic, delayed_message, changes)
             case Message() as message:
                 deps.amender.amend(topic, message, changes)
@@ -77,7 +77,7 @@ def cancels(days: Days) -> None:
     def request(deps: Deps) -> bool:
         topic = deps.catalog.topic(home.topic.name)
         match deps.lookup.find(topic, home.ids[label]):
-            case Waiting() as delayed_message:
+            case DelayedMessage() as delayed_message:
                 deps.delayed.cancel(topic, delayed_message)
             case Message() as message:
                 deps.amender.cancel(topic, message)

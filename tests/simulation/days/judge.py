@@ -62,7 +62,7 @@ def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
 
 
 def _body(days: Days, draft: Draft) -> bytes:
-    return draft.body if draft.is_whole else days.adapters.blobs.get(draft.blob or "") or b""
+    return draft.body if draft.has_body else days.adapters.blobs.get(draft.blob or "") or b""
 
 
 def _content(draft: Draft) -> tuple[object, ...]:
