@@ -19,6 +19,7 @@ MEASURES = {
     "writers": "32 producing processes on 4 shards and on one",
     "timers": "delayed messages beside many that wait; a stage at rest",
     "consumers": "8 consuming processes of one group",
+    "cursors": "the largest cursor item, beside many leases and in simulated worlds",
     "over_http": "messages a second through the local HTTP server",
     "console": "the console's pages: time to the whole page, and bytes",
     "delivery_units": "request units of a delivery, an attempt that fails, a retry",

@@ -1,4 +1,4 @@
-"""What must hold of a cursor at every write, whoever writes it (I4, I5, I9, I15, I16)."""
+"""What must hold of a cursor at every write, whoever writes it (I4, I5, I9, I15, I16); and its item is small."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change
+from chalicelib.domain.limits import MAX_CURSOR_BYTES
 from chalicelib.domain.spans import Span
 
 
-def broken(before: Cursor, after: Cursor, change: Change, now_ms: int) -> Iterator[str]:
-    """The laws that the step from `before` to `after` breaks; `now_ms` is by the clock of whoever wrote."""
+def broken(before: Cursor, after: Cursor, change: Change, now_ms: int, item_bytes: int) -> Iterator[str]:
+    """The laws that the step from `before` to `after`, which is stored in so many bytes, breaks; `now_ms` is by the
+    clock of whoever wrote."""
+    if item_bytes > MAX_CURSOR_BYTES:
+        yield f"a cursor's item has {item_bytes:,} bytes"
     places = [*_settled(after), *_offsets(_leased(after)), *_offsets(after.waiting)]
     if sorted(places) != list(range(after.floor, after.next)):
         yield f"every offset of {after.floor}-{after.next} has one place, and these have: {sorted(places)}"

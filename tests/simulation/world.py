@@ -29,6 +29,7 @@ from tests.simulation.pushing import Bound, Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
 from tests.support.clock import START_MS, ManualClock, SeededRandom
+from tests.support.cursor_bytes import bytes_of
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name
@@ -63,6 +64,7 @@ class World:
         self.promises = Promises(self.adapters.transactions, self.accuse, self.stamp)
         self.weather = Weather(self, plan.skies, plan.sky_every_s)
         self.injected: Counter[str] = Counter()  # faults, by kind
+        self.largest_cursor_bytes = 0
         self.calm = Faults()
         self.leaseless: set[str] = set()  # groups whose leases nobody can be sure of
         self.over = False
@@ -97,7 +99,9 @@ class World:
         """A port call has been made: the stream sees new rows, stale reads remember what was."""
         if method == "cursors.write" and not isinstance(answer, WriteRefused):
             before = self.past.cursor(args[0], 0) or Cursor()
-            for law in broken(before, answer, args[1], process.clock.latest_ms):
+            item_bytes = bytes_of(args[0], answer)
+            self.largest_cursor_bytes = max(self.largest_cursor_bytes, item_bytes)
+            for law in broken(before, answer, args[1], process.clock.latest_ms, item_bytes):
                 self.accuse(f"{process.name} wrote {args[0].shard}: {law}")
         self.past.note(method, args, answer)
         if method == "control.put_group":

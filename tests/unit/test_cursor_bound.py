@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -24,8 +23,9 @@ from chalicelib.domain.spans import Span, coalesce
 from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Candidate, Policy
 from chalicelib.store.cursors import _item, cursor_of
-from chalicelib.store.layout import cursor_item_key
+from tests.simulation import laws
 from tests.support import factories as make
+from tests.support.cursor_bytes import bytes_of
 
 LEASE_MS = 30_000
 DOCS = Path(__file__).parents[2] / "docs"
@@ -34,17 +34,7 @@ ACTORS = range(4)
 
 
 def size_of(cursor: Cursor) -> int:
-    """The bytes that DynamoDB bills."""
-    return sum(len(name) + _size(value) for name, value in {**cursor_item_key(KEY), **_item(cursor)}.items())
-
-
-def _size(value: dict[str, Any]) -> int:
-    ((kind, content),) = value.items()
-    if kind == "N":
-        return len(content) // 2 + 2
-    if kind == "S":
-        return len(content)
-    return 3 + sum(len(name) + _size(each) + 1 for name, each in content.items())
+    return bytes_of(KEY, cursor)
 
 
 class BoundMachine(RuleBasedStateMachine):
@@ -191,6 +181,12 @@ class BoundMachine(RuleBasedStateMachine):
 def test_no_history_makes_a_cursor_large(mode: str) -> None:
     machine = type(f"Bound_{mode}", (BoundMachine,), {"policy": POLICIES[Mode(mode)]})
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=15))
+
+
+@pytest.mark.parametrize(("item_bytes", "complaints"), [(MAX_CURSOR_BYTES, 0), (MAX_CURSOR_BYTES + 1, 1)])
+def test_worlds_accuse_who_stores_a_larger_cursor(item_bytes: int, complaints: int) -> None:
+    seek = cursor_write.replacement(Cursor(), Cursor(epoch=1))
+    assert len([*laws.broken(Cursor(), Cursor(epoch=1), seek, 0, item_bytes)]) == complaints
 
 
 @given(st.sets(st.integers(0, 1_500)), st.integers(0, 10**12), st.sampled_from(("", "a1b2c3")))
