@@ -174,6 +174,11 @@ def test_the_bare_address_leads_a_browser_to_the_console_and_a_program_to_the_do
     assert {name.lower(): value for name, value in answer.headers.items()}["location"] == path
 
 
+@pytest.mark.parametrize("path", ["/v1/health", "/v1/ladders/jmq", "/v1/ladders/none", "/v1/nowhere"])
+def test_every_answer_ends_with_a_newline(api: Client, path: str) -> None:
+    assert api.get(path).raw.endswith(b"\n")
+
+
 @pytest.mark.parametrize("method", ["PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "get", "FOO"])
 def test_a_method_the_path_does_not_have_is_a_405(api: Client, method: str) -> None:
     api.call(method, "/v1/topics").refused(405, "METHOD_NOT_ALLOWED")

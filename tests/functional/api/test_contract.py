@@ -135,6 +135,7 @@ def test_the_page_runs_one_script_which_is_ours_and_asks_nobody_else(api: Client
         "'self'",
         "'self'",
     )
+    assert policy["style-src"].split() == ["'self'", "'unsafe-inline'"]  # without it, the page has no style
     status, headers, script = api.gateway.handle("GET", f"/{source}", {}, None)
     assert (status, headers["Content-Encoding"]) == (200, "gzip")
     assert "immutable" in headers["Cache-Control"]
