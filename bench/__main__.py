@@ -14,6 +14,7 @@ from .figures import Figure, markdown, plain
 
 MEASURES = {
     "units": "request units and round trips of each operation",
+    "manage_units": "request units of changing settings, dead letters and what waits",
     "cold": "importing app.py, beside importing chalice and botocore alone",
     "handler": "the handler's own CPU time on top of a bare put",
     "writers": "32 producing processes on 4 shards and on one",

@@ -16,14 +16,14 @@ from .stage import say, stage
 
 _TEXT = string.ascii_letters + string.digits + "+/"
 _CYCLES = 12
-_TOPIC = "/v1/topics/{topic}"
-_GROUP = "/v1/topics/{topic}/groups/{group}"
+TOPIC = "/v1/topics/{topic}"
+GROUP = "/v1/topics/{topic}/groups/{group}"
 
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """The unit table."""
     with stage(endpoint) as target:
-        bench = _Bench(target.deps)
+        bench = Bench(target.deps)
         yield from _producing(bench)
         for mode in ("queue", "serial", "broadcast"):
             for size in (10, 100):
@@ -32,7 +32,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         yield from _others(bench)
 
 
-class _Bench:
+class Bench:
     """The front door with a meter on its client."""
 
     def __init__(self, deps_of: Callable[[Meter], Any]) -> None:
@@ -50,10 +50,10 @@ class _Bench:
         return "".join(self.random.choices(_TEXT, k=length))
 
     def topic(self, name: str, **settings: Any) -> None:
-        self.api.call("PUT", _TOPIC, settings, topic=name)
+        self.api.call("PUT", TOPIC, settings, topic=name)
 
     def group(self, topic: str, name: str, **settings: Any) -> None:
-        self.api.call("PUT", _GROUP, settings, topic=topic, group=name)
+        self.api.call("PUT", GROUP, settings, topic=topic, group=name)
 
     def cost(self, method: str, path: str, body: Any = None, **params: str) -> Cost:
         with self.meter.during() as cost:
@@ -61,10 +61,10 @@ class _Bench:
         return cost
 
     def produce(self, topic: str, body: Any, **fields: Any) -> Cost:
-        return self.cost("POST", f"{_TOPIC}/messages", {"body": body, **fields}, topic=topic)
+        return self.cost("POST", f"{TOPIC}/messages", {"body": body, **fields}, topic=topic)
 
     def batch(self, topic: str, messages: list[dict[str, Any]]) -> Cost:
-        return self.cost("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic=topic)
+        return self.cost("POST", f"{TOPIC}/messages/batch", {"messages": messages}, topic=topic)
 
     def by_key(self, topic: str, key: str) -> Cost:
         """The last 32 messages of a key, looked up by a process that has read none of them."""
@@ -77,7 +77,7 @@ class _Bench:
         return cost
 
 
-def _producing(b: _Bench) -> Iterator[Figure]:
+def _producing(b: Bench) -> Iterator[Figure]:
     say("units: produce")
     b.topic("t")
     cold = b.produce("t", b.text(500))
@@ -85,19 +85,19 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     yield at_most("produce one: write units", cost.writes, 1, "WU")
     yield at_most("produce one, warm: read units", cost.reads, 0, "RU")
     yield at_most("produce one, warm: round trips", cost.trips, 1, "trips")
-    yield measured("produce one, cold process", _shown(cold))
+    yield measured("produce one, cold process", shown(cold))
     yield measured("produce one: longest random text for 1 WU", f"{_longest(b)} B")
     batch = b.batch("t", [{"body": b.text(98)} for _ in range(100)])  # 98 and two quotes
     yield at_most("produce a batch of 100 x 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
     batch_cost = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
-    yield measured("the same with 20 ordering keys on 4 shards: per message", _shown(batch_cost.per(100)))
+    yield measured("the same with 20 ordering keys on 4 shards: per message", shown(batch_cost.per(100)))
     for i in range(3):
         b.group("t", f"g{i}")
     groups_cost = b.produce("t", b.text(500))
     yield at_most("produce with three groups more: extra", groups_cost.writes - cost.writes, 0, "WU")
     b.produce("t", 1, dedup_id="warm")
-    yield measured("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
-    yield measured("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
+    yield measured("produce one with a dedup id", shown(b.produce("t", b.text(500), dedup_id="d1")))
+    yield measured("the same dedup id again", shown(b.produce("t", 1, dedup_id="warm")))
     yield from _keyed(b)
     b.topic("limited", rate_limit=5_000)
     costs = [b.produce("limited", b.text(500)) for _ in range(300)]
@@ -106,7 +106,7 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     yield from _deciding(b)
 
 
-def _deciding(b: _Bench) -> Iterator[Figure]:
+def _deciding(b: Bench) -> Iterator[Figure]:
     """A transaction's ways."""
     b.topic("transactions", shards=1)
     costs: dict[str, Cost] = {}
@@ -114,15 +114,15 @@ def _deciding(b: _Bench) -> Iterator[Figure]:
         for _ in range(3):  # the last is warm
             message = {"message": {"body": b.text(300), **fields}, "check_after_seconds": 86_400}
             with b.meter.during() as prepare_cost:
-                path = f"{_TOPIC}/transactions"
+                path = f"{TOPIC}/transactions"
                 id = b.api.call("POST", path, message, topic="transactions")["transaction_id"]
             costs[decision] = b.cost("POST", f"/v1/transactions/{{id}}/{decision.split()[0]}", {}, id=id)
-    yield measured("prepare", _shown(prepare_cost))
+    yield measured("prepare", shown(prepare_cost))
     for decision, cost in costs.items():
-        yield measured(f"prepare's {decision}", _shown(cost))
+        yield measured(f"prepare's {decision}", shown(cost))
 
 
-def _keyed(b: _Bench) -> Iterator[Figure]:
+def _keyed(b: Bench) -> Iterator[Figure]:
     """Keys: what they cost, and that a lookup does not cost more in a larger topic."""
     b.topic("keyed")
     b.produce("keyed", 1)
@@ -135,11 +135,11 @@ def _keyed(b: _Bench) -> Iterator[Figure]:
         lookups.append(b.by_key("keyed", "order-1"))
         for _ in range(20):
             b.batch("keyed", [{"body": b.text(98), "keys": [f"n{i}"]} for i in range(100)])
-    yield measured("the last 32 messages of a key, each of a row of its own", _shown(lookups[0]))
+    yield measured("the last 32 messages of a key, each of a row of its own", shown(lookups[0]))
     yield at_most("the same with 2,000 messages more: extra", lookups[1].reads - lookups[0].reads, 0, "RU")
 
 
-def _longest(b: _Bench) -> int:
+def _longest(b: Bench) -> int:
     """The longest body for one unit: 1 KiB less what the row needs for itself."""
     low, high = 500, 1500
     while high - low > 1:
@@ -148,13 +148,13 @@ def _longest(b: _Bench) -> int:
     return low
 
 
-def _consuming(b: _Bench, mode: str, size: int) -> Iterator[Figure]:
+def _consuming(b: Bench, mode: str, size: int) -> Iterator[Figure]:
     name = f"{mode}{size}"
     b.topic(name, shards=4)
     b.group(name, "g", mode=mode, **{"from": "latest"})
     consumer = {}
     if mode == "broadcast":
-        b.api.call("PUT", f"{_GROUP}/consumers/{{consumer}}", {}, topic=name, group="g", consumer="c")
+        b.api.call("PUT", f"{GROUP}/consumers/{{consumer}}", {}, topic=name, group="g", consumer="c")
         consumer = {"consumer": "c"}
     cycles = []
     for _ in range(_CYCLES):
@@ -168,47 +168,48 @@ def _consuming(b: _Bench, mode: str, size: int) -> Iterator[Figure]:
     yield at_most(f"{work}: read units besides the log's", beside, 1, "RU", f"log: {warm.log_reads:.2f} RU")
     b.batch(name, _messages(b, size))
     b.cold()
-    yield measured(f"claim + settle {size}, {mode}, cold process", _shown(_cycle(b, name, size, consumer)))
+    yield measured(f"claim + settle {size}, {mode}, cold process", shown(_cycle(b, name, size, consumer)))
 
 
-def _messages(b: _Bench, size: int) -> list[dict[str, Any]]:
+def _messages(b: Bench, size: int) -> list[dict[str, Any]]:
     """Of one shard and of different keys, so that a serial group too may give them in one batch."""
     return [{"body": b.text(98), "ordering_key": f"k{i}", "shard": 0} for i in range(size)]
 
 
-def _cycle(b: _Bench, topic: str, size: int, consumer: dict[str, str]) -> Cost:
+def _cycle(b: Bench, topic: str, size: int, consumer: dict[str, str]) -> Cost:
     """Claim and settle one batch; RuntimeError unless one receive gives all of it."""
     with b.meter.during() as cost:
         request = {"max": size, **consumer}
-        messages = b.api.call("POST", f"{_GROUP}/receive", request, topic=topic, group="g")["messages"]
+        messages = b.api.call("POST", f"{GROUP}/receive", request, topic=topic, group="g")["messages"]
         receipts = [m["receipt"] for m in messages]
-        b.api.call("POST", f"{_GROUP}/ack", {"receipts": receipts}, topic=topic, group="g")
+        b.api.call("POST", f"{GROUP}/ack", {"receipts": receipts}, topic=topic, group="g")
     if len(messages) != size:
         raise RuntimeError(f"{topic}: a receive gave {len(messages)} of {size}")
     return cost
 
 
-def _others(b: _Bench) -> Iterator[Figure]:
+def _others(b: Bench) -> Iterator[Figure]:
     say("units: the rest")
     b.topic("rest")
     b.group("rest", "g", **{"from": "earliest"})
-    polls = [b.cost("POST", f"{_GROUP}/receive", {}, topic="rest", group="g") for _ in range(8)]
+    polls = [b.cost("POST", f"{GROUP}/receive", {}, topic="rest", group="g") for _ in range(8)]
     yield at_most("idle receive on 4 shards: write units", max(p.writes for p in polls), 0, "WU")
-    yield measured("idle receive on 4 shards, the states just seen", _shown(polls[-1]))
-    poll = b.cost("POST", f"{_GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
-    yield measured("idle receive waiting 5 s: per second", _shown(poll.per(5)))
+    yield measured("idle receive on 4 shards, the states just seen", shown(polls[-1]))
+    poll = b.cost("POST", f"{GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
+    yield measured("idle receive waiting 5 s: per second", shown(poll.per(5)))
     body = {"body": b.text(500)}
-    answer = b.api.call("POST", f"{_TOPIC}/messages", body, topic="rest")
-    messages = b.api.call("POST", f"{_GROUP}/receive", {}, topic="rest", group="g")["messages"]
+    answer = b.api.call("POST", f"{TOPIC}/messages", body, topic="rest")
+    messages = b.api.call("POST", f"{GROUP}/receive", {}, topic="rest", group="g")["messages"]
     extend = {"receipts": [messages[0]["receipt"]], "lease_seconds": 60}
     yield measured(
-        "extend a lease", _shown(b.cost("POST", f"{_GROUP}/extend", extend, topic="rest", group="g"))
+        "extend a lease", shown(b.cost("POST", f"{GROUP}/extend", extend, topic="rest", group="g"))
     )
-    lookup = b.cost("GET", f"{_TOPIC}/messages/{{id}}", topic="rest", id=answer["id"])
-    yield measured("look up a message, one group", _shown(lookup))
-    seek_cost = b.cost("POST", f"{_GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
-    yield measured("seek to earliest, 4 shards, and show the group", _shown(seek_cost))
+    lookup = b.cost("GET", f"{TOPIC}/messages/{{id}}", topic="rest", id=answer["id"])
+    yield measured("look up a message, one group", shown(lookup))
+    seek_cost = b.cost("POST", f"{GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
+    yield measured("seek to earliest, 4 shards, and show the group", shown(seek_cost))
 
 
-def _shown(cost: Cost) -> str:
+def shown(cost: Cost) -> str:
+    """Its units and trips as text."""
     return f"{cost.writes:.3g} WU, {cost.reads:.3g} RU, {cost.trips} trips"
