@@ -108,6 +108,16 @@ def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
     assert cursors.of_owner(key.group_uid) == {str(key.shard): CLOSED}
 
 
+def test_the_cursors_of_an_owner_are_its_own(cursors: Cursors, key: CursorKey) -> None:
+    for at, owner_key in enumerate(
+        (key, replace(key, consumer_uid="one"), replace(key, consumer_uid="two")), 1
+    ):
+        cursors.create(owner_key, start_at(at))
+    owned = [cursors.of_owner(key.group_uid, uid, consistent=True) for uid in ("", "one", "two", "three")]
+    shard = str(key.shard)
+    assert owned == [{shard: start_at(1)}, {shard: start_at(2)}, {shard: start_at(3)}, {}]
+
+
 def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, key: CursorKey) -> None:
     first, second = claimed(Cursor(), 3, "1.aa"), claimed(Cursor(), 5, "1.bb")
     assert cursors.write(key, cursor_write.replacement(Cursor(), first), exists=False) == first
