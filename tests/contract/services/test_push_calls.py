@@ -148,3 +148,27 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
         (name, offset) for name in (one, two) for offset in range(9)
     ), "all of them, in one run"
     assert min(leases.values()) - stage.clock.now_ms() > 100_000, "as long as the slowest may take"
+
+
+def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(stage: Stage) -> None:
+    """Whoever claimed it: as many together, and for as long."""
+    desk = PushDesk.at(stage, shards=2, mode="serial")
+    group = desk.group(max_in_flight=64, batch_size=3)
+    desk.produce(*(make.draft(shard=shard) for shard in (0, 1) for _ in range(6)))
+    while messages := desk.receive(group, 12):
+        desk.nack(group, messages, Nack(dead_letter=True))
+    desk.subscriber(group, "calls")
+    desk.function(group, "together", 100)
+    letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
+    desk.deps.redriver.redrive(desk.topic, group, letters)
+    sent: dict[str, set[tuple[int, float]]] = {"calls": set(), "together": set()}
+
+    class Watching:
+        def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+            sent[consumer.name].add((len(parcel.attempts), seconds))
+            return desk.subscribers.send(consumer, parcel, seconds)
+
+    deliver(desk, group, sender=Watching)
+    (alone,), (together,) = sent["calls"], sent["together"]
+    assert (alone[0], together[0]) == (1, 3)
+    assert alone[1] < 100 <= together[1]

@@ -14,7 +14,7 @@ from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, workers_of
+from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -143,7 +143,12 @@ def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_h
     desk.inbox.asked.clear()
     deliver(desk, group, consumer_uid=consumer.uid)
     assert wakes(desk) == [20_000]
-    desk.pass_time(21)
+    stage.clock.advance(20_000)
+    desk.inbox.asked.clear()
+    desk.deps.mover.tick(range(FRAGMENTS))
+    tasks = [task_of(event) for function, event in desk.inbox.asked if function == "deliver"]
+    assert tasks == [DispatchTask(desk.topic.name, group.name, 0, consumer.uid)]
+    desk.pass_time(1)
     assert list(desk.subscribers.numbers().values()) == [[2]]
 
 
