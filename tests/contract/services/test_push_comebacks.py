@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant
+from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
 from chalicelib.services.push.report import DispatchReport
+from chalicelib.services.push.settlements import Settlements
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -245,3 +248,25 @@ def test_all_that_came_too_late_is_told(stage: Stage) -> None:
     desk.subscriber(group, "one", behaviour=sleeps)
     desk.produce(*make.drafts(2))
     assert deliver(desk, group).late == 2
+
+
+def test_a_store_that_had_recovered_is_tried_as_often_when_it_fails_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    is_away = [True]
+    cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: name == "write" and is_away[0])
+    settlements = Settlements(Deps(replace(desk.deps.adapters, cursors=cursors)).settler)
+    tries = []
+    for each in desk.receive(group, 3):
+        is_away[0] = True
+        settlements.settle(desk.topic, group, {each.receipt: SettleDecision(Disposition.SUCCESS)})
+        tries.append(0)
+        while settlements.may_retry():
+            tries[-1] += 1
+            settlements.settle(desk.topic, group, settlements.take_owed())
+        is_away[0] = False
+        settlements.settle(desk.topic, group, settlements.take_owed())
+    assert tries == [tries[0]] * 3
+    assert tries[0] > 1
+    assert desk.cursor(group).leases == {}
