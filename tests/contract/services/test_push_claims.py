@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.topic import Consumer, Group
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.manage.dead_letters import Wanted
@@ -113,3 +114,23 @@ def test_what_another_run_held_is_claimed_after_a_second_once_it_is_free() -> No
     assert run.sent().total() == 0, "not looked yet"
     run.desk.stage.clock.advance(1_001)
     assert run.sent().total() == 6
+
+
+def test_who_found_every_place_taken_claims_again_if_they_are_free_after_its_last_return() -> None:
+    """Otherwise nobody would look again: the run that held them saw nothing waiting."""
+    looks: list[str] = []
+
+    def is_done_meanwhile(name: str, *_: object) -> bool:
+        looks.extend([name] if name == "of_owner" else [])
+        if len(looks) == 2 and held:
+            messages = [held.pop() for _ in range(8)]
+            assert set(run.desk.ack(run.group, messages)) == {None}
+        return False
+
+    held: list[ClaimedMessage] = []
+    run = Run(shards=2, refuses=is_done_meanwhile)
+    run.desk.produce(*make.drafts(8, shard=1))
+    held += run.desk.receive(run.group, 8, run.one)
+    run.desk.produce(*make.drafts(20, shard=0))
+    assert run.sent().total() == 8
+    assert held == []
