@@ -4,6 +4,7 @@ what the others do."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -21,7 +22,7 @@ from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
 from chalicelib.domain.topic import Mode
-from chalicelib.modes import POLICIES, Candidate, Policy
+from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy
 from chalicelib.store.cursors import _item, cursor_of
 from tests.simulation import laws
 from tests.support import factories as make
@@ -43,10 +44,16 @@ class BoundMachine(RuleBasedStateMachine):
 
     policy: Policy
 
-    @initialize(at=st.sampled_from((0, 10**6, 10**12)), units=st.sampled_from((1, 3, 10_000)))
-    def start(self, at: int, units: int) -> None:
+    @initialize(
+        at=st.sampled_from((0, 10**6, 10**12)),
+        units=st.sampled_from((1, 3, 10_000)),
+        step=st.sampled_from((1, 1, 3, 60, 5_000)),
+    )
+    def start(self, at: int, units: int, step: int) -> None:
+        """`step`: from one message to the next; a filter or holes may lie between."""
         self.now_ms = 1_800_000_000_000
         self.units = units
+        self.step = step
         self.stored = start_at(at)
         self.known = dict.fromkeys(ACTORS, self.stored)
         self.tokens = 0
@@ -66,7 +73,7 @@ class BoundMachine(RuleBasedStateMachine):
 
     @rule(
         actor=st.sampled_from(ACTORS),
-        most=st.sampled_from((1, 1, 10, MAX_RECEIVE)),
+        most=st.sampled_from((1, 1, 10, 100, MAX_RECEIVE)),
         times=st.sampled_from((1, 3, 30)),
     )
     def claims(self, actor: int, most: int, times: int) -> None:
@@ -94,13 +101,20 @@ class BoundMachine(RuleBasedStateMachine):
         spans = transitions.due_spans(current, self.now_ms)
         due = sorted((o, span) for span in spans for o in span.offsets())
         back = [Candidate(o, 1, span.attempt, span.unit) for o, span in due]
-        fresh = [Candidate(o, 1, 1, self._unit(o)) for o in range(current.next, current.next + most + 50)]
+        places = range(current.next, current.next + (most + 50) * self.step, self.step)
+        fresh = [candidate for o in places for candidate in self._from(o)]
         if not self.policy.reads_units:
             back = back[:most]
         return self.policy.select(current, back, fresh, most)
 
+    def _from(self, offset: int) -> Iterator[Candidate]:
+        """A message, and what lies between it and the next."""
+        yield Candidate(offset, 1, 1, self._unit(offset))
+        if self.step > 1:
+            yield Candidate(offset + 1, self.step - 1, verdict=ClaimVerdict.SETTLE)
+
     def _unit(self, offset: int) -> str:
-        return f"{offset % self.units:06x}" if self.policy.reads_units else ""
+        return f"{offset // self.step % self.units:06x}" if self.policy.reads_units else ""
 
     @rule(
         actor=st.sampled_from(ACTORS),
@@ -218,6 +232,25 @@ def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own()
     after, _ = transitions.settle(cursor, "1.abcd", results)
     assert len(after.waiting) == 100
     assert size_of(after) <= cursor_size.most_bytes(cursor)
+
+
+@pytest.mark.parametrize("start", [0, 10**12])
+@pytest.mark.parametrize("unit", ["", "abcd"])
+def test_a_cursor_full_of_messages_far_apart_stays_small_when_its_leases_run_out(
+    start: int, unit: str
+) -> None:
+    cursor, count = start_at(start), 512
+    while count:
+        offsets = range(cursor.next, cursor.next + count * 5_000, 5_000)
+        spans = tuple(Span(offset, 1, 9, unit and f"{unit}{offset}") for offset in offsets)
+        selection = Selection(spans, next=cursor.next + count * 5_000)
+        after = transitions.claim(cursor, selection, f"{cursor.epoch:x}.abcd", "ownerabc", 1_800_000_000_000)
+        is_granted = cursor_size.has_room(cursor, after, count)
+        cursor, count = (after, count) if is_granted else (cursor, count // 2)
+    after = transitions.expire(cursor, 1_800_000_000_000)
+    assert not after.leases
+    assert len(after.waiting) > 100
+    assert size_of(after) <= min(cursor_size.most_bytes(after), MAX_CURSOR_BYTES)
 
 
 def _open_leases(count: int, start: int, owner: str, unit: str) -> int:
