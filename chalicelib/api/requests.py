@@ -182,7 +182,7 @@ class NackBody(Struct, forbid_unknown_fields=True):
     once."""
 
     receipts: Receipts
-    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_LEASE_SECONDS)] | UnsetType = UNSET
+    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_NACK_DELAY_SECONDS)] | UnsetType = UNSET
     dead_letter: bool = False
     reason: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
 

@@ -75,6 +75,7 @@ def url(topic: Topic, n: int) -> Reply:
 
 
 LEASE, DAYS, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_RETENTION_DAYS, limits.MAX_STEP_SECONDS
+DELAY = limits.MAX_NACK_DELAY_SECONDS
 MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "body": (262144, message(body=lambda n: "x" * (n - 2))),
     "body in base64": (262144, message(body_base64=lambda n: base64.b64encode(b"\xff" * n).decode())),
@@ -124,7 +125,7 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
         limits.MAX_RECEIPTS, post("/groups/g/extend", lambda n: {"receipts": ["x"] * n, "lease_seconds": 1})
     ),
     "extension": (LEASE, post("/groups/g/extend", lambda n: {"receipts": ["x"], "lease_seconds": n})),
-    "nack's delay": (LEASE, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
+    "nack's delay": (DELAY, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
     "reason": (limits.MAX_REASON_CHARS, post("/groups/g/nack", lambda n: {"receipts": ["x"], "reason": text(n)})),
     "ids to redrive": (limits.MAX_BATCH, post("/groups/g/dead-letters/redrive", lambda n: {"ids": ["x"] * n})),
     "redrive": (limits.MAX_REDRIVE, post("/groups/g/dead-letters/redrive", lambda n: {"limit": n})),
