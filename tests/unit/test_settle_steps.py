@@ -124,7 +124,7 @@ def test_a_messages_own_jitter_goes_before_its_groups() -> None:
     scene = Scene(retry=Retry(9, (100,), jitter=1.0))
     scene.put(scene.topic.shard_key(0), make.draft(jitter=0.0))
     due_ms = {
-        scene.step(SettleDecision(Disposition.RETRY, climbs=True), attempt).result.due_ms
+        scene.step(SettleDecision(Disposition.RETRY, by_ladder=True), attempt).result.due_ms
         for attempt in range(1, 9)
     }
     assert due_ms == {scene.now_ms + 100_000}

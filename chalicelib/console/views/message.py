@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import msgspec
 
-from ...domain import ladder
 from ...domain.message import Draft, Message, holds_json
 from ...domain.status import OVER
 from ...domain.topic import Group, Topic
+from ...domain.waits import max_attempts, wait_ms
 from ...services.inspect.statuses import DeliveryStatus
 from ...services.inspect.trace import Event
 
@@ -113,11 +113,10 @@ def coming(topic: Topic, group: Group, message: Message, status: DeliveryStatus)
     """When the next attempts are, should each of them fail: the steps of the ladder that are left."""
     if status.status != "RETRYING" or not status.next_attempt_ms:
         return []
-    draft = message.draft
-    retry = ladder.overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
     moments = [status.next_attempt_ms]
-    for attempts in range(status.attempts + 1, status.attempts + min(status.retries_left, _MOST_COMING)):
-        moments.append(moments[-1] + ladder.wait_ms(retry, attempts, message.id))
+    next_attempt = max_attempts(topic, group, message.draft) - status.retries_left + 1  # since a redrive
+    for attempt in range(next_attempt, next_attempt + min(status.retries_left, _MOST_COMING) - 1):
+        moments.append(moments[-1] + wait_ms(topic, group, message.id, message.draft, attempt, None))
     return moments
 
 

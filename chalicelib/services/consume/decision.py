@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from ...domain.call_result import CallResult, Verdict
 from ...domain.cursor import Disposition
-from ...domain.ladder import Retry, next_wait_ms, overridden
-from ...domain.message import DeadReason, Draft
+from ...domain.message import DeadReason
 from ...domain.receipt import Receipt
 from ...domain.topic import Group, Topic
+from ...domain.waits import wait_ms
 from ...modes import POLICIES
 from .claimant import ClaimedMessage
 
@@ -21,24 +21,21 @@ HELD_PAUSE = timedelta(seconds=1)  # before a message that could not even be att
 @dataclass(frozen=True, slots=True)
 class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt (0: at once); `reason` is
-    a dead letter's; `detail` says what went wrong, for people. With `climbs`, the due time comes from the message's
-    ladder instead."""
+    a dead letter's; `detail` says what went wrong, for people. With `by_ladder`, the due time comes from the message's
+    ladder instead: it is not read yet.
+
+    RETRY waits in the cursor, RETRY_LATER leaves it for a timer (see `decision_after_failure`)."""
 
     disposition: Disposition
     due_ms: int = 0
     reason: str | None = None
     detail: str | None = None
     duration_ms: int | None = None
-    climbs: bool = False
+    by_ladder: bool = False
 
 
 Decide = Callable[[Receipt, int], SettleDecision]
 """Receipt and attempt number → decision."""
-
-
-def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
-    """The retry policy of a message: its own if it has one, else its group's, else its topic's."""
-    return overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
 
 
 def decision_after(
@@ -50,8 +47,8 @@ def decision_after(
     *,
     is_split: bool = False,
 ) -> SettleDecision:
-    """The decision after an attempt. `is_split`: the message was in a batch that is split and tried again at once; the
-    last attempt is never immediate."""
+    """The decision after an attempt. `is_split`: the message was in a batch that is split (`is_to_be_split` in
+    `push/batches.py`) and tried again at once; the last attempt is never immediate."""
     detail, duration_ms = result.detail or None, result.duration_ms
     if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)
@@ -64,13 +61,12 @@ def decision_after(
     if result.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
         return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
-    receipt = claimed_message.receipt
-    retry = _retry_of(topic, group, claimed_message.message.draft)
-    if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
-        return SettleDecision(Disposition.RETRY, 0, None, detail, duration_ms)
+    receipt, message = claimed_message.receipt, claimed_message.message
     number = receipt.attempt_since_redrive(claimed_message.attempt)
-    due_ms = now_ms + next_wait_ms(retry, number, claimed_message.message.id, result.retry_after_ms)
-    if result.busy_ms:
+    due_ms = now_ms + wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
+        due_ms = 0
+    elif result.busy_ms:
         # A consumer that did not answer may still be working: until then no other may start on this message, nor on
         # those ordered behind it.
         ended_ms = now_ms + result.busy_ms
@@ -88,10 +84,11 @@ def decision_after(
 def decision_after_failure(
     group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None
 ) -> SettleDecision:
-    """The decision about a failed delivery: another attempt at `due_ms` (0: at once), by the group's mode, or a dead
-    letter if none is left."""
+    """The decision about a failed delivery: another attempt at `due_ms`, by the group's mode, or a dead letter if none
+    is left. 0 means at once (not: no time is given): it waits in the cursor in any mode, without a timer."""
     if attempt >= receipt.last_attempt:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)
+    # In SERIAL what failed holds back its unit, so it waits in the cursor; its lane (`entry`) has no units.
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
     return SettleDecision(
         Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, detail=detail

@@ -48,13 +48,15 @@ class Settler:
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
-        climbs = how.delay_ms is None
-        due_ms = self._context.clock.now_ms() + (how.delay_ms or 0) if climbs or how.delay_ms else 0
+        by_ladder = how.delay_ms is None
+        due_ms = self._context.clock.now_ms() + (how.delay_ms or 0) if by_ladder or how.delay_ms else 0
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.dead_letter:
                 return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, detail=how.reason)
-            return replace(decision_after_failure(group, receipt, attempt, due_ms, how.reason), climbs=climbs)
+            return replace(
+                decision_after_failure(group, receipt, attempt, due_ms, how.reason), by_ladder=by_ladder
+            )
 
         return self._settle_texts(topic, group, receipts, rule)
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from ...domain.cursor import RETURNING, Disposition, Result
 from ...domain.errors import unavailable
-from ...domain.ladder import overridden, wait_ms
 from ...domain.limits import RETENTION_GRACE
 from ...domain.message import DeadReason, Draft, Message, Origin
 from ...domain.ranges import Ranges
@@ -19,6 +18,7 @@ from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
+from ...domain.waits import wait_ms
 from ..core.log_reader import LogReader
 from . import retry_lane
 from .decision import SettleDecision
@@ -74,7 +74,7 @@ class StepMaker:
     def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step that carries out a decision about attempt number `attempt`. Reads the message from the log if the
         ladder gives its delay, or if it becomes a dead letter; raises Unavailable if that fails."""
-        decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
+        decision = self._by_ladder(receipt, decision, attempt) if decision.by_ladder else decision
         entry = _trace_entry(receipt, decision, attempt, self._now_ms)
         step = Result(receipt.leased_offset, decision.disposition, decision.due_ms)
         if decision.disposition is Disposition.RETRY_LATER:
@@ -109,15 +109,14 @@ class StepMaker:
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, entry=None, was_tried=False)
 
-    def _climbed(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
+    def _by_ladder(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
         """The decision with the due time of the message's ladder; of the group's, if the message has gone from the
         log."""
         message = self._message(receipt)
-        policy = self._group.retry or self._topic.retry
-        if message:
-            policy = overridden(policy, message.draft.ladder, message.draft.jitter)
-        wait = wait_ms(policy, receipt.attempt_since_redrive(attempt), receipt.id)
-        return replace(decision, due_ms=self._now_ms + wait)
+        draft = message.draft if message else None
+        number = receipt.attempt_since_redrive(attempt)
+        pause_ms = wait_ms(self._topic, self._group, receipt.id, draft, number, None)
+        return replace(decision, due_ms=self._now_ms + pause_ms)
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
         """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""

@@ -8,12 +8,13 @@ from functools import cache
 
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Lease, Position, position
-from ...domain.message import Draft, Message, overall
+from ...domain.message import Message, overall
 from ...domain.record import Record
 from ...domain.spans import Span
 from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.waits import max_attempts
 from ...modes import POLICIES
 from ...ports.cursors import Cursors
 from ...ports.records import Records
@@ -237,11 +238,6 @@ class Statuses:
                 in_lane := self.lease_in_lane(topic, group, key, message.offset)
             ):
                 yield in_lane
-
-
-def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
-    """How many attempts a message has in one life."""
-    return draft.max_attempts or (group.retry or topic.retry).max_attempts
 
 
 def _current_lease(lease: Lease, key: CursorKey, attempt: int) -> CurrentLease:

@@ -6,8 +6,10 @@ from itertools import accumulate
 
 import pytest
 
+from chalicelib.console.views.message import coming
 from chalicelib.domain.ladder import NAMED, Retry
 from chalicelib.domain.times import SECOND_MS
+from chalicelib.services.manage.dead_letters import Wanted
 from tests.support import factories as make
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, memory_stage
@@ -48,3 +50,26 @@ def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None
     assert (letter.message.id, letter.attempts) == (result.id, retry.max_attempts)
     desk.pass_time(60)
     assert len(desk.subscribers.calls) == retry.max_attempts
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize("is_redriven", [False, True])
+def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
+    mode: str, is_redriven: bool
+) -> None:
+    desk = PushDesk.at(memory_stage(), mode=mode, retry=Retry(4, (10, 60, 300), jitter=0))
+    group = desk.group()
+    desk.subscriber(group, "down", behaviour=fails(9))
+    (result,) = desk.produce(make.draft())
+    desk.push()
+    if is_redriven:
+        desk.pass_time(600)
+        assert desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 1) == 1
+        desk.push()
+    call_count = len(desk.subscribers.calls)
+    message = desk.deps.lookup.message(desk.topic, result.id)
+    status = desk.deps.statuses.deliveries(desk.topic, message)[group.name]
+    moments = coming(desk.topic, group, message, status)
+    assert len(moments) == 3
+    desk.pass_time(600)
+    assert moments == [call.at_ms for call in desk.subscribers.calls[call_count:]]

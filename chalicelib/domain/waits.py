@@ -1,0 +1,33 @@
+"""The retry policy of a message, and how long it waits by it after a failed attempt."""
+
+from __future__ import annotations
+
+from . import ladder
+from .ladder import Retry
+from .message import Draft
+from .topic import Group, Topic
+
+
+def retry_of(topic: Topic, group: Group, draft: Draft | None) -> Retry:
+    """A message's own ladder and jitter where it has them, else its group's, else its topic's; `draft` is None if the
+    message has gone from the log."""
+    retry = group.retry or topic.retry
+    return ladder.overridden(retry, draft.ladder, draft.jitter) if draft else retry
+
+
+def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
+    """How many attempts a message has: in all, or since it was redriven."""
+    return draft.max_attempts or (group.retry or topic.retry).max_attempts
+
+
+def wait_ms(
+    topic: Topic,
+    group: Group,
+    message_id: str,
+    draft: Draft | None,
+    failed_attempt: int,
+    retry_after_ms: int | None,
+) -> int:
+    """The wait after the n-th failed attempt since the last redrive (from 1): its ladder's step or the subscriber's
+    Retry-After, whichever is longer. `draft` as in `retry_of`."""
+    return ladder.next_wait_ms(retry_of(topic, group, draft), failed_attempt, message_id, retry_after_ms)
