@@ -35,7 +35,7 @@ class Account:
 
 
 def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
-    """The account of one cursor, after `expire`. `elsewhere` are offsets of deliveries that left the cursor, each with
+    """The account of one cursor, after `lapse`. `elsewhere` are offsets of deliveries that left the cursor, each with
     RETRYING or DEAD; `tail` is the last offset of its log."""
     in_lane = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
     waiting_counts = {

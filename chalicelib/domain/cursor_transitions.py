@@ -13,8 +13,9 @@ from .limits import MAX_AMENDED_RANGES
 from .spans import Span, coalesce, ranges_of, without
 
 
-def expire(cursor: Cursor, now_ms: int) -> Cursor:
-    """Return the unsettled offsets of overdue leases to `waiting`; their attempt rises by one."""
+def lapse(cursor: Cursor, now_ms: int) -> Cursor:
+    """Return the unsettled offsets of overdue leases to `waiting`, due at once; their attempt rises by one. The next
+    claim stores it, and notes the attempts as LAPSED; who only looks at a cursor calls it, too."""
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
@@ -24,12 +25,12 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
 
 
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
-    """The spans of an expired cursor that may be delivered (again) now, lowest offset first."""
+    """The spans of a cursor after `lapse` that may be delivered (again) now, lowest offset first."""
     return tuple(s for s in cursor.waiting if s.due_ms <= now_ms)
 
 
 def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline_ms: int) -> Cursor:
-    """Grant what a policy selected from an expired cursor, under a new epoch.
+    """Grant what a policy selected from a cursor after `lapse`, under a new epoch.
 
     `token` must be new. The caller makes it up, so that it recognises its own write after a lost answer.
     """
@@ -135,7 +136,7 @@ def amend(cursor: Cursor, offset: int) -> Cursor | None:
     return replace(cursor, amended=amended_ranges, epoch=cursor.epoch + 1)
 
 
-def hurry(cursor: Cursor, offset: int) -> Cursor | None:
+def retry_now(cursor: Cursor, offset: int) -> Cursor | None:
     """Make a waiting offset due at once, and raise the epoch; None if the offset is not waiting for a due time."""
     span = next((s for s in cursor.waiting if s.holds(offset) and s.due_ms), None)
     if span is None:

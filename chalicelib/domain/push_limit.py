@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .cursor import Cursor
-from .cursor_transitions import expire
+from .cursor_transitions import lapse
 from .topic import Consumer, Group, Topic
 
 _SURE = 4  # one slot in so many is reserved for the cursors' guarantees
@@ -59,7 +59,7 @@ def in_flight_of(
     for key, cursor in cursors.items():
         counts = [
             (lease.owner, sum(span.count for span in lease.spans))
-            for lease in expire(cursor, now_ms).leases.values()
+            for lease in lapse(cursor, now_ms).leases.values()
             if lease.owner not in pull_uids
         ]
         leased_by_key[key] = sum(count for _, count in counts)

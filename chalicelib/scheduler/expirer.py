@@ -21,7 +21,7 @@ from .walk import HasTime, Stretch, Walk, unreadable
 
 _JOB = "expire"
 
-Bury = Callable[[Topic, Group, int | None, str, HasTime], int]
+ExpireCursor = Callable[[Topic, Group, int | None, str, HasTime], int]
 """Make dead letters of what a group (in a broadcast, a consumer) owes in a shard, or has in its retry lane (None), past
 its retention, as many as there is time for."""
 
@@ -47,7 +47,7 @@ class Expirer:
         *,
         control: Control,
         rounds: Rounds,
-        bury: Bury,
+        expire: ExpireCursor,
         see: Callable[[Topic, HasTime], None],
         clock: Clock,
         keeper: RetentionGuard | None = None,
@@ -56,7 +56,7 @@ class Expirer:
         self._control = control
         self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
         self._keeper = keeper
-        self._bury = bury
+        self._expire = expire
         self._see = see
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
@@ -95,7 +95,7 @@ class Expirer:
         for uid in uids:
             for shard in (*range(topic.shards), None):
                 try:
-                    count += self._bury(topic, group, shard, uid, has_time)
+                    count += self._expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
                     pass_over(error.detail)
         return count

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..domain.cursor import Cursor
-from ..domain.cursor_transitions import due_spans, expire
+from ..domain.cursor_transitions import due_spans, lapse
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
@@ -77,7 +77,7 @@ class Scout:
         for number in (None, *range(topic.shards)):
             shard = cursor_key(topic, group, number, uid).shard
             now_ms = self._clock.now_ms()
-            cursor = expire(cursors.get(str(shard), Cursor()), now_ms)
+            cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
             if cursor.leases:
                 findings.under_way += 1
                 findings.again(min(lease.deadline_ms for lease in cursor.leases.values()))

@@ -116,7 +116,7 @@ class ScheduledServices(ManageServices):
         return Expirer(
             control=a.control,
             rounds=a.rounds,
-            bury=self._bury,
+            expire=self._expire,
             see=self._see,
             clock=a.clock,
             keeper=self._retention_guard,
@@ -149,7 +149,7 @@ class ScheduledServices(ManageServices):
         self.assigner.see(topic)
         self.watch.see(topic)
 
-    def _bury(
+    def _expire(
         self,
         topic: Topic,
         group: Group,
@@ -159,7 +159,7 @@ class ScheduledServices(ManageServices):
     ) -> int:
         from ..services.consume.claimant import Claimant
 
-        return self.claimer.bury(
+        return self.claimer.expire(
             Claimant(topic=topic, group=group, lease_seconds=0, owner="", consumer_uid=consumer_uid),
             shard,
             has_time,

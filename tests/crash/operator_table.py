@@ -96,7 +96,7 @@ def _try(label: str, attempts: int | None = None) -> Act:
     """The operator presses the button of a message."""
 
     def act(scene: Scene, client: Runner) -> None:
-        client.try_now(GROUP, _id_of(scene, label), attempts)
+        client.retry_now(GROUP, _id_of(scene, label), attempts)
 
     return act
 

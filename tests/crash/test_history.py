@@ -130,7 +130,7 @@ PAIRS: dict[str, tuple[Kind, History, History]] = {
     "an early attempt that nobody asked for": (
         Kind.EARLY,
         (_again(5, fate="RETRY", delay_ms=10 * SECOND), end()),
-        (_again(5, event(Op.HURRY, 5, 5, message_id=ID), fate="RETRY", delay_ms=10 * SECOND), end()),
+        (_again(5, event(Op.RETRY_NOW, 5, 5, message_id=ID), fate="RETRY", delay_ms=10 * SECOND), end()),
     ),
     "an attempt number twice, though something was attempted": (
         Kind.ATTEMPT,

@@ -71,7 +71,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.DUPLICATED,
     ),
     "a lease that is over a little too early": (
-        Bug(transitions, "expire", "overdue = [", "now_ms += 1\n    overdue = ["),
+        Bug(transitions, "lapse", "overdue = [", "now_ms += 1\n    overdue = ["),
         "claim just before the lease is over",
         None,
         Kind.OVERLAPPING,
@@ -89,7 +89,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a lapsed lease that does not count as an attempt": (
-        Bug(transitions, "expire", "attempt=s.attempt + 1", "attempt=s.attempt"),
+        Bug(transitions, "lapse", "attempt=s.attempt + 1", "attempt=s.attempt"),
         "claim after the lease",
         None,
         Kind.ATTEMPT,

@@ -130,23 +130,23 @@ class SimClient(Client):
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         return count
 
-    def try_now(self, group: str, message_id: str) -> None:
+    def retry_now(self, group: str, message_id: str) -> None:
         """Make the next attempt of a message now, be it dead or waiting."""
         consumer_group = self.group(group)
         letters = self.deps.redriver.letters(self.topic, consumer_group, message_id)
         uids = self.deps.catalog.cursor_owners(self.topic, consumer_group)
         readers = [self.world.reader_by(consumer_group.uid, uid) for uid in uids]
-        hurries = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
+        retries = [self._event(Op.RETRY_NOW, reader=reader, message_id=message_id) for reader in readers]
         redrives = [self._about_letter(Op.REDRIVE, x) for x in letters]
         # What waits now may be a letter when it is looked at, after all the attempts it has.
         most = (consumer_group.retry or self.topic.retry).max_attempts
         letters_by_then = [
-            replace(hurry, op=Op.REDRIVE, attempt=most)
-            for hurry in hurries
-            if hurry.reader not in {event.reader for event in redrives}
+            replace(retry, op=Op.REDRIVE, attempt=most)
+            for retry in retries
+            if retry.reader not in {event.reader for event in redrives}
         ]
-        with self._asking(*hurries, *redrives, *letters_by_then) as request:
-            self.deps.redriver.try_now(self.topic, consumer_group, message_id)
+        with self._asking(*retries, *redrives, *letters_by_then) as request:
+            self.deps.redriver.retry_now(self.topic, consumer_group, message_id)
             request.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
 
     def _about_letter(self, op: Op, letter: DeadLetter) -> Event:

@@ -63,7 +63,7 @@ def _second_lives(world: World, end: Final) -> tuple[str, ...]:
     """Deliveries that a seek began anew while their first life may go on in the retry lane or among the dead letters:
     there are two of them, then, and two ends. Or nobody can tell to which life a claim belongs."""
     failures = (
-        e for e in world.events if e.lane or e.fate in ("RETRY", "DEAD") or e.op in (Op.REDRIVE, Op.HURRY)
+        e for e in world.events if e.lane or e.fate in ("RETRY", "DEAD") or e.op in (Op.REDRIVE, Op.RETRY_NOW)
     )
     deliveries = {(e.reader, e.message_id) for e in failures}
     deliveries |= {who for who, status in end.statuses.items() if status == "DEAD"}

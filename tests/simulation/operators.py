@@ -107,10 +107,10 @@ def _discard(world: World, group: GroupPlan) -> None:
     world.ask(SimClient.discard, group.name)
 
 
-def _try_now(world: World, group: GroupPlan) -> None:
+def _retry_now(world: World, group: GroupPlan) -> None:
     ids = [e.message_id for e in world.events if e.op is Op.SETTLE and e.fate != "SUCCESS" and e.maybe]
     if ids:
-        world.ask(SimClient.try_now, group.name, world.random.choice(ids))
+        world.ask(SimClient.retry_now, group.name, world.random.choice(ids))
 
 
 def _rotate(world: World, group: GroupPlan) -> None:
@@ -141,7 +141,7 @@ DEEDS: dict[str, Deed] = {
     "redrive": _redrive,
     "mend": _mend,
     "discard": _discard,
-    "try now": _try_now,
+    "retry now": _retry_now,
     "rotate": _rotate,
     "join": _join,
 }

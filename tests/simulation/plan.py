@@ -73,7 +73,7 @@ class Plan:
         return bool({"seek", "seek since"} & set(self.deeds))
 
 
-DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
+DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "retry now", "rotate", "join")
 CHANGES = ("change topic", "change group", "seek since", "redrive pages")
 LADDERS = ((1,), (2, 5), (1, 3, 20))
 MOODS = ("mixed", "failing", "silent", "busy", "gone", "refusing", "held")

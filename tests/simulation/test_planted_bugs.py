@@ -83,10 +83,10 @@ BUGS: dict[str, Bug] = {
         Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "busy.add(span.unit)\n"
     ),
     "an expired lease that nobody takes back": Bug(
-        transitions, "expire", "lease.deadline_ms <= now_ms]", "lease.deadline_ms <= 0]"
+        transitions, "lapse", "lease.deadline_ms <= now_ms]", "lease.deadline_ms <= 0]"
     ),
     "a lease that is over a little too early": Bug(
-        transitions, "expire", "overdue = [", "now_ms += 3000\n    overdue = ["
+        transitions, "lapse", "overdue = [", "now_ms += 3000\n    overdue = ["
     ),
     "a dedup id that is not remembered": Bug(MemoryLog, "put", "self._tables.remember(dedup)", "pass"),
     "a sweeper that does not see the last message": Bug(

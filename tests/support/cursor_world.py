@@ -60,7 +60,7 @@ class World:
     # What a claim does: the services' part, with verdicts made up from the units.
 
     def plan(self, snapshot: Cursor, most: int) -> tuple[Cursor, Selection]:
-        current = transitions.expire(snapshot, self.now_ms)
+        current = transitions.lapse(snapshot, self.now_ms)
         spans = transitions.due_spans(current, self.now_ms)
         due = sorted((offset, span.attempt) for span in spans for offset in span.offsets())
         back = [self._candidate(offset, attempt) for offset, attempt in due]
@@ -168,7 +168,7 @@ class World:
 
     def stuck(self, snapshot: Cursor) -> bool:
         """May a claim that knows the truth grant nothing? Only if nobody could be given anything."""
-        current = transitions.expire(snapshot, self.now_ms)
+        current = transitions.lapse(snapshot, self.now_ms)
         busy_units = {s.unit for lease in current.leases.values() for s in lease.spans}
         for span in sorted(current.waiting, key=lambda s: s.start):
             if not self.policy.reads_units:

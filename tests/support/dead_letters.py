@@ -24,7 +24,7 @@ def redriven(group: Group, **which: Any) -> int:
     return int(group.api.post(f"{group.path}/dead-letters/redrive", which).expect(200)["redriven"])
 
 
-def try_now(group: Group, message_id: str) -> Reply:
+def retry_now(group: Group, message_id: str) -> Reply:
     return group.api.post(f"{group.topic.path}/messages/{message_id}/retry", {"group": group.name})
 
 

@@ -35,7 +35,7 @@ class Op(StrEnum):
     EXTEND = "extend"
     SEEK = "seek"
     REDRIVE = "redrive"  # a dead letter is to be tried again
-    HURRY = "hurry"  # what waits for its next attempt is to be tried now
+    RETRY_NOW = "retry now"  # what waits for its next attempt is to be tried now
     DISCARD = "discard"  # a dead letter is to be deleted
 
 
@@ -102,7 +102,7 @@ class Kind(StrEnum):
     LEFT = "left over"
 
 
-_OF_DELIVERIES = {Op.CLAIM, Op.SETTLE, Op.EXTEND, Op.REDRIVE, Op.HURRY, Op.DISCARD}
+_OF_DELIVERIES = {Op.CLAIM, Op.SETTLE, Op.EXTEND, Op.REDRIVE, Op.RETRY_NOW, Op.DISCARD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Delivery:
         self.settles = [e for e in in_order if e.op is Op.SETTLE]
         self.extends = [e for e in in_order if e.op is Op.EXTEND]
         self.redrives = [e for e in in_order if e.op is Op.REDRIVE and e.maybe]
-        self.hurries = [e for e in in_order if e.op is Op.HURRY and e.maybe]
+        self.retries_now = [e for e in in_order if e.op is Op.RETRY_NOW and e.maybe]
         self.discards = [e for e in in_order if e.op is Op.DISCARD and e.maybe]
 
     def redriven(self, after: Event, before: Event) -> bool:

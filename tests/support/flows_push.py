@@ -205,14 +205,14 @@ class Runner(Client):
             self.deps.redriver.discard(self.topic, self.group(group), letter)
             request.note_all(Told.OK)
 
-    def try_now(self, group: str, message_id: str, attempts: int | None = None) -> None:
+    def retry_now(self, group: str, message_id: str, attempts: int | None = None) -> None:
         """Make the next attempt now, of what waits or (after `spent` attempts) is dead."""
-        event = self._event(Op.HURRY, reader=group, message_id=message_id)
+        event = self._event(Op.RETRY_NOW, reader=group, message_id=message_id)
         if attempts is not None:
             event = replace(event, op=Op.REDRIVE, attempt=attempts)
         with self._asking(event) as request:
             topic, consumer_group, _ = self._find(group, None)
-            self.deps.redriver.try_now(topic, consumer_group, message_id)
+            self.deps.redriver.retry_now(topic, consumer_group, message_id)
             request.note_all(Told.OK)
         self.run()
 

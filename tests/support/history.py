@@ -194,9 +194,9 @@ def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
     for old in delivery.claims:
         times = [_due_ms(case, delivery, old, s) for s in delivery.answers(old)]
         for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
-            is_hurried = any(old.began < h.ended and h.began < new.ended for h in delivery.hurries)
+            is_asked_for = any(old.began < h.ended and h.began < new.ended for h in delivery.retries_now)
             void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
-            is_excused = is_hurried or void or delivery.redriven(old, new)
+            is_excused = is_asked_for or void or delivery.redriven(old, new)
             if times and not is_excused and new.ended_ms + case.skew_ms < min(times):
                 yield Violation(Kind.EARLY, f"{delivery.about}: attempt {new.attempt}")
 

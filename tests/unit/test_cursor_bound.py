@@ -79,7 +79,7 @@ class BoundMachine(RuleBasedStateMachine):
     def claims(self, actor: int, most: int, times: int) -> None:
         for _ in range(times):
             cursor = self.known[actor]
-            current = transitions.expire(cursor, self.now_ms)
+            current = transitions.lapse(cursor, self.now_ms)
             count = 0 if cursor_size.is_full(current) else most
             while count:
                 selection = self._select(current, count)
@@ -247,7 +247,7 @@ def test_a_cursor_full_of_messages_far_apart_stays_small_when_its_leases_run_out
         after = transitions.claim(cursor, selection, f"{cursor.epoch:x}.abcd", "ownerabc", 1_800_000_000_000)
         is_granted = cursor_size.has_room(cursor, after, count)
         cursor, count = (after, count) if is_granted else (cursor, count // 2)
-    after = transitions.expire(cursor, 1_800_000_000_000)
+    after = transitions.lapse(cursor, 1_800_000_000_000)
     assert not after.leases
     assert len(after.waiting) > 100
     assert size_of(after) <= min(cursor_size.most_bytes(after), MAX_CURSOR_BYTES)

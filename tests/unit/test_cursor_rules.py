@@ -20,7 +20,7 @@ CURSOR = Cursor(4, 9, {"t": LEASE}, (Span(7, 1, attempt=2, due_ms=50), Span(8, 1
 
 @pytest.mark.parametrize(("now_ms", "is_over"), [(99, False), (100, True), (101, True)])
 def test_a_lease_is_over_at_its_deadline(now_ms: int, is_over: bool) -> None:
-    after = transitions.expire(CURSOR, now_ms)
+    after = transitions.lapse(CURSOR, now_ms)
     assert after.leases == ({} if is_over else CURSOR.leases)
     assert after.waiting == ((Span(4, 2, attempt=4), *CURSOR.waiting) if is_over else CURSOR.waiting)
     assert is_over or after is CURSOR
@@ -28,7 +28,7 @@ def test_a_lease_is_over_at_its_deadline(now_ms: int, is_over: bool) -> None:
 
 def test_what_several_leases_held_comes_back_in_the_order_of_the_log() -> None:
     later = Lease("u", (Span(2, 1, attempt=3), Span(6, 1, attempt=3)), 100)
-    after = transitions.expire(replace(CURSOR, leases={"t": LEASE, "u": later}), 100)
+    after = transitions.lapse(replace(CURSOR, leases={"t": LEASE, "u": later}), 100)
     assert after.waiting == (Span(2, 1, attempt=4), Span(4, 3, attempt=4), *CURSOR.waiting)
 
 
@@ -97,9 +97,9 @@ def test_every_offset_has_a_position(offset: int, expected: Position, attempt: i
     assert (place, span and span.attempt) == (expected, attempt)
 
 
-def test_only_what_waits_for_a_time_is_hurried() -> None:
-    assert [transitions.hurry(CURSOR, offset) for offset in (4, 6, 8, 9)] == [None] * 4
-    after = transitions.hurry(CURSOR, 7)
+def test_only_what_waits_for_a_time_is_retried_now() -> None:
+    assert [transitions.retry_now(CURSOR, offset) for offset in (4, 6, 8, 9)] == [None] * 4
+    after = transitions.retry_now(CURSOR, 7)
     assert after == replace(CURSOR, waiting=(Span(7, 1, attempt=2), Span(8, 1)), epoch=6)
 
 
@@ -173,7 +173,7 @@ def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
         CURSOR, "t", [Result(4, Disposition.SUCCESS), Result(5, Disposition.RELEASED)]
     )
     assert settlement.leases == {}
-    claim = transitions.claim(transitions.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200)
+    claim = transitions.claim(transitions.lapse(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200)
     for after in (settlement, claim, transitions.seek(CURSOR, 3)):
         assert cursor_write.apply(CURSOR, cursor_write.change(CURSOR, after)) == after
         assert cursor_write.apply(CURSOR, cursor_write.replacement(CURSOR, after)) == after

@@ -345,14 +345,14 @@ BUGS: Planted = {
     "a burial that stops at the first that is kept for longer": (
         Bug(
             ClaimPlanner,
-            "plan_burial",
+            "plan_expiry",
             "else MAX_PASSED_OVER",
             "else 0",
         ),
         _some_are_kept,
     ),
     "what a burial passes over, forgotten": (
-        Bug(ClaimPlanner, "plan_burial", "passed_over=tuple(passed_over)", "passed_over=()"),
+        Bug(ClaimPlanner, "plan_expiry", "passed_over=tuple(passed_over)", "passed_over=()"),
         _some_are_kept,
     ),
     "a burial that looks at the first of a lane only": (

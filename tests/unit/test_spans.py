@@ -137,8 +137,8 @@ def test_a_claim_takes_from_what_waits(
 def test_what_waits_for_a_time_can_be_hurried(waiting_offsets: set[int], data: st.DataObject) -> None:
     offset = data.draw(st.sampled_from(sorted(waiting_offsets)))
     cursor = Cursor(FIRST, 2_000, waiting=coalesce([Span(o, attempt=2, due_ms=8) for o in waiting_offsets]))
-    after = transitions.hurry(cursor, offset)
+    after = transitions.retry_now(cursor, offset)
     assert after is not None
     assert fates_of(after.waiting) == {o: (2, "", 0 if o == offset else 8) for o in waiting_offsets}
     assert after.epoch == cursor.epoch + 1
-    assert transitions.hurry(after, offset) is None
+    assert transitions.retry_now(after, offset) is None

@@ -69,9 +69,9 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "later": _settle(Disposition.RETRY_LATER),
     "back": _settle(Disposition.RELEASED),
     "bury": _settle(Disposition.DEAD),
-    "lease ends": lambda cursor: transitions.expire(cursor, NOW + 30_000),
+    "lapse": lambda cursor: transitions.lapse(cursor, NOW + 30_000),
     "extend": lambda cursor: transitions.extend(cursor, TOKEN, NOW + 60_000) or cursor,
-    "hurry": lambda cursor: transitions.hurry(cursor, OFFSET) or cursor,
+    "retry now": lambda cursor: transitions.retry_now(cursor, OFFSET) or cursor,
     "edit": lambda cursor: transitions.amend(cursor, OFFSET) or cursor,
     "cancel": lambda cursor: transitions.amend(cursor, OFFSET) or cursor,
     "seek": lambda cursor: transitions.seek(cursor, OFFSET),
@@ -140,10 +140,10 @@ def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not(
     assert _status(tried) == "RETRYING"
 
 
-def test_what_is_hurried_need_not_wait_any_more() -> None:
+def test_what_is_retried_now_need_not_wait_any_more() -> None:
     before = transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW + 1)])[0]
     assert transitions.due_spans(before, NOW) == ()
-    after = transitions.hurry(before, OFFSET)
+    after = transitions.retry_now(before, OFFSET)
     assert after is not None
     assert [span.start for span in transitions.due_spans(after, NOW)] == [OFFSET]
-    assert transitions.hurry(after, OFFSET) is None
+    assert transitions.retry_now(after, OFFSET) is None

@@ -20,7 +20,7 @@ def settling(of: Cursor, *offsets: int, fate: Disposition = Disposition.SUCCESS)
 
 
 def claiming(of: Cursor, token: str, most: int = 2, now_ms: int = START_MS) -> Change:
-    current = transitions.expire(of, now_ms)
+    current = transitions.lapse(of, now_ms)
     back = transitions.due_spans(current, now_ms)
     selection = Selection((*back, Span(current.next, most)), next=current.next + most)
     return cursor_write.change(of, transitions.claim(current, selection, token, "", now_ms + 30_000))

@@ -161,7 +161,7 @@ def retry_now(context: Context) -> Response[Retried]:
     check_group(context.caller, context.body.group)
     group = context.deps.catalog.group(topic, context.body.group, consistent=True)
     message = context.deps.lookup.find_with_dead_letters(topic, id, context.may_use_group)
-    context.deps.redriver.try_now(topic, group, id, context.by)
+    context.deps.redriver.retry_now(topic, group, id, context.by)
     status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None
     return Response(statuses.retried(id, group.name, status))
 

@@ -59,7 +59,8 @@ class Claimer:
 
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
         """The times at which a cursor may have something to claim, as last read: when waiting messages are due, when
-        leases of up to `lease_seconds` end if nobody settles them, and when a hole in the log may be skipped."""
+        leases of up to `lease_seconds` (the longest of the caller's consumers) lapse if nobody settles them, and when a
+        hole in the log may be skipped."""
         cursor = self._states.last(key).cursor
         until_ms = self._clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
@@ -137,10 +138,10 @@ class Claimer:
                 raise
             return True
 
-    def bury(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
-        """Settle as dead letters, on a shard or in the retry lane (None), the unleased messages that are past their
-        retention (their rows are about to expire), have expired, or have no attempts left. Returns how many;
-        `has_time` is called after each write, and between reads."""
+    def expire(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
+        """For the schedule `expire`: settle as dead letters, on a shard or in the retry lane (None), the unleased
+        messages that are past their retention (their rows are about to expire), have expired, or have no attempts
+        left. Returns how many; `has_time` is called after each write, and between reads."""
         key = claimant.key(shard)
         count = 0
         while True:
@@ -148,7 +149,7 @@ class Claimer:
             now_ms = self._clock.now_ms()
             plan = ClaimPlanner(
                 reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
-            ).plan_burial(state.cursor, has_time)
+            ).plan_expiry(state.cursor, has_time)
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)

@@ -80,7 +80,7 @@ class ClaimPlanner:
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
-        current = transitions.expire(cursor, self._now_ms)
+        current = transitions.lapse(cursor, self._now_ms)
         room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
@@ -117,11 +117,11 @@ class ClaimPlanner:
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead_candidates, granted_count)
 
-    def plan_burial(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
+    def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
         grant nothing. Messages that are kept for longer are passed over: in a retry lane, whose entries come in any
         order, as many as there is time to read."""
-        current = transitions.expire(cursor, self._now_ms)
+        current = transitions.lapse(cursor, self._now_ms)
         waits = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(cursor)
         rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waits), trust)

@@ -67,8 +67,8 @@ def decision_after(
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         due_ms = 0
     elif result.busy_ms:
-        # A consumer that did not answer may still be working: until then no other may start on this message, nor on
-        # those ordered behind it.
+        # A consumer that did not answer may still be working (`busy_ms`): until then no other may start on this
+        # message, nor on those ordered behind it.
         ended_ms = now_ms + result.busy_ms
         if (
             claimed_message.attempt >= receipt.last_attempt

@@ -159,7 +159,7 @@ class Statuses:
     def cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
         """The cursor as the next claim will see it: leases that have ended are taken back."""
         cursor = self._cursors.get(key, consistent=consistent) or Cursor()
-        return transitions.expire(cursor, self._clock.now_ms())
+        return transitions.lapse(cursor, self._clock.now_ms())
 
     def _add(self, snapshot: Snapshot, key: CursorKey) -> Cursor:
         """The cursor as it was seen, or as it is now."""

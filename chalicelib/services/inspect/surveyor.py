@@ -182,7 +182,7 @@ class Surveyor:
         return Progress(key=key, shard=extent.shard, cursor=cursor, backlog=backlog, oldest_ms=oldest_ms)
 
     def _now(self, row: Cursor | None) -> Cursor:
-        return transitions.expire(row or Cursor(), self._clock.now_ms())
+        return transitions.lapse(row or Cursor(), self._clock.now_ms())
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
         rows = self._log.read_back(topic.shard_key(shard), offset, 1)

@@ -264,10 +264,10 @@ class Redriver:
         worst = (each for each in (Since.FAILED, Since.PENDING) if each in outcomes)
         return next(worst, Since.SUCCEEDED if outcomes else Since.PENDING)
 
-    def try_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
+    def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict if there is nothing to try."""
         attempts = [
-            self._try_now(topic, group, key, offset, message_id, by)
+            self._retry_delivery_now(topic, group, key, offset, message_id, by)
             for key, offset in self._locations(topic, group, message_id)
         ]
         if not any(attempts):
@@ -287,7 +287,7 @@ class Redriver:
             "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
         )
 
-    def _try_now(
+    def _retry_delivery_now(
         self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str, by: str
     ) -> bool:
         letter = self._records.dead_letter(key, offset)
@@ -300,10 +300,10 @@ class Redriver:
             return self._send_again(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
         if record and record.status == Status.RETRYING and record.next_ms is not None:
-            return self._hurry_timer(topic, group, key, record)
-        return self._hurry_in_place(key, offset)
+            return self._retry_timer_now(topic, group, key, record)
+        return self._make_due(key, offset)
 
-    def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
+    def _retry_timer_now(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
         """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running, or
         wait since it could not be attempted."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
@@ -315,22 +315,22 @@ class Redriver:
             if entry and entry.lease:
                 return False
             if entry:
-                self._hurry_in_place(lane, entry.offset)
+                self._make_due(lane, entry.offset)
         self._on_filled(lane)
         return True
 
-    def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
+    def _make_due(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor becomes due, if it is not; what a lease held that has run out is due.
         Answers whether the message waits for another attempt."""
 
         def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
-            after = transitions.hurry(state.cursor, offset)
+            after = transitions.retry_now(state.cursor, offset)
             return cursor_write.change(state.cursor, after) if after else None
 
         self._states.read(key)
         if self._states.update(key, attempt) is not None:
             return True
-        cursor = transitions.expire(self._states.last(key).cursor, self._clock.now_ms())
+        cursor = transitions.lapse(self._states.last(key).cursor, self._clock.now_ms())
         return position(cursor, offset)[0] is Position.RETRYING
 
 

@@ -135,8 +135,8 @@ def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Curso
     "after",
     [
         claimed(FULL, 31),
-        claimed(transitions.expire(FULL, 98_000), 31),
-        claimed(transitions.expire(FULL, 200_000), 31),
+        claimed(transitions.lapse(FULL, 98_000), 31),
+        claimed(transitions.lapse(FULL, 200_000), 31),
         transitions.settle(
             FULL, "3.ab", [Result(3, Disposition.SUCCESS), Result(7, Disposition.RETRY, 5_000)]
         )[0],
@@ -175,7 +175,7 @@ def test_settlements_of_different_leases_and_a_claim_do_not_disturb_one_another(
 def test_i5_a_token_that_has_passed_on_settles_nothing(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
     settlement = acked(FULL, "4.cd", 8)
-    taken_over = cursors.write(key, cursor_write.change(FULL, claimed(transitions.expire(FULL, 98_000), 31)))
+    taken_over = cursors.write(key, cursor_write.change(FULL, claimed(transitions.lapse(FULL, 98_000), 31)))
     assert cursors.write(key, settlement) == WriteRefused(RefusalReason.LOST, taken_over)  # type: ignore[arg-type]
 
 

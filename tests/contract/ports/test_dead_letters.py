@@ -299,7 +299,7 @@ def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Sta
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
-    redriver.try_now(desk.topic, group, result.id)
+    redriver.retry_now(desk.topic, group, result.id)
     (third,) = desk.receive(group)
     assert desk.receive(group) == []
     desk.nack(group, [third])
@@ -318,9 +318,9 @@ def test_what_a_lease_held_that_ran_out_can_be_tried_now_and_its_trace_tells_bot
         desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 10)
     desk.receive(group, lease=30)
     with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
-        desk.deps.redriver.try_now(desk.topic, group, result.id)
+        desk.deps.redriver.retry_now(desk.topic, group, result.id)
     stage.clock.advance(30_000)
-    desk.deps.redriver.try_now(desk.topic, group, result.id)
+    desk.deps.redriver.retry_now(desk.topic, group, result.id)
     messages = desk.receive(group)
     assert [each.attempt for each in messages] == [2 + in_lane]
     desk.ack(group, messages)
@@ -342,5 +342,5 @@ def test_what_could_not_be_attempted_can_be_tried_now(stage: Stage, mode: str, w
     decision = SettleDecision(Disposition.RELEASED, stage.clock.now_ms() + 60_000)
     desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: decision)
     assert desk.receive(group) == []
-    desk.deps.redriver.try_now(desk.topic, group, result.id)
+    desk.deps.redriver.retry_now(desk.topic, group, result.id)
     assert [each.attempt for each in desk.receive(group)] == [1 if way == "first" else 2]

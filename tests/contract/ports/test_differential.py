@@ -179,7 +179,7 @@ class CursorCalls:
 
     def _claim(self, cursor: Cursor, n: int, _: Disposition) -> Cursor:
         self.written += 1
-        current = transitions.expire(cursor, self.now_ms)
+        current = transitions.lapse(cursor, self.now_ms)
         spans = (*transitions.due_spans(current, self.now_ms)[:n], Span(current.next, 3))
         selection = Selection(
             spans, (Span(current.next + 3, 1, 1, "ab"),), (), current.next + 4, current.next

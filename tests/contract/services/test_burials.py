@@ -31,7 +31,7 @@ def bury(desk: Desk, group: Group) -> int:
     """Bury what has expired a second later; how much that was."""
     desk.stage.clock.advance(SECOND_MS)
     claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30)
-    return desk.deps.claimer.bury(claimant, 0, lambda: True)
+    return desk.deps.claimer.expire(claimant, 0, lambda: True)
 
 
 def test_i1_what_nobody_owes_hides_nothing_that_is_owed(stage: Stage) -> None:

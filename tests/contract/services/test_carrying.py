@@ -180,7 +180,7 @@ def redriven(way: Way, of: Draft) -> str:
 def tried_now(way: Way, of: Draft) -> str:
     message_id = at_once(way, of)
     way.give_back(Nack(delay_ms=DAY_MS))
-    way.deps.redriver.try_now(way.topic, way.group, message_id)
+    way.deps.redriver.retry_now(way.topic, way.group, message_id)
     return message_id
 
 

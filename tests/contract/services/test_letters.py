@@ -171,7 +171,7 @@ def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> 
     assert table.redriver.letters(table.topic, table.group, alien) == []
     assert table.redriver.chosen(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
     with pytest.raises(Conflict) as refusal:
-        table.redriver.try_now(table.topic, table.group, alien)
+        table.redriver.retry_now(table.topic, table.group, alien)
     assert refusal.value.code == "DEAD_LETTER_GONE"
     assert table.letter()
 
@@ -195,7 +195,7 @@ def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: s
     elif how == "give back from the lane":
         table.desk.nack(table.group, [claimed_message], Nack())
     else:
-        table.redriver.try_now(table.topic, table.group, table.ids[0])
+        table.redriver.retry_now(table.topic, table.group, table.ids[0])
     assert [each.message.id for each in receive()] == table.ids
 
 
@@ -213,7 +213,7 @@ def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     if how == "redrive":
         assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
     else:
-        desk.deps.redriver.try_now(desk.topic, group, result.id)
+        desk.deps.redriver.retry_now(desk.topic, group, result.id)
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == [group.name]
 
 
@@ -307,7 +307,7 @@ def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(s
     redriver.discard(desk.topic, group, letter)
     desk.ack(group, desk.receive(group, 1, lucky))
     with pytest.raises(Conflict) as refusal:
-        redriver.try_now(desk.topic, group, result.id)
+        redriver.retry_now(desk.topic, group, result.id)
     assert refusal.value.code == "DEAD_LETTER_GONE"
 
 
@@ -318,6 +318,6 @@ def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage
     beside = Deps(stage.another())
     beside.states.last(cursor_key(desk.topic, group, 0))
     desk.nack(group, desk.receive(group), Nack(delay_ms=60 * SECOND_MS))
-    beside.redriver.try_now(desk.topic, group, result.id)
+    beside.redriver.retry_now(desk.topic, group, result.id)
     (claimed_message,) = beside.receiver.receive(desk.topic, group, None, 1, 0, 30)
     assert claimed_message.message.id == result.id

@@ -10,7 +10,7 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import again, bodies, buried, bury, edit, letter, letters, redriven, try_now
+from tests.support.dead_letters import again, bodies, buried, bury, edit, letter, letters, redriven, retry_now
 from tests.support.http import Client, ShiftingClock
 
 LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
@@ -334,7 +334,7 @@ def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     api.delete(f"{group.path}/dead-letters/{message['id']}").expect(204)
     assert redriven(group) == 0
     assert topic.counts()["dead"] == 0
-    assert "deleted" in try_now(group, message["id"]).refused(409, "DEAD_LETTER_GONE")["detail"]
+    assert "deleted" in retry_now(group, message["id"]).refused(409, "DEAD_LETTER_GONE")["detail"]
     assert redriven(group, ids=[message["id"]]) == 0
     assert group.status_of(message["id"])["status"] == "DEAD"
 

@@ -14,7 +14,7 @@ import pytest
 from chalicelib.api.calls import CALLS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import bodies, bury, edit, letters, redriven, try_now
+from tests.support.dead_letters import bodies, bury, edit, letters, redriven, retry_now
 from tests.support.elsewhere import client_elsewhere
 from tests.support.http import Client, Group, Reply
 
@@ -42,7 +42,7 @@ def _redriven_by_id(elsewhere: Client, group: Group, message_id: str) -> None:
 
 
 def _tried_now(elsewhere: Client, group: Group, message_id: str) -> None:
-    try_now(Group(elsewhere, group.topic, group.name), message_id).expect(200)
+    retry_now(Group(elsewhere, group.topic, group.name), message_id).expect(200)
     assert bodies(group, consumer="late") == ["x"]
 
 
@@ -122,7 +122,7 @@ OF_LETTERS: dict[str, Callable[[Client, Group, str], Reply]] = {
     "get_dead_letter": lambda client, group, id: client.get(f"{group.path}/dead-letters/{id}"),
     "edit_dead_letter": lambda client, group, id: edit(Group(client, group.topic, group.name), id, 1),
     "delete_dead_letter": lambda client, group, id: client.delete(f"{group.path}/dead-letters/{id}"),
-    "retry_now": lambda client, group, id: try_now(Group(client, group.topic, group.name), id),
+    "retry_now": lambda client, group, id: retry_now(Group(client, group.topic, group.name), id),
 }
 
 

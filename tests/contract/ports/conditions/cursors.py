@@ -48,7 +48,7 @@ def a_settlement_needs_its_lease(stage: Stage) -> None:
     cursors.create(key, before)
     after, _ = transitions.settle(before, "1.aaaa", [Result(0, Disposition.SUCCESS)])
     settlement = cursor_write.change(before, after)
-    lapse = transitions.expire(before, START_MS + 30_000)
+    lapse = transitions.lapse(before, START_MS + 30_000)
     taken_over = claim(lapse, "2.bb", *lapse.waiting)
     assert cursors.write(key, cursor_write.change(before, taken_over)) == taken_over
     assert cursors.write(key, settlement) == WriteRefused(RefusalReason.LOST, taken_over)

@@ -106,7 +106,7 @@ def test_a_letter_of_what_cannot_be_read_is_redriven_once_it_has_a_body(stage: S
     letter = letters(reader, group)[0]
     redriver, topic = reader.deps.redriver, desk.topic
     with pytest.raises(Conflict, match="UNDECODABLE"):
-        redriver.try_now(topic, group, letter.message.id)
+        redriver.retry_now(topic, group, letter.message.id)
     assert redriver.redrive(topic, group, [letter]) == 0
     mended_letter = redriver.edit(topic, group, letter, b'"mended"')
     assert redriver.redrive(topic, group, [mended_letter]) == 1
@@ -157,7 +157,8 @@ def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stag
     }
     assert letters(old, group) == []
     assert (
-        old.deps.claimer.bury(Claimant(topic=desk.topic, group=group, lease_seconds=30), 0, lambda: True) == 0
+        old.deps.claimer.expire(Claimant(topic=desk.topic, group=group, lease_seconds=30), 0, lambda: True)
+        == 0
     ), "not even at its end"
     change_row(stage, key, 1, having("v", {"N": "1"}))
     assert offsets(anew(desk).receive(group, 100)) == [1, 2]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import again, buried, letters, try_now
+from tests.support.dead_letters import again, buried, letters, retry_now
 from tests.support.http import Client
 
 
@@ -19,9 +19,9 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     message = topic.produce("x")
     group.nack(*group.receive(), delay_seconds=3600, reason="later")
     assert group.receive() == []
-    answer = try_now(group, message["id"]).expect(200)
+    answer = retry_now(group, message["id"]).expect(200)
     assert answer.items() >= {"id": message["id"], "group": "g", "status": "RETRYING", "attempts": 1}.items()
-    try_now(group, message["id"]).expect(200)
+    retry_now(group, message["id"]).expect(200)
     [second] = again(group)
     assert second["attempt"] == 2
     group.ack(second)
@@ -36,10 +36,10 @@ def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_
     message = topic.produce("x")
     group.nack(*group.receive(), delay_seconds=3600)
     assert group.status_of(message["id"])["next_attempt_at"] > message["accepted_at"]
-    assert try_now(group, message["id"]).expect(200)["next_attempt_at"] is None
+    assert retry_now(group, message["id"]).expect(200)["next_attempt_at"] is None
     [second] = again(group)
     assert group.status_of(message["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
-    try_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
+    retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
     group.ack(second)
     assert group.status_of(message["id"])["status"] == "SUCCESS"
 
@@ -48,7 +48,7 @@ def test_what_is_dead_can_be_tried_now(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
     [message] = buried(topic, group, "x")
-    assert try_now(group, message["id"]).expect(200)["status"] == "RETRYING"
+    assert retry_now(group, message["id"]).expect(200)["status"] == "RETRYING"
     assert [(m["body"], m["attempt"]) for m in again(group)] == [("x", 2)]
     assert letters(group) == []
 
@@ -61,16 +61,16 @@ def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Clien
     messages = group.receive() if status != "NEW" else []
     if status == "SUCCESS":
         group.ack(*messages)
-    try_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
+    retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
     assert group.status_of(message["id"])["status"] == status
 
 
 def test_there_is_nothing_to_retry_for_what_nobody_is_owed_yet(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    try_now(group, topic.produce("x", delay_seconds=60)["id"]).refused(409, "NOTHING_TO_RETRY")
+    retry_now(group, topic.produce("x", delay_seconds=60)["id"]).refused(409, "NOTHING_TO_RETRY")
     half = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
-    try_now(group, half["message_id"]).refused(409, "NOTHING_TO_RETRY")
+    retry_now(group, half["message_id"]).refused(409, "NOTHING_TO_RETRY")
     api.post(f"/v1/transactions/{half['transaction_id']}/rollback").expect(200)
 
 
@@ -78,7 +78,7 @@ def test_trying_now_needs_a_message_and_a_group_that_are_there(api: Client) -> N
     topic = api.topic()
     group = topic.group()
     message = topic.produce("x")
-    try_now(group, "nobody").refused(404, "MESSAGE_NOT_FOUND")
+    retry_now(group, "nobody").refused(404, "MESSAGE_NOT_FOUND")
     api.post(f"{topic.path}/messages/{message['id']}/retry", {"group": "nobody"}).refused(
         404, "GROUP_NOT_FOUND"
     )
@@ -97,7 +97,7 @@ def test_a_subscriber_is_called_at_once_for_what_is_tried_now(
     assert background.push(topic) == {"FAILED": 1}
     receiver.status = 200
     assert background.push(topic) == {}
-    try_now(group, message["id"]).expect(200)
+    retry_now(group, message["id"]).expect(200)
     assert background.run() == {"DONE": 1}
     assert background.later(topic, 7200) == {}
     assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]
