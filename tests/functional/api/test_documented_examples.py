@@ -300,13 +300,18 @@ def _as_before(old: Any, new: Any, name: str = "") -> Any:
         return [_as_before(*pair) for pair in zip(items, new, strict=True)]
     if isinstance(new, str) and isinstance(old, str) and VARYING.sub("…", new) == VARYING.sub("…", old):
         return old
-    return old if name.endswith("_ms") and isinstance(old, int) and isinstance(new, int) else new
+    is_duration = name.endswith(("_ms", "_age_seconds"))
+    return old if is_duration and isinstance(old, int) and isinstance(new, int) else new
 
 
 def test_examples_change_only_where_an_answer_changed() -> None:
     old = {"id": "nwcbytt7gqkn-u1m81kz1yq", "at": "2026-11-22T12:23:44.919Z", "tag": "order-188", "n": 1}
     new = {"id": "nwcc0000abcd-u1m81kz1yz", "at": "2026-11-23T09:00:00.000Z", "tag": "order-189", "n": 2}
     assert _as_before([old], [{**new, "more": True}]) == [{**old, "tag": "order-189", "n": 2, "more": True}]
+    old = {"oldest_age_seconds": 0, "duration_ms": 5, "lease_seconds": 30}
+    new = {"oldest_age_seconds": 1, "duration_ms": 6, "lease_seconds": 60}
+    assert _as_before(old, new) == {**old, "lease_seconds": 60}
+    assert _as_before({"oldest_age_seconds": None}, {"oldest_age_seconds": 1}) == {"oldest_age_seconds": 1}
 
 
 def _fields(value: Any, place: str = "") -> set[str]:
