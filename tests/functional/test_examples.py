@@ -311,7 +311,7 @@ def test_i13_a_bank_that_is_killed_and_started_again_is_asked_and_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers", "overlaps", "told"),
+    ("name", "numbers", "overlaps", "faults"),
     [
         ("queue", [0, 1, 2], 0, []),
         ("queue", [0, 2], 0, ["1 missing"]),
@@ -323,13 +323,13 @@ def test_i13_a_bank_that_is_killed_and_started_again_is_asked_and_loses_nothing(
     ],
 )
 def test_the_check_of_flights_finds_what_is_wrong(
-    name: str, numbers: list[int], overlaps: int, told: list[str], monkeypatch: pytest.MonkeyPatch
+    name: str, numbers: list[int], overlaps: int, faults: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(_EXAMPLES))
     checks: Any = importlib.import_module("flights_check")
     events = [{"tail_number": "N1"}, {"tail_number": "N2"}, {"tail_number": "N1"}]
     reception = checks.Reception(name, len(events), numbers, overlaps)
-    assert checks.check(reception, events) == told
+    assert checks.check(reception, events) == faults
 
 
 @pytest.mark.parametrize(

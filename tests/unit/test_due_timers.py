@@ -52,12 +52,12 @@ def test_the_remains_of_a_retry_get_the_name_of_their_message_or_else_their_own(
     timers = [lane.retry(remains(offset)) for offset in range(4)]
     named_timer = lane.retry(remains(4, "its own id"))
     row = lane.put(*timers, named_timer)
-    named = {
+    origins = {
         draft.origin.offset: (draft.origin.id, draft.origin.accepted_ms)
         for draft in row.drafts
         if draft.origin
     }
-    assert named == {
+    assert origins == {
         0: (lane.ids[0], START_MS),
         1: (lane.ids[1], START_MS + 1_000),
         2: (lane.ids[2], START_MS + 1_000),

@@ -51,13 +51,13 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
 @settings(max_examples=50, deadline=None)
 @given(st.sets(st.integers(0, 150), max_size=20), st.lists(st.integers(0, 150), max_size=40))
 def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
-    failed_offsets: set[int], asked: list[int]
+    failed_offsets: set[int], offsets: list[int]
 ) -> None:
     a, key = memory_stage().adapters, make.cursor_key()
     change = cursor_write.replacement(Cursor(), start_at(1))
     a.cursors.write(key, change, [make.record(n) for n in failed_offsets], exists=False)
     ahead = RecordsAhead(a.records)
-    for offset in asked:
+    for offset in offsets:
         assert ahead.get(key, offset) == a.records.get(key, offset)
 
 

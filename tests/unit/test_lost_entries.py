@@ -169,7 +169,7 @@ def lost(count: int) -> Lane:
 
 
 @pytest.mark.parametrize(
-    ("read", "damaged", "most", "kept", "found", "left"),
+    ("readable_count", "damaged", "most", "entry_count", "delivery_count", "remains_count"),
     [
         pytest.param(0, 1, 9, 0, 3, 0, id="one row may have held several entries"),
         pytest.param(2, 1, 9, 2, 3, 0, id="what can be read is buried, too"),
@@ -180,15 +180,15 @@ def lost(count: int) -> Lane:
     ],
 )
 def test_a_write_buries_what_can_be_read_then_what_is_found_then_the_remains(
-    read: int, damaged: int, most: int, kept: int, found: int, left: int
+    readable_count: int, damaged: int, most: int, entry_count: int, delivery_count: int, remains_count: int
 ) -> None:
-    lane, entries, remains = lost(3), references(read), nameless(damaged)
+    lane, entries, remains = lost(3), references(readable_count), nameless(damaged)
     burials = lane.instead([*remains, *entries], most)
-    assert burials[:kept] == entries[:kept]
-    assert [lane.place(n) for n in range(3)][:found] == sorted(
-        (each.shard, each.offset) for each in burials[kept : kept + found]
+    assert burials[:entry_count] == entries[:entry_count]
+    assert [lane.place(n) for n in range(3)][:delivery_count] == sorted(
+        (each.shard, each.offset) for each in burials[entry_count : entry_count + delivery_count]
     )
-    assert burials[kept + found :] == remains[found : found + left]
+    assert burials[entry_count + delivery_count :] == remains[delivery_count : delivery_count + remains_count]
 
 
 def test_i15_what_succeeds_or_comes_into_the_lane_while_it_is_searched_for_is_not_lost() -> None:

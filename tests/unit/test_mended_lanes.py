@@ -120,14 +120,14 @@ class Lane:
 
 def deliveries(lane: Lane, reader: Desk) -> dict[str, list[tuple[int, int]]]:
     """Of each message when it came, within the first minute, and as which attempt."""
-    came: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COMES}
+    deliveries_by_kind: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COMES}
     for seconds in (0, 60):
         for each in reader.receive(lane.group, 100, lane.consumer):
-            came[lane.kinds[each.message.id]].append((seconds, each.attempt))
+            deliveries_by_kind[lane.kinds[each.message.id]].append((seconds, each.attempt))
             assert reader.ack(lane.group, [each]) == [None]
         lane.pass_time(60)
     assert reader.drain(lane.group, consumer=lane.consumer) == []
-    return came
+    return deliveries_by_kind
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -137,8 +137,8 @@ def test_each_message_of_a_lane_made_anew_that_is_owed_comes_once_when_it_is_due
 ) -> None:
     lane = Lane(mode, order)
     lane.play()
-    came = deliveries(lane, lane.mended())
-    assert came == {kind: [comes] if comes else [] for kind, comes in COMES.items()}
+    deliveries_by_kind = deliveries(lane, lane.mended())
+    assert deliveries_by_kind == {kind: [comes] if comes else [] for kind, comes in COMES.items()}
 
 
 @pytest.mark.parametrize("room", range(380, 480, 20))
@@ -146,5 +146,7 @@ def test_each_message_of_a_lane_made_anew_that_is_owed_comes_once_when_it_is_due
 def test_also_where_not_all_fit_into_the_new_cursor_each_that_is_owed_comes(room: int, order: int) -> None:
     lane = Lane("queue", order)
     lane.play()
-    came = deliveries(lane, lane.mended(room))
-    assert {kind for kind, times in came.items() if times} >= {kind for kind, comes in COMES.items() if comes}
+    deliveries_by_kind = deliveries(lane, lane.mended(room))
+    assert {kind for kind, times in deliveries_by_kind.items() if times} >= {
+        kind for kind, comes in COMES.items() if comes
+    }

@@ -83,9 +83,9 @@ def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage:
     desk, group = consumed(stage)
     slow = desk.group("slow")
     assert desk.ack(slow, desk.receive(slow, most=2)) == [None] * 2
-    gone = desk.group("gone")
+    quiet_group = desk.group("gone")
     wither(desk)
-    desk.deps.states.close([cursor_key(desk.topic, gone, 0)])  # and nothing else of the group
+    desk.deps.states.close([cursor_key(desk.topic, quiet_group, 0)])  # and nothing else of the group
     fresh = afresh(desk)
     assert fresh.deps.positions.find(fresh.topic, cursor_key(fresh.topic, group, 0), "latest") == (5, 5)
     assert stage.adapters.log.tail(desk.topic.shard_key(0)) == Tail(4), "now it is written down"

@@ -45,14 +45,14 @@ def test_i1_what_nobody_owes_hides_nothing_that_is_owed(stage: Stage) -> None:
     assert desk.deps.counts.group_status(desk.topic, group).dead == 60
 
 
-@pytest.mark.parametrize("kept", [1, 127, 128, 129, 130, 150, 199, 200])
-def test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(stage: Stage, kept: int) -> None:
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 130, 150, 199, 200])
+def test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(stage: Stage, count: int) -> None:
     """Past a bound it stays where it is: the claim that meets it buries it."""
     desk = Desk.at(stage)
     group = desk.group()
-    desk.produce(*make.drafts(kept), short(stage), *make.drafts(5))
-    assert bury(desk, group) == (kept <= 128)
-    assert desk.drain(group) == [*range(kept), *range(kept + 1, kept + 6)]
+    desk.produce(*make.drafts(count), short(stage), *make.drafts(5))
+    assert bury(desk, group) == (count <= 128)
+    assert desk.drain(group) == [*range(count), *range(count + 1, count + 6)]
     assert list(desk.deps.adapters.records.dead(desk.topic, group, None, 9)) != []
 
 

@@ -136,10 +136,10 @@ def test_a_circuit_that_opens_again_after_its_registration_was_read_is_asked_for
 def test_after_a_recovery_the_lane_gets_its_share_of_what_is_allowed_then(scene: Scene) -> None:
     fail_until_open(scene, scene.consumer)
     health = scene.desk.deps.dispatcher.context.subscriber_health
-    done = [CallResult(Verdict.DONE)]
+    results = [CallResult(Verdict.DONE)]
     while (allowance := health.allowance(scene.consumer, MOST)) < 3:
         scene.desk.stage.clock.advance(60_000)
-        health.note(scene.desk.topic, scene.group, scene.consumer, done, MOST)
+        health.note(scene.desk.topic, scene.group, scene.consumer, results, MOST)
     assert lane_share(allowance) < lane_share(MOST)
     assert scene.capacity.room(scene.sources, None, scene.consumer) == lane_share(allowance)
 
@@ -190,10 +190,10 @@ def test_a_busy_shard_of_another_run_is_left_its_part() -> None:
         desk.topic, group, DispatchTask(desk.topic.name, group.name), context.teams(desk.topic, group)
     )
     guaranteed, part = 64 // 12, 64 // 3  # of the lane and two shards
-    for count, taken in ((guaranteed - 1, 3 * guaranteed), (10, part + 2 * guaranteed)):
+    for count, places in ((guaranteed - 1, 3 * guaranteed), (10, part + 2 * guaranteed)):
         desk.produce(*make.drafts(count, shard=1))
         assert len(desk.receive(group, 100, consumer)) == count
         capacity.read_other_runs(sources)
-        assert capacity.free(sources) == 64 - taken
+        assert capacity.free(sources) == 64 - places
         desk.stage.clock.advance(60_000)
         desk.drain(group)

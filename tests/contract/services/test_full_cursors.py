@@ -108,13 +108,13 @@ class Line:
 
     def deliveries(self) -> list[tuple[int, int, int]]:
         """After how many seconds which message came again, as which attempt; each is acknowledged."""
-        came: list[tuple[int, int, int]] = []
+        deliveries: list[tuple[int, int, int]] = []
         for second in range(10):
             messages = self.desk.receive(self.group, COUNT)
-            came += sorted((second, each.receipt.offset, each.attempt) for each in messages)
+            deliveries += sorted((second, each.receipt.offset, each.attempt) for each in messages)
             self.desk.ack(self.group, messages)
             self.desk.stage.clock.advance(SECOND_MS)
-        return came
+        return deliveries
 
 
 def roomy(mode: str, in_lane: bool) -> Line:

@@ -59,14 +59,14 @@ def test_i14_what_cannot_be_signed_now_waits_without_an_attempt(stage: Stage) ->
     group = desk.group(payload="batch", batch_size=2)
     desk.subscriber(group, "one")
     cipher.is_away = True
-    placed = desk.produce(*make.drafts(2))
+    results = desk.produce(*make.drafts(2))
     deliver(desk, group)
     assert desk.subscribers.calls == []
     assert {span.due_ms for span in desk.cursor(group).waiting} == {stage.clock.now_ms() + 10_000}
     cipher.is_away = False
     stage.clock.advance(10_000)
     deliver(desk, group)
-    assert desk.subscribers.numbers() == {each.id: [1] for each in placed}
+    assert desk.subscribers.numbers() == {each.id: [1] for each in results}
 
 
 @dataclass

@@ -367,8 +367,8 @@ def test_a_page_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes
     filters, starts = Filters(group=group, status="RUNNING"), None
     pages: list[int] = []
     while not pages or starts:
-        began = timers.finds
+        finds_before = timers.finds
         messages, starts = lookup.newest_first(desk.topic, filters, 32, starts)
-        pages.append(timers.finds - began)
+        pages.append(timers.finds - finds_before)
         assert messages == []
     assert pages == [8, 8, 4]

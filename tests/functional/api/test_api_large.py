@@ -98,8 +98,8 @@ def test_a_thousand_bodies_of_200_kilobytes_come_in_answers_that_fit(api: Client
     group = topic.group()
     for _ in range(10):
         topic.batch([{"body": "x" * 200_000} for _ in range(20)])
-    got = drain(group)
-    assert len({m["id"] for m in got}) == len(got) == 200
+    messages = drain(group)
+    assert len({m["id"] for m in messages}) == len(messages) == 200
 
 
 def test_a_thousand_small_messages_with_large_headers_come_in_answers_that_fit(
@@ -110,9 +110,9 @@ def test_a_thousand_small_messages_with_large_headers_come_in_answers_that_fit(
     headers = {f"h{n}": "😀" * 1000 for n in range(7)}
     for _ in range(7):
         topic.batch([{"body": n, "headers": headers} for n in range(40)])
-    got = drain(group)
-    assert len({m["id"] for m in got}) == 280
-    assert all(m["headers"] == headers for m in got)
+    messages = drain(group)
+    assert len({m["id"] for m in messages}) == 280
+    assert all(m["headers"] == headers for m in messages)
     assert sum(len(page) for page in api.pages(f"{topic.path}/messages", 200)) == 280
 
 

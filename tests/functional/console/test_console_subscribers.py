@@ -106,9 +106,9 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     assert "from=headrace" not in screen.html
     assert f"http://127.0.0.1:{receiver.port}/\u2026" in screen.text
     form = next(form for form in screen.forms if form.action.endswith("/test"))
-    shown = stranger.submit(form)
-    assert "from=headrace" not in shown.html
-    assert "own words" not in shown.html
+    result_page = stranger.submit(form)
+    assert "from=headrace" not in result_page.html
+    assert "own words" not in result_page.html
     assert "from=headrace" not in stranger.get(place(group).rpartition("/consumers")[0]).html
     produce = Browser(stranger.gateway)
     produce.sign_in(consumer(api, "produce"))
