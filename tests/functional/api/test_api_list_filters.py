@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.services.inspect.filters import Filters
+from tests.support.browser import Browser
 from tests.support.http import Client, ShiftingClock, Topic
 
 
@@ -109,6 +110,33 @@ def test_no_list_forgets_a_filter(
         assert ids(reply) == [], "no group is owed it yet"
     else:
         assert ids(reply) == expected
+
+
+PAGES = {"log": "", "by key": "key=k", "by state": "group=all&status=RUNNING"}
+"""The ways in which the console reads its list."""
+
+
+@pytest.mark.parametrize("field", QUERIES)
+@pytest.mark.parametrize("query", PAGES.values(), ids=PAGES.keys())
+def test_the_page_of_messages_forgets_no_filter(
+    empty_api: Client, clock: ShiftingClock, query: str, field: str
+) -> None:
+    if "group=" in query and field in ("group", "status"):
+        return  # it has these already
+    pair = pair_of(empty_api, clock, in_log)
+    browser = Browser(empty_api.gateway)
+    browser.sign_in(str(empty_api.token))
+    path = f"/console/topics/{pair.topic.name}/messages?{query}"
+    if field == "status":
+        cancel(pair.topic, pair.second)
+    if "group=" in query:
+        assert len(pair.topic.group("all").receive()) == 2
+    screen = browser.get(path)
+    shown = [each["id"] in screen.html for each in (pair.first, pair.second)]
+    assert shown == [True, True]
+    screen = browser.get(f"{path}&{QUERIES[field](pair)}")
+    shown = [each["id"] in screen.html for each in (pair.first, pair.second)]
+    assert shown == ([True, False] if field == "to_ms" else [False, True])
 
 
 @pytest.mark.parametrize("field", ["tag", "shard", "from_ms", "to_ms"])
