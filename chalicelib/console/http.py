@@ -91,7 +91,7 @@ class Visit:
         """Does a page that is shown already ask for its moving part?"""
         return self.headers.get("hx-request") == "true"
 
-    def has_units(self, reserve: float = 0) -> bool:
+    def has_read_units(self, reserve: float = 0) -> bool:
         """May the page read on?"""
         return self.units.number < MOST_READ_UNITS - reserve
 

@@ -33,7 +33,11 @@ def audit(visit: Visit) -> Shown:
     keys = visit.deps.signing_keys
     before = keys.verified(_PURPOSE, visit.query.get("before", "")) or None
     entries, next_start = newest_first(
-        visit.deps.adapters.audit, selection, before, _LINES, may_go_on=lambda looks: visit.has_units(_LEFT)
+        visit.deps.adapters.audit,
+        selection,
+        before,
+        _LINES,
+        may_go_on=lambda looks: visit.has_read_units(_LEFT),
     )
     page_token = keys.sign(_PURPOSE, next_start) if next_start else None
     return Page(

@@ -32,7 +32,9 @@ def dead_letters(visit: Visit) -> Shown:
     exact_count = letter_count if next_start is None and "after" not in visit.query else None
     if exact_count is None:
         exact_count = (
-            records.count_dead(topic.uid, group.uid, _MOST_COUNTED) if visit.has_units(6) else letter_count
+            records.count_dead(topic.uid, group.uid, _MOST_COUNTED)
+            if visit.has_read_units(6)
+            else letter_count
         )
     model = {
         "topic": topic,
@@ -70,7 +72,7 @@ def read_letters(
     after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
     letters: list[DeadLetter] = []
     count = 0
-    while len(letters) < most and visit.has_units(_LEFT):
+    while len(letters) < most and visit.has_read_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
         count += len(rows)
         letters += [letter for _, letter in rows if which.matches(letter)]

@@ -25,7 +25,7 @@ def message_fate(visit: Visit) -> Shown:
         for group in (
             group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
         ):
-            if not visit.has_units(_ENOUGH):
+            if not visit.has_read_units(_ENOUGH):
                 rest += 1
             elif fate := deps.fates.of_group(topic, group, entry, _MOST_ROWS):
                 fate_by_group[group.name] = fate

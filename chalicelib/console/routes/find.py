@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...domain import ids
 from ...domain.errors import HeadraceError
 from ..http import Page, Shown, Visit, page
-from .messages import check_may_read, of_key
+from .messages import check_may_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ROWS = 32  # topics that are listed at once
 _LEFT = 3  # read units that are left when another topic is searched
 _MOST_NAMES = 10
+_MOST_OF_A_KEY = 8
 
 
 @page("GET", "/console/find")
@@ -30,7 +31,7 @@ def find(visit: Visit) -> Shown:
     last, searched_count, next_start = after, 0, None
     name_hits = _named(visit, text) if text and not after else []
     for topic in _topics(visit, after) if text else ():
-        if not visit.has_units(_LEFT):
+        if not visit.has_read_units(_LEFT):
             next_start = last
             break
         last = topic.name
@@ -68,6 +69,7 @@ def _named(visit: Visit, text: str) -> list[Topic]:
 
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
     from ...domain.message import Message as InLog
+    from ...services.inspect.filters import Filters
 
     if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
         try:
@@ -75,4 +77,5 @@ def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
         except HeadraceError:
             return []
         return [hit if isinstance(hit, InLog) else hit.message]
-    return list(of_key(visit, topic, text)[0])
+    results, _ = visit.deps.key_lookup.newest_first(topic, text, Filters(), _MOST_OF_A_KEY, None)
+    return [each if isinstance(each, InLog) else each.message for each in results]

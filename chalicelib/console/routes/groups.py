@@ -73,7 +73,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
 
 def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message | None:
     """The message that lies there; None where it is not read."""
-    if not visit.has_units(2):
+    if not visit.has_read_units(2):
         return None
     reader = visit.deps.reader
     return reader.fetch(topic.shard_key(shard), [offset], reader.recent())[offset].message
@@ -117,10 +117,10 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str) -> Any:
     targets: dict[int, int] = {}
     for extent in survey.shards:
         if at_ms is not None:
-            if not visit.has_units(3):
+            if not visit.has_read_units(3):
                 break
             targets[extent.shard] = visit.deps.surveyor.offset_at(
-                topic, extent, at_ms, lambda: visit.has_units(1)
+                topic, extent, at_ms, lambda: visit.has_read_units(1)
             )
         elif to == LATEST:
             targets[extent.shard] = extent.tail + 1

@@ -90,7 +90,7 @@ def canary(visit: Visit) -> Shown:
     ids_sent = visit.query.get("ids", "").split()[:_SOME]
     outcomes: dict[str, Since] = {}
     for id in ids_sent:
-        if not visit.has_units(8):
+        if not visit.has_read_units(8):
             outcomes[id] = Since.PENDING
         else:
             outcomes[id] = visit.deps.redriver.since_redrive(topic, group, id)

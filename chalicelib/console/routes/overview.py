@@ -30,7 +30,7 @@ def overview(visit: Visit) -> Shown:
     troubles = {} if is_all else _noted(visit)
     if not is_all and not board.is_turn_of(topics):
         _look_beyond(visit, troubles)
-    surveys = board.renewed(topics, lambda: visit.has_units(_ENOUGH))
+    surveys = board.renewed(topics, lambda: visit.has_read_units(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
     others = [
@@ -62,7 +62,7 @@ def _look_beyond(visit: Visit, ranks: dict[str, int]) -> None:
     in_trouble = {name for name, survey in surveys.items() if worst_of(survey, now_ms)}
     last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
     for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
-        if not visit.has_units(_FOR_THE_PAGE):
+        if not visit.has_read_units(_FOR_THE_PAGE):
             break
         trouble = _look(visit, name, surveys.get(name))
         if name in ranks and not trouble:
@@ -70,7 +70,7 @@ def _look_beyond(visit: Visit, ranks: dict[str, int]) -> None:
             deps.adapters.marks.moves(name)  # so that it is noted anew
     deps.board.walk(
         lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
-        lambda: visit.has_units(_FOR_THE_PAGE),
+        lambda: visit.has_read_units(_FOR_THE_PAGE),
     )
 
 
@@ -84,7 +84,7 @@ def _look(visit: Visit, name: str, before: TopicSurvey | None) -> int:
         board.forget(before.topic.uid)
     if topic is None:
         return 0
-    survey = board.renewed([topic], lambda: visit.has_units(_ENOUGH)).get(topic.uid)
+    survey = board.renewed([topic], lambda: visit.has_read_units(_ENOUGH)).get(topic.uid)
     return worst_of(survey, visit.now_ms) if survey else 1
 
 
@@ -93,7 +93,7 @@ def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:
     caller, control = visit.caller, visit.deps.adapters.control
     topics: list[Topic] = []
     start = caller.behind(after)
-    while start is not None and visit.has_units(_ENOUGH):
+    while start is not None and visit.has_read_units(_ENOUGH):
         rows = control.topics(start or None, min(_ROWS, _LINES + 1), consistent=False)
         topics += [topic for topic in rows if caller.may_use(topic.name)]
         if len(topics) > _LINES:

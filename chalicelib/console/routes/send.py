@@ -72,7 +72,7 @@ def _newest(visit: Visit, topic: Topic) -> Message | None:
 
     messages = []
     for shard in range(topic.shards):
-        if not visit.has_units(_FOR_OTHERS):
+        if not visit.has_read_units(_FOR_OTHERS):
             break
         for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 1):
             messages += [message] if (message := row.message(shard, row.end - 1)) else []

@@ -36,7 +36,7 @@ def subscriber(visit: Visit) -> Shown:
         who,
         member.shards or (),
         view.MOST_TICKS,
-        may_go_on=lambda: visit.has_units(2),
+        may_go_on=lambda: visit.has_read_units(2),
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {
@@ -77,7 +77,7 @@ def _failed_since(
     except HeadraceError as error:
         return None, error
     number, after, more = 0, None, True
-    while more and visit.has_units(_LEFT):
+    while more and visit.has_read_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
         number += sum(which.matches(letter) for _, letter in rows)
         more = len(rows) == _ROWS

@@ -34,7 +34,7 @@ def tokens(visit: Visit) -> Shown:
     items, next_start = ([], "") if refusal else _tokens(visit, visit.query.get("page", ""))
     name = visit.query.get("name", "")
     matches = [each for each in items if _has(each, name)]
-    while name and next_start and len(matches) < _TOKENS and visit.has_units(_FOR_TOKENS):
+    while name and next_start and len(matches) < _TOKENS and visit.has_read_units(_FOR_TOKENS):
         items, next_start = _tokens(visit, next_start)
         matches += [each for each in items if _has(each, name)]
     return Page("tokens.html", {"items": matches, "following": next_start, "refusal": refusal})

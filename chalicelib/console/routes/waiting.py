@@ -31,7 +31,7 @@ def later(visit: Visit) -> Shown:
     topic = visit.topic()
     read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
     from_ms = _looked_ms(visit, topic) // HOUR_MS * HOUR_MS
-    hours, until_ms = due_hours(read, topic, from_ms, lambda: visit.has_units(_FOR_THE_LIST))
+    hours, until_ms = due_hours(read, topic, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
     model = {
         "topic": topic,
         "delayed": delayed_of(visit, topic, read, _LINES),
@@ -52,7 +52,9 @@ def delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delay
 
     hour_ms, after = hour_of(visit), _after(visit, topic)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
-    rows, position = soonest_first(read, topic, filters, None, most, after, lambda: visit.has_units(_LEFT))
+    rows, position = soonest_first(
+        read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
+    )
     return Delayed(
         rows,
         due_ms_of(position) if position else None,
@@ -93,7 +95,7 @@ def tail(visit: Visit) -> Shown:
     topic = visit.topic()
     newest = []
     for shard in range(topic.shards):
-        if not visit.has_units(2):
+        if not visit.has_read_units(2):
             break
         for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2):
             offsets = range(max(row.first, row.end - _PER_SHARD), row.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ...domain.errors import Conflict, NotFound
@@ -32,9 +33,11 @@ class KeyLookup:
         limit: int,
         before: str | None,
         topic_statuses: TopicStatuses | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[AnyMessage], str | None]:
         """Up to `limit` messages with the key, newest first, and the next position (None: the end). A delayed message
-        is sorted by its first due time, a prepared one by its time of preparation."""
+        is sorted by its first due time, a prepared one by its time of preparation. Reading stops when `may_go_on()` is
+        False."""
         topic_statuses = topic_statuses or self._lookup.statuses.of_topic(topic)
         messages: list[AnyMessage] = []
         weight = 0
@@ -42,6 +45,8 @@ class KeyLookup:
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
             entries = self._keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
             for entry in entries:
+                if not may_go_on():
+                    return messages, before or ""
                 message = self._message(topic_statuses, entry, filters)
                 weight += _draft(message).weight if message else 0
                 if messages and weight > MAX_ANSWER_BYTES:

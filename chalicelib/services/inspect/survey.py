@@ -94,7 +94,8 @@ class GroupSurvey:
         return status or (SETTLED if self.more_retrying else words.Status.SUCCESS)
 
     def locations_of(self, status: str) -> list[tuple[int, int]]:
-        """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""
+        """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the highest offsets
+        first."""
         locations = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
         for progress in self.shards:
             if status == words.Status.RUNNING:
@@ -104,7 +105,7 @@ class GroupSurvey:
             else:
                 spans = []
             locations |= {(progress.shard or 0, offset) for span in spans for offset in span.offsets()}
-        return sorted(locations, key=lambda each: -each[1])
+        return sorted(locations, key=lambda each: (-each[1], each[0]))
 
     @property
     def backlog(self) -> int:

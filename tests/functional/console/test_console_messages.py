@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.console.message_list import FIELDS
 from chalicelib.domain.times import DAY_SECONDS
 from tests.support.background import Background
 from tests.support.browser import Browser, Screen
@@ -76,6 +77,11 @@ def test_older_messages_are_a_page_further(api: Client, browser: Browser) -> Non
     second = shown(browser.follow("Older"))
     third = shown(browser.follow("Older"))
     assert [int(body) for body in (*first, *second, *third)] == list(range(49, -1, -1))
+
+
+def test_the_form_has_a_field_for_each_filter(api: Client, browser: Browser) -> None:
+    screen = page(browser, api.topic())
+    assert any(form.fields.keys() == set(FIELDS) for form in screen.forms)
 
 
 @pytest.mark.parametrize("query", ["key=k", "group=g&status=RUNNING", "group=g&status=DEAD&tag=t"])
