@@ -66,6 +66,8 @@ def sends_extremes(days: Days) -> None:
                 len(days.path), now_ms, due_ms, waited=bool(draft.due_ms), id=outcome.id
             )
             home.drafts[label] = draft
+        elif outcome.code == "BODY_TOO_LARGE" and size > home.topic.max_body_bytes:
+            pass  # the topic was set to take less
         elif outcome.code != "UNAVAILABLE":  # its partition is throttled: it may be stored, or not
             days.accuse(f"{label} of {name}, which stands at limits, was refused: {outcome}")
 
