@@ -67,6 +67,9 @@ CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
 
 # Delivery
 MAX_CALLS = 256  # under way at once in one process of a group's delivery
+MAX_BYTES_UNDER_WAY = (
+    64 * 1024 * 1024
+)  # of bodies that one process of a group's delivery sends at once, about
 MAX_URL_CHARS = 2048
 MAX_REPLY_HEADER_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 64 * 1024

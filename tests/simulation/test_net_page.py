@@ -17,6 +17,7 @@ from tests.functional.api import test_api_old_tokens as old_tokens
 from tests.releases import test_rows as releases
 from tests.simulation import test_days as days
 from tests.simulation import test_hurried as hurried
+from tests.simulation import test_memory as memory
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
 from tests.simulation import test_sharing as shares
@@ -40,6 +41,7 @@ NETS: dict[str, Collection[str]] = {
     "Without the sweep": unswept.BUGS,
     "Stages over weeks": weeks.BUGS,
     "Stages short of time": hurried.BUGS,
+    "Memory of a run": memory.BUGS,
     "Two releases": releases.BUGS,
     "Quick tests": faults.BUGS,
     "Requests, tokens and edges": requests.BUGS,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import count, takewhile
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
@@ -84,12 +85,10 @@ class ClaimPlanner:
         room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
-        spans = transitions.due_spans(current, self._now_ms) if most else ()
-        dues = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
+        dues = self._dues(current) if most else []
         dues = dues if self._policy.reads_units else dues[:most]
         trust = self._trust(cursor)
-        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in dues), trust)
-        slots = self._resolved(rows.values(), trust)
+        slots = self._resolved(self._fetched((offset for offset, _ in dues), trust), trust)
         by_offset = {slot.offset: slot for slot in slots if not slot.newer}
         back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
         wanted_count = min(most, MAX_RECEIVE)
@@ -122,18 +121,15 @@ class ClaimPlanner:
         grant nothing. Messages that are kept for longer are passed over: in a retry lane, whose entries come in any
         order, as many as there is time to read."""
         current = transitions.lapse(cursor, self._now_ms)
-        waits = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(cursor)
-        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waits), trust)
-        slots = {slot.offset: slot for slot in self._resolved(rows.values(), trust)}
-        back = [self._candidate(slots[offset], span) for offset, span in waits if not slots[offset].newer]
+        back, slots = self._buried_of_waiting(current, trust)
         kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
         staying_candidates = [c for c in new_candidates if not _is_settled(c)]
         most = len(staying_candidates) if self._shard is None else MAX_PASSED_OVER
         end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
         waiting_dead, new_dead, dead_candidates = _within_bounds(
-            [c for c in back if _is_settled(c)],
+            back,
             [c for c in new_candidates if _is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
@@ -143,8 +139,36 @@ class ClaimPlanner:
             Span(c.offset, 1, c.attempt, c.unit) for c in staying_candidates if c.offset < selection.next
         ]
         selection = replace(selection, passed_over=tuple(passed_over))
-        messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
+        messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead_candidates)
+
+    def _buried_of_waiting(self, current: Cursor, trust: Freshness) -> tuple[list[Candidate], list[Slot]]:
+        """The waiting messages that are to be settled without a delivery, as many as one answer holds."""
+        waits = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
+        candidates: list[Candidate] = []
+        slots: list[Slot] = []
+        size = 0
+        for offset, span in waits:
+            (slot,) = self._resolved(self._fetched([offset], trust), trust)
+            candidate = self._candidate(slot, span)
+            if slot.newer or not _is_settled(candidate):
+                continue
+            candidates.append(candidate)
+            slots.append(slot)
+            size += candidate.size
+            if size > MAX_ANSWER_BYTES:
+                break
+        return candidates, slots
+
+    def _dues(self, current: Cursor) -> list[tuple[int, Span]]:
+        """The waiting offsets that are due, in their order; with units, first the first of each unit, then the second
+        ones: so that those of one unit, which wait for each other, do not fill an answer."""
+        spans = transitions.due_spans(current, self._now_ms)
+        dues = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
+        if not self._policy.reads_units:
+            return dues
+        turns: defaultdict[str, Iterator[int]] = defaultdict(count)
+        return [due for _, due in sorted(((next(turns[d[1].unit]), d) for d in dues), key=itemgetter(0))]
 
     def _plan(
         self,
@@ -185,12 +209,21 @@ class ClaimPlanner:
         """Which cached segments are acceptable; entries of a lane are never edited, so any are."""
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
 
+    def _fetched(self, offsets: Iterable[int], trust: Freshness) -> Iterator[Slot]:
+        return (self._reader.fetch(self._key.shard, [offset], trust)[offset] for offset in offsets)
+
     def _resolved(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
         """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
-        are."""
-        if self._shard is not None:
-            return list(slots)
-        return [self._resolve(slot, trust) for slot in slots]
+        are. Only the first ones, if an answer cannot hold more bodies: a function's memory could not either."""
+        resolved_slots: list[Slot] = []
+        size = 0
+        for slot in slots:
+            resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
+            message = resolved_slots[-1].message
+            size += message.draft.size if message else 0
+            if size > MAX_ANSWER_BYTES:
+                break
+        return resolved_slots
 
     def _resolve(self, slot: Slot, trust: Freshness) -> Slot:
         if slot.message is None:

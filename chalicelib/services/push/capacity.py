@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from ...domain.limits import MAX_BYTES_UNDER_WAY
 from ...domain.push_limit import in_flight_of
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
@@ -41,6 +42,7 @@ class Capacity:
         self._consumer_uid = consumer_uid
         self._by_consumer: Counter[str] = Counter()  # deliveries of this run in flight
         self._from_lane = 0
+        self._bytes = 0  # of their bodies
         self._others = 0  # slots of the group that other runs had at the last reading of its cursors
         self._others_by: Mapping[str, int] = {}  # of these, the slots of each consumer
         self._others_ms = 0
@@ -56,6 +58,7 @@ class Capacity:
         """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result."""
         self._by_consumer[consumer.uid] += sign * len(messages)
         self._from_lane += sign * sum(d.receipt.entry is not None for d in messages)
+        self._bytes += sign * sum(d.message.draft.size for d in messages)
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
@@ -91,7 +94,11 @@ class Capacity:
         return max(allowances, default=0)
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
-        """How many more messages of a source (a shard; None: the retry lane) a consumer may have in flight now."""
+        """How many more messages of a source (a shard; None: the retry lane) a consumer may have in flight now. None
+        while the bodies in flight are as many as a function's memory holds: whoever repeats a run that was killed for
+        its memory would meet the same bodies again."""
+        if self._bytes >= MAX_BYTES_UNDER_WAY:
+            return 0
         allowance = self._health.allowance(consumer, sources.most)
         now_ms = self._clock.now_ms()
         if not allowance and not any(at_ms > now_ms for at_ms in self.circuits_ms):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES
+from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -162,3 +164,15 @@ def test_an_answer_ends_before_the_first_message_that_it_has_no_room_for(stage: 
     group = desk.group()
     desk.produce(make.draft("x" * 1_000), make.draft("x" * 200_000), make.draft("x"))
     assert plan(desk, group, 3, 10_000).selection.granted == (Span(0, 1),)
+
+
+def test_i7_large_messages_that_wait_for_each_other_leave_place_for_other_keys(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group(mode="serial")
+    large = b'"' + b"x" * 200_000 + b'"'
+    for n in range(24):
+        desk.produce(replace(make.draft(n), body=large, ordering_key="a"))
+    desk.produce(replace(make.draft(24), ordering_key="b"))
+    waiting = tuple(Span(n, 1, 1, unit_of("b" if n == 24 else "a")) for n in range(25))
+    selection = planner(desk, group).plan(Cursor(next=25, waiting=waiting), 2, MAX_ANSWER_BYTES).selection
+    assert {span.start for span in selection.granted} == {0, 24}

@@ -1,0 +1,259 @@
+"""What one run of a function holds in memory has a bound, however much there is to do.
+
+A function that is killed because of what it holds would meet the same amount again when it is repeated, without end. So
+each is given more than fits, with everything slow that keeps it waiting, and the bytes that it holds at once are
+measured. Its reads make copies, as those of a database do; the time is virtual.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.errors import unavailable
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import Segment
+from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.topic import Consumer
+from chalicelib.ports.timers import Look
+from chalicelib.services.consume.claim_plan import ClaimPlanner
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import DispatchTask
+from chalicelib.services.push.capacity import Capacity
+from chalicelib.wiring import Deps
+from tests.simulation.processes import Clock
+from tests.simulation.virtual import Pool, Scheduler
+from tests.support import factories as make
+from tests.support.planting import Bug
+from tests.support.push import PushDesk, Subscribers
+from tests.support.stages import Stage, memory_stage
+
+MB = 1024 * 1024
+_CACHE_MB = 32  # of segments, in each process
+_BODY = b'"' + b"x" * (BLOB_THRESHOLD_BYTES - 2_000) + b'"'
+
+
+class Copying:
+    """A port whose reads make new bodies, and end with a page of DynamoDB's."""
+
+    def __init__(self, port: Any, **delays: Callable[..., None]) -> None:
+        """`delays` are done before calls of these names."""
+        self._port = port
+        self._delays = delays
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+
+        def call(*args: Any, **settings: Any) -> Any:
+            if name in self._delays:
+                self._delays[name](*args)
+            answer = method(*args, **settings)
+            return _copied(_page(answer) if name in ("read", "read_back") else answer)
+
+        return call
+
+
+def _page(rows: list[Segment]) -> list[Segment]:
+    sizes = accumulate(sum(draft.size for draft in row.drafts) for row in rows)
+    return [row for row, size in zip(rows, sizes, strict=True) if row is rows[0] or size <= MB]
+
+
+def _copied(answer: Any) -> Any:
+    match answer:
+        case bytes():
+            return bytes(memoryview(answer))
+        case Draft():
+            return replace(answer, body=_copied(answer.body))
+        case Look():
+            return replace(answer, timers=_copied(answer.timers))
+        case list():
+            return [_copied(each) for each in answer]
+    if getattr(answer, "drafts", None):
+        return replace(answer, drafts=tuple(map(_copied, answer.drafts)))
+    if getattr(answer, "draft", None):
+        return replace(answer, draft=_copied(answer.draft))
+    return answer
+
+
+@dataclass
+class Slow(Subscribers):
+    """Subscribers that take their time."""
+
+    scheduler: Scheduler = field(default_factory=Scheduler)
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+        self.scheduler.wait(5_000)
+        self.bodies += [b""] * len(parcel.attempts)
+        return tuple(CallResult(Verdict.DONE) for _ in parcel.attempts)
+
+
+@contextmanager
+def measured() -> Iterator[Callable[[], float]]:
+    """The most megabytes that were held at once since the beginning, beside what was held then."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1] / MB
+    finally:
+        tracemalloc.stop()
+
+
+def process(stage: Stage, scheduler: Scheduler, **ports: Any) -> Deps:
+    """A process with an empty cache, in virtual time."""
+    adapters = stage.another()
+    copies = {name: Copying(getattr(adapters, name)) for name in ("log", "timers", "blobs", "records")}
+    scheduler.now = stage.clock.now_ms()
+    return Deps(
+        replace(
+            adapters,
+            **{**copies, "clock": Clock(scheduler, 0), "threads": lambda: Pool(scheduler, 256), **ports},
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def waiting() -> PushDesk:
+    """Large messages that nobody has claimed."""
+    desk = PushDesk.at(memory_stage())
+    desk.subscriber(desk.group(), "one")
+    for _ in range(300):
+        desk.produce(replace(make.draft(1), body=_BODY))
+    return desk
+
+
+def done(scheduler: Scheduler, work: Callable[[], object]) -> None:
+    """Do it in virtual time, to its end."""
+    home: Any = SimpleNamespace(alive=True)
+    scheduler.spawn(work, home)
+    scheduler.run(scheduler.now + DAY_MS)
+    assert not scheduler.tasks
+    assert not scheduler.errors
+
+
+def test_a_delivery_to_slow_subscribers_holds_64_mb_of_bodies() -> None:
+    stage, scheduler = memory_stage(), Scheduler()
+    desk = PushDesk.at(stage, max_body_bytes=MAX_BODY_BYTES)
+    group = desk.group(max_in_flight=256)
+    desk.subscriber(group, "one")
+    body = b'"' + b"x" * (MAX_BODY_BYTES - 2) + b'"'
+    for _ in range(30):
+        desk.produce(replace(make.draft(1), body=body))
+    del body
+    subscribers = Slow(desk.subscribers.clock, scheduler=scheduler)
+    deps = process(stage, scheduler, sender=lambda: subscribers)
+    with measured() as most_mb:
+        task = DispatchTask(desk.topic.name, group.name)
+        done(scheduler, lambda: deps.dispatcher.deliver(task, lambda: 800.0))
+        assert most_mb() < 64 + 16
+    account = desk.deps.counts.group_status(desk.topic, group).account
+    assert account.success == account.total == 30
+
+
+def test_a_claim_of_many_that_wait_holds_what_one_answer_may_have() -> None:
+    stage, scheduler = memory_stage(), Scheduler()
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=1_000)
+    for _ in range(300):
+        desk.produce(replace(make.draft(1), body=_BODY))
+    while desk.receive(group, MAX_RECEIVE, lease=10):
+        pass
+    stage.clock.advance(11_000)
+    deps = process(stage, scheduler)
+    with measured() as most_mb:
+        messages = deps.receiver.receive(desk.topic, group, None, MAX_RECEIVE, 0, 30)
+        assert most_mb() < _CACHE_MB
+    assert len(messages) == 20
+
+
+def test_a_claim_of_many_entries_of_a_lane_holds_what_one_answer_may_have() -> None:
+    stage, scheduler = memory_stage(), Scheduler()
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=1_000)
+    for _ in range(300):
+        desk.produce(replace(make.draft(1), body=_BODY))
+    while messages := desk.receive(group, MAX_RECEIVE):
+        desk.nack(group, messages, Nack(60_000))
+    stage.clock.advance(61_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    deps = process(stage, scheduler)
+    with measured() as most_mb:
+        messages = deps.receiver.receive(desk.topic, group, None, MAX_RECEIVE, 0, 30)
+        assert most_mb() < _CACHE_MB
+    assert 0 < len(messages) <= 21
+
+
+@pytest.mark.parametrize("job", ["sweeper", "watch", "assigner", "checkpointer", "expirer", "body_sweeper"])
+def test_what_runs_by_the_clock_holds_no_bodies(waiting: PushDesk, job: str) -> None:
+    scheduler = Scheduler()
+    deps = process(waiting.stage, scheduler)
+    with measured() as most_mb:
+        done(scheduler, lambda: getattr(deps, job).run_once(lambda: True))
+        assert most_mb() < 16
+
+
+def test_burying_what_waits_holds_what_one_answer_may_have() -> None:
+    stage, scheduler = memory_stage(), Scheduler()
+    desk = PushDesk.at(stage, retention_days=1)
+    group = desk.group(max_in_flight=1_000)
+    for _ in range(300):
+        desk.produce(replace(make.draft(1), body=_BODY))
+    while desk.receive(group, MAX_RECEIVE, lease=10):
+        pass
+    stage.clock.advance(DAY_MS + 1)
+    deps = process(stage, scheduler)
+    with measured() as most_mb:
+        done(scheduler, lambda: deps.expirer.run_once(lambda: True))
+        assert most_mb() < _CACHE_MB + 16 + 300 * len(_BODY) / MB, "beside the dead letters themselves"
+
+
+def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
+    stage, scheduler = memory_stage(), Scheduler()
+    desk = PushDesk.at(stage, shards=16)
+    due_ms = stage.clock.now_ms() + 1_000
+    for first in range(0, 800, 20):
+        delayed = [make.draft(n, due_ms=due_ms + n, shard=n // 50) for n in range(first, first + 20)]
+        desk.produce(*(replace(each, body=_BODY) for each in delayed))
+
+    def throttled(*_: object) -> None:
+        scheduler.wait(8_000)
+        raise unavailable("throttled")
+
+    deps = process(stage, scheduler)
+    deps = Deps(replace(deps.adapters, log=Copying(deps.adapters.log, put=throttled)))
+    scheduler.now += 5_000
+    end_ms = scheduler.now + 20_000
+    with measured() as most_mb:
+        done(scheduler, lambda: deps.mover.run_once(lambda: scheduler.now < end_ms))
+        assert most_mb() < 3 * 34
+
+
+BUGS: dict[str, tuple[Bug, Callable[[], None]]] = {
+    "a run that sends whatever it may": (
+        Bug(Capacity, "room", "if self._bytes >= MAX_BYTES_UNDER_WAY:", "if False:"),
+        test_a_delivery_to_slow_subscribers_holds_64_mb_of_bodies,
+    ),
+    "a claim that reads all that waits": (
+        Bug(ClaimPlanner, "_resolved", "if size > MAX_ANSWER_BYTES:", "if False:"),
+        test_a_claim_of_many_that_wait_holds_what_one_answer_may_have,
+    ),
+    "a burial that holds all that waits": (
+        Bug(ClaimPlanner, "_buried_of_waiting", "if size > MAX_ANSWER_BYTES:", "if False:"),
+        test_burying_what_waits_holds_what_one_answer_may_have,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, check = BUGS[name]
+    bug.plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check()
