@@ -11,8 +11,8 @@ from .log import DedupEntry, Moved
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a fragment found. `go_on_after` is the last sort key; None: there are no more."""
+class FirstTimers:
+    """The first timers of a fragment. `go_on_after` is the sort key of the last one; None: there are no more."""
 
     timers: list[Timer]
     go_on_after: str | None = None
@@ -41,7 +41,7 @@ class Timers(Protocol):
         not."""
         ...
 
-    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
+    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
         at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently."""
         ...

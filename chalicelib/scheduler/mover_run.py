@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from ..domain.errors import Unavailable
 from ..domain.segment import ShardKey
 from ..domain.timer import SOON_MS, UNREADABLE, Timer, TimerKind, again
-from ..ports.timers import Look, Timers
+from ..ports.timers import FirstTimers, Timers
 from ..ports.world import Clock
 from .beside import Beside
 
@@ -100,7 +100,7 @@ class _Visit(NamedTuple):
     time of the next one."""
 
     next_ms: int
-    look: Look | None = None
+    look: FirstTimers | None = None
     until_ms: int = 0
 
 
@@ -202,7 +202,7 @@ class MoverRun:
                 if look.go_on_after and _is_full(look, now_ms)
             }
 
-    def _visit(self, positions: Mapping[int, str], now_ms: int) -> dict[int, Look]:
+    def _visit(self, positions: Mapping[int, str], now_ms: int) -> dict[int, FirstTimers]:
         """The timers that are due in the fragments behind their positions. A fragment that could not be read is read
         again later."""
         until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
@@ -368,12 +368,12 @@ def _load_of(timer: Timer) -> _Load:
     return _Load(timer.kind, timer.shard, timer.keep_days if timer.kind is TimerKind.RETRY else 0)
 
 
-def _is_full(look: Look, now_ms: int) -> bool:
+def _is_full(look: FirstTimers, now_ms: int) -> bool:
     """May there be more that is due?"""
     return look.go_on_after is not None and look.timers[-1].due_ms <= now_ms
 
 
-def _next_of(look: Look, now_ms: int) -> int | None:
+def _next_of(look: FirstTimers, now_ms: int) -> int | None:
     """When the fragment's next timer is due, once all that was due is gone; None: that must be asked."""
     if _is_full(look, now_ms):
         return now_ms

@@ -34,7 +34,7 @@ T = TypeVar("T")
 HasTime = Callable[[], bool]
 Visit = Callable[[], bool]
 """Makes a visit; False if there was not time for all of it."""
-Look = Callable[[str], Visit]
+VisitTopic = Callable[[str], Visit]
 """Reads a topic, named; answers what is to be done about it."""
 
 
@@ -217,7 +217,7 @@ class RoundRobin:
         )
 
     def run_together(
-        self, names: Iterable[str], bookmark: Bookmark, look: Look, has_time: HasTime, threads: Executor
+        self, names: Iterable[str], bookmark: Bookmark, look: VisitTopic, has_time: HasTime, threads: Executor
     ) -> Stretch:
         """As `run`, but `look` reads several topics at the same time. It returns calls, which are then made one after
         the other in the caller's thread. An exception is a trouble of its topic."""
@@ -275,7 +275,7 @@ def _made(visit: Callable[[], None]) -> Visit:
     return made
 
 
-def _looked(look: Look, name: str) -> Visit:
+def _looked(look: VisitTopic, name: str) -> Visit:
     """What is to be done about a topic; where looking failed, to raise why."""
     try:
         return look(name)

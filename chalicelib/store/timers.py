@@ -15,7 +15,7 @@ from ..domain.message import DeadReason, Draft
 from ..domain.segment import ShardKey
 from ..domain.timer import ANY, ANY_EDITION, Timer, TimerKind, kind_by_id, retry_of
 from ..ports.log import DedupEntry, Moved
-from ..ports.timers import Look
+from ..ports.timers import FirstTimers
 from . import codec
 from .attributes import Item, int_of, known_int, number, packed, payload_of, text
 from .clients import sent_once
@@ -88,7 +88,7 @@ class DynamoTimers:
             return False
         return True
 
-    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
+    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         first = f"{behind}{_NEXT}" if behind else "0"
         rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
         return first_of(map(_timer, rows), limit)
@@ -209,16 +209,16 @@ def _is_near(timer: Timer) -> bool:
     return timer.kind is TimerKind.DELIVER and timer.due_ms < timer.stored_ms + _RESEND_MS
 
 
-def first_of(timers: Iterator[Timer], limit: int) -> Look:
+def first_of(timers: Iterator[Timer], limit: int) -> FirstTimers:
     """The first of these timers, as many as fit one look; later ones are not read."""
     first_timers: list[Timer] = []
     weight = 0
     for timer in timers:
         if len(first_timers) == limit or (first_timers and weight > MAX_LOOK_BYTES):
-            return Look(first_timers, first_timers[-1].sort_key)
+            return FirstTimers(first_timers, first_timers[-1].sort_key)
         first_timers.append(timer)
         weight += timer.weight
-    return Look(first_timers)
+    return FirstTimers(first_timers)
 
 
 def timer_put(table: str, timer: Timer) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer
-from chalicelib.ports.timers import Look
+from chalicelib.ports.timers import FirstTimers
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
@@ -73,7 +73,7 @@ def _copied(answer: Any) -> Any:
             return bytes(memoryview(answer))
         case Draft():
             return replace(answer, body=_copied(answer.body))
-        case Look():
+        case FirstTimers():
             return replace(answer, timers=_copied(answer.timers))
         case list():
             return [_copied(each) for each in answer]

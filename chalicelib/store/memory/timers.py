@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...domain.errors import newer_format
 from ...domain.timer import UNREADABLE, Timer, TimerKind
 from ...ports.log import DedupEntry, Moved
-from ...ports.timers import Look
+from ...ports.timers import FirstTimers
 from ..layout import timer_key
 from ..timers import first_of
 from .tables import MemoryTables, check_actions, timer_place
@@ -59,7 +59,7 @@ class MemoryTimers:
         with self._tables.lock:
             self._forwards = {id: row for id, row in self._forwards.items() if row[1] > now_s}
 
-    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
+    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         rows = (timer for timer in self._of(fragment) if timer.sort_key > behind and timer.due_ms <= until_ms)
         return first_of(rows, limit)
 
