@@ -6,15 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
+from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.status import Status
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import cursor_key
+from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Since, Wanted
 from chalicelib.wiring import Deps
@@ -321,3 +326,42 @@ def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage
     beside.redriver.retry_now(desk.topic, group, result.id)
     (claimed_message,) = beside.receiver.receive(desk.topic, group, None, 1, 0, 30)
     assert claimed_message.message.id == result.id
+
+
+@given(
+    st.sampled_from(("queue", "serial")),
+    st.lists(
+        st.sampled_from(("take", "nack", "bury", "give back", "redrive", "wait", "wait long")), max_size=8
+    ),
+)
+@settings(max_examples=60)
+def test_what_is_shown_as_retrying_or_dead_comes_at_once_when_it_is_retried_now(
+    mode: str, deeds: list[str]
+) -> None:
+    desk = Desk.at(memory_stage(), mode=mode)
+    group = desk.group()
+    (result,) = desk.produce(make.draft("x"))
+    for deed in deeds:
+        _do(desk, group, deed)
+    message = desk.deps.lookup.message(desk.topic, result.id)
+    status = desk.deps.statuses.deliveries(desk.topic, message)[group.name].status
+    if status in (Status.RETRYING, Status.DEAD):
+        desk.deps.redriver.retry_now(desk.topic, group, result.id)
+        assert [each.message.id for each in desk.receive(group)] == [result.id]
+    elif status is not Status.NEW:  # what was given back unsent is NEW, and its pause may end now
+        with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
+            desk.deps.redriver.retry_now(desk.topic, group, result.id)
+
+
+def _do(desk: Desk, group: Group, deed: str) -> None:
+    if deed.startswith("wait"):
+        desk.stage.clock.advance((3_600 if deed == "wait long" else 20) * SECOND_MS)
+    elif deed == "redrive":
+        desk.deps.redriver.redrive_some(desk.topic, group, ALL, 1)
+    elif messages := desk.receive(group, lease=30):
+        later = SettleDecision(Disposition.RELEASED, desk.stage.clock.now_ms() + 60 * SECOND_MS)
+        if deed == "give back":
+            receipts = [each.receipt for each in messages]
+            desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: later)
+        elif deed != "take":
+            desk.nack(group, messages, BURY if deed == "bury" else Nack(delay_ms=60 * SECOND_MS))
