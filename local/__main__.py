@@ -62,9 +62,8 @@ def run(options: Options) -> None:
         stack.callback(server.shutdown)
         server.start()
         print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)
-        stack.callback(
-            end_event.set
-        )  # first of all, so that the server need not wait for who waits for messages
+        # first of all, so that the server need not wait for who waits for messages
+        stack.callback(end_event.set)
         if options.lifeline:
             _tell_at_end_of_stdin(end_event)
         while not end_event.wait(_LOOK_SECONDS):

@@ -22,10 +22,8 @@ from local.stream import StreamPoller
 from local.token_file import TokenFile
 
 ROUTE, JOURNAL = "route", "journal"
-_JOURNAL_SECONDS, _JOURNAL_BATCH = (
-    1.0,
-    1000,
-)  # nobody waits for it: few large objects rather than many small ones
+# nobody waits for it: few large objects rather than many small ones
+_JOURNAL_SECONDS, _JOURNAL_BATCH = 1.0, 1000
 _STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
 _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 

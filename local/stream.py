@@ -205,7 +205,6 @@ def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
         record["dynamodb"] = (
             {**change, _CREATED: change[_CREATED].timestamp()} if _CREATED in change else change
         )
-    event: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode({"Records": changes})
-    )  # bytes become base64
+    # by way of JSON, so that bytes become base64
+    event: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({"Records": changes}))
     return event

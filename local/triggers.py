@@ -22,9 +22,8 @@ class Triggers:
     def __init__(self, app: Chalice, invocations: Invocations, pumps: Sequence[Pump] = ()) -> None:
         """`pumps` carry the store's changes to the functions."""
         self._invocations = invocations
-        self._scheduled = Invocations(
-            functions_of(app), pauses=()
-        )  # the next run makes up for one that failed
+        # without pauses for further tries: the next run makes up for one that failed
+        self._scheduled = Invocations(functions_of(app), pauses=())
         self._schedules = Schedules(schedules_of(app), self._scheduled.invoke)
         self._pumps = pumps
         self._threads: list[threading.Thread] = []

@@ -67,9 +67,7 @@ CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
 
 # Delivery
 MAX_CALLS = 256  # under way at once in one process of a group's delivery
-MAX_BYTES_UNDER_WAY = (
-    64 * 1024 * 1024
-)  # of bodies that one process of a group's delivery sends at once, about
+MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024  # about; of the bodies of these calls
 MAX_URL_CHARS = 2048
 MAX_REPLY_HEADER_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 64 * 1024
@@ -118,9 +116,7 @@ MAX_LOOK_BACK_ROWS = 16_384  # of a shard, read to find the rows of an earlier t
 MAX_RESEND_SECONDS = times.DAY_SECONDS
 RESEND_SLACK = timedelta(seconds=5)  # how long a repeat may be on its way to the service, and clocks differ
 TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
-RETENTION_GRACE = timedelta(
-    days=1
-)  # a row outlives its retention by this: meanwhile unsettled messages become dead letters
+RETENTION_GRACE = timedelta(days=1)  # a row outlives its retention by this, for dead letters to be made
 FRAGMENTS = 8  # of the timers, as in DMQ
 MAX_LOOK_BYTES = 4 * 1024 * 1024  # of drafts that a mover takes from a fragment at once
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

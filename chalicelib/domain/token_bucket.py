@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 _NS = 1_000_000_000
 _MS = 1_000_000
-_BURST_NS = (
-    _NS // 2
-)  # for each second, what an idle account holds; with what processes hold in hand, at most a second's worth
+# for each second, what an idle account holds; with what processes hold in hand, at most a second's worth
+_BURST_NS = _NS // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from ..ports.world import Clock
 from .walk import HasTime, Stretch, Walk, from_another, unreadable
 
 _JOB = "checkpoint"
-_AHEAD_S = (
-    30 * HOUR_SECONDS
-)  # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
+# the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
+_AHEAD_S = 30 * HOUR_SECONDS
 
 
 @dataclass(slots=True)

@@ -190,9 +190,8 @@ class MeterReader:
             del self._known[next(iter(self._known))]
         reading = self._read(topic)
         if entry.reading is not None:
-            reading = reading.filled_from(
-                entry.reading
-            )  # else its past would be added again when it is read again
+            # otherwise its past would be added again when it is read again
+            reading = reading.filled_from(entry.reading)
         is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
         entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
         level = meter.level_of(entry.last_ms, reading.at_ms)

@@ -243,9 +243,8 @@ class RoundRobin:
             some, waiting_names = waiting_names[:size], waiting_names[size:]
             for name, visit in zip(some, looks(some), strict=True):
                 stretch.visit(name, visit)
-            size = min(
-                2 * size, most
-            )  # one by itself first: a topic that kills a run takes its company with it
+            # one by itself first: a topic that kills a run takes its company with it
+            size = min(2 * size, most)
         return stretch
 
     def end(self, bookmark: Bookmark, stretch: Stretch, passed_ms: int = 0) -> None:

@@ -125,9 +125,8 @@ class DynamoRecords:
                 return True
             if any("m" in letter for letter in self._at(f"{group_uid}#dead", shard, offset)):
                 return True
-            if (
-                list(self._at(group_uid, shard, offset)) == records
-            ):  # else a letter may have left between the two
+            # if they changed, a letter may have left between the two reads
+            if list(self._at(group_uid, shard, offset)) == records:
                 return False
 
     def _at(self, partition: str, shard: ShardKey, offset: int, **how: Any) -> Iterator[Item]:

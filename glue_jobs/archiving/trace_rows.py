@@ -11,9 +11,8 @@ from typing import Any
 
 from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encoded, plain, time_of
 
-_NOT_ARCHIVED = frozenset(
-    {"EDITED", "DELETED"}
-)  # as in chalicelib/domain/trace.py; the trace alone has these
+# as in chalicelib/domain/trace.py; the trace alone has these
+_NOT_ARCHIVED = frozenset({"EDITED", "DELETED"})
 _REDRIVEN = "REDRIVEN"
 
 

@@ -11,11 +11,8 @@ if TYPE_CHECKING:
 
 _UNIT_BYTES = 8_000  # of readings, for a read unit
 _ROUNDED_UP = 2  # read units: half of one for each level of readings, and a little
-_ROW_BYTES, _GROUP_BYTES, _SHARD_BYTES = (
-    130,
-    40,
-    5,
-)  # of a reading, of a group in it, of a shard that is behind
+# of a reading, of a group in it, of a shard that is behind
+_ROW_BYTES, _GROUP_BYTES, _SHARD_BYTES = 130, 40, 5
 _MOST_BYTES = 512  # of a reading with its shards
 _MOST_GROUPS = 12
 

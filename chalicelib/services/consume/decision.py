@@ -70,9 +70,8 @@ def decision_after(
         # A consumer that did not answer may still be working (`busy_ms`): until then no other may start on this
         # message, nor on those ordered behind it.
         ended_ms = now_ms + result.busy_ms
-        if (
-            claimed_message.attempt >= receipt.last_attempt
-        ):  # the claim that finds it due makes the dead letter
+        if claimed_message.attempt >= receipt.last_attempt:
+            # the claim that finds it due makes the dead letter
             return SettleDecision(Disposition.RETRY, ended_ms, None, detail, duration_ms)
         due_ms = max(due_ms, ended_ms)
     decision = decision_after_failure(group, receipt, claimed_message.attempt, due_ms, detail)

@@ -67,9 +67,8 @@ class LogReader:
         self._clock = clock
         self._segments = SegmentCache()
         self._ended: TtlCache[ShardKey, int] = TtlCache(clock, None)  # where the last claim stopped reading
-        self._young: TtlCache[ShardKey, int] = TtlCache(
-            clock, _HOLE_MS
-        )  # when the holes just found may be closed
+        # when the holes just found may be closed
+        self._young: TtlCache[ShardKey, int] = TtlCache(clock, _HOLE_MS)
         self._last: TtlCache[str, int] = TtlCache(clock, None)  # the last row, as given in hints
         self._began_ms = self._recent_ms = clock.now_ms()
         self._recent_moment = 0

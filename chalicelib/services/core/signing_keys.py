@@ -19,9 +19,8 @@ from .secret_cipher import SIGNING_KEY, SecretCipher
 T = TypeVar("T")
 _KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,
 _LOOK_MS = 10_000  # or this, if a text comes that none of them has signed
-_UPGRADE_MS = (
-    5 * MINUTE_MS
-)  # how long a key stored unencrypted by an earlier release is left so: that release may still be running
+# how long a key stored unencrypted by an earlier release is left so: that release may still be running
+_UPGRADE_MS = 5 * MINUTE_MS
 
 
 class SigningKeys:

@@ -147,9 +147,8 @@ class Counts:
         in_lanes = sum(cursor.in_flight for cursor in lanes.values())
         waiting_count = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
         here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
-        entries = (
-            each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD
-        )  # else the cursor tells
+        # of all others the cursor tells
+        entries = (each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD)
         apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),

@@ -33,9 +33,7 @@ _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 _TAIL_SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 _UNDONE = (*OPEN, Status.NEW, Status.DEAD)
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
-_MOST_LISTING_MS = (
-    8_000  # of a request: API Gateway ends one after 29 s, and a row may hold a thousand messages
-)
+_MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 _GROUPS = 32  # in which a dead letter is looked for
 _LETTERS = 4  # of each of them
 _AS_PRODUCED = 2
@@ -285,9 +283,8 @@ class Lookup:
                 if now_ms < topic.keeps_until_ms(row):
                     yield from _back(row, shard, at)
                 at = row.first - 1
-                next_offsets[shard] = min(
-                    next_offsets[shard], at
-                )  # a tombstone yields nothing, and yet is behind us
+                # a tombstone yields nothing, and yet is behind us
+                next_offsets[shard] = min(next_offsets[shard], at)
             if not rows:
                 next_offsets[shard] = -1
                 return

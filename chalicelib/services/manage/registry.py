@@ -89,9 +89,8 @@ class Registry:
         self._secret_cipher = secret_cipher
         self._clock = clock
         self._random = random
-        self._signs: TtlCache[str, bool] = TtlCache(
-            clock, _SIGN_OF_LIFE_MS // 2
-        )  # uids that showed one lately
+        # uids that showed one lately
+        self._signs: TtlCache[str, bool] = TtlCache(clock, _SIGN_OF_LIFE_MS // 2)
 
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
         """Register a consumer, or renew its registration. Another contact replaces the old one."""

@@ -42,7 +42,7 @@ class Capacity:
         self._consumer_uid = consumer_uid
         self._by_consumer: Counter[str] = Counter()  # deliveries of this run in flight
         self._from_lane = 0
-        self._bytes = 0  # of their bodies
+        self._bytes = 0  # of the bodies in flight
         self._others = 0  # slots of the group that other runs had at the last reading of its cursors
         self._others_by: Mapping[str, int] = {}  # of these, the slots of each consumer
         self._others_ms = 0

@@ -132,9 +132,8 @@ def _parsed(text: bytes, schema: pa.Schema) -> pa.Table:
     if not text.isascii():
         text.decode()
     count = text.count(b"\n")
-    if (
-        text.startswith(b"{") + text.count(b"\n{") != count
-    ):  # by a null before all objects Arrow's process dies
+    # by a null before all objects Arrow's process dies
+    if text.startswith(b"{") + text.count(b"\n{") != count:
         raise Unusual("A line of the journal is no object of JSON.")
     lines = pyarrow.json.read_json(
         pa.BufferReader(text),

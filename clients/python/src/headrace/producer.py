@@ -114,9 +114,8 @@ class Producer:
         `close`.
         """
         text = encode(Outgoing(body=body, **options).fields(now()))
-        if (
-            self._pid != os.getpid()
-        ):  # forked: the thread stayed with the parent, and so did what it has to send
+        # forked: the thread stayed with the parent, and so did what it has to send
+        if self._pid != os.getpid():
             self._begin()
         future: Future[Sent] = Future()
         with self._changed:

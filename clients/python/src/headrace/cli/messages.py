@@ -18,9 +18,8 @@ from .arguments import MessageId, Topic
 from .output import Output, number_of, short, table_of, text
 from .session import Session, session
 
-_OVERLAP = timedelta(
-    seconds=5
-)  # clocks differ, and what is accepted a moment earlier may be listed a moment later
+# clocks differ, and what is accepted a moment earlier may be listed a moment later
+_OVERLAP = timedelta(seconds=5)
 _MOST_AT_ONCE = 1000
 _REMEMBERED = 20_000
 _COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")

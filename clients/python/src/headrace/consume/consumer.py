@@ -78,9 +78,8 @@ class Consumer:
             self._settler.stop()
             self._ended.set()
             keeper.join()
-            if (
-                group.mode != "broadcast" or self.settings.name is None
-            ):  # a name keeps its place in a broadcast
+            # a name keeps its place in a broadcast
+            if group.mode != "broadcast" or self.settings.name is None:
                 self._leave(hr, name)
 
     def _runner(self, loop: asyncio.AbstractEventLoop | None) -> Runner:
@@ -163,9 +162,8 @@ class Consumer:
 
     def _mended(self, hr: Operations, error: HeadraceError, name: str | None) -> bool:
         """May polling go on?"""
-        if (
-            isinstance(error, ConsumerNotFound) and name is not None
-        ):  # offline for so long that it was removed
+        # offline for so long that it was removed
+        if isinstance(error, ConsumerNotFound) and name is not None:
             self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
             return True
         if error.retryable:
