@@ -101,12 +101,15 @@ def took(change: Change, current: Cursor) -> bool | None:
 
     A claim was stored if its token is there, an extension if its deadline is. A settlement was stored if its offsets
     are no longer in the lease and the offsets it returned are waiting; only a later claim or seek can change that.
+    A seek was stored if nothing else is there; behind later claims nobody knows.
     """
-    if change.whole:
-        return current == change.scalars
-    set_there = all(current.leases.get(t) == lease for t, lease in change.set_leases.items())
+    if change.whole and not change.after.leases:
+        was_passed = current.epoch > change.after.epoch and not current.is_closed
+        return None if was_passed else current == change.after
+    our_leases = change.after.leases if change.whole else change.set_leases
+    set_there = all(current.leases.get(t) == lease for t, lease in our_leases.items())
     if change.serialised:
-        return bool(change.set_leases) and set_there
+        return bool(our_leases) and set_there
     our_ranges = _taken_by(change)
     if not our_ranges:
         return set_there  # an extension: if it was not stored, it may be repeated safely

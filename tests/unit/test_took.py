@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, fold
+from chalicelib.domain.cursor import CLOSED, Cursor, Disposition, Result, Selection, fold
 from chalicelib.domain.cursor_write import Change, took
 from chalicelib.domain.spans import Span
 from tests.support import factories as make
@@ -43,6 +43,14 @@ def test_our_claim_stands_beside_a_later_one() -> None:
     ours = claiming(HELD, "2.ours")
     after_ours = after(HELD, ours)
     assert took(ours, after(after_ours, claiming(after_ours, "3.them"))) is True
+
+
+def test_the_first_claim_of_a_cursor_stands_beside_a_later_one() -> None:
+    ours = cursor_write.replacement(Cursor(), claiming(Cursor(), "1.ours").after)
+    after_ours = after(Cursor(), ours)
+    assert took(ours, after_ours) is True
+    assert took(ours, after(after_ours, claiming(after_ours, "2.them"))) is True
+    assert took(ours, after(Cursor(), claiming(Cursor(), "1.them"))) is False
 
 
 def test_a_claim_whose_lease_has_passed_on_is_not_ours_any_more() -> None:
@@ -111,12 +119,13 @@ def test_an_extension_is_ours_while_its_deadline_stands() -> None:
     assert took(ours, HELD) is False
 
 
-def test_a_seek_is_ours_only_while_nothing_came_behind_it() -> None:
+def test_a_seek_is_ours_while_nothing_came_behind_it_and_unknown_afterwards() -> None:
     ours = cursor_write.replacement(HELD, transitions.seek(HELD, 9))
     after_ours = after(HELD, ours)
     assert took(ours, after_ours) is True
-    assert took(ours, after(after_ours, claiming(after_ours, "3.them"))) is False
+    assert took(ours, after(after_ours, claiming(after_ours, "3.them"))) is None
     assert took(ours, after(HELD, claiming(HELD, "2.them"))) is False
+    assert took(ours, CLOSED) is False
 
 
 def test_neighbours_settled_at_the_same_time_do_not_lose_each_other() -> None:

@@ -73,7 +73,7 @@ class CursorStore:
         if isinstance(result, WriteRefused):
             self._keep(key, result.current) if result.current else self._seen.drop(key)
             if result.why is RefusalReason.UNKNOWN:
-                raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
+                raise unavailable("The answer of the store was lost; the change may have been made.")
             return None
         self._counters.add(DEAD, sum(record.status == Status.DEAD for record in records))
         self._tell_unreadable(key, [record for record in records if record.reason == DeadReason.UNDECODABLE])

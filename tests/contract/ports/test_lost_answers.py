@@ -14,12 +14,16 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError
 
 from chalicelib.adapters import Adapters, dynamo_adapters
+from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, start_at
+from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, start_at
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import Tail
+from chalicelib.domain.spans import Span
 from chalicelib.ports.log import AlreadyMoved, Stored
+from chalicelib.services.core.counters import Counters
+from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.settings import Settings
 from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededRandom
@@ -79,17 +83,17 @@ def test_anothers_edit_is_not_taken_for_our_own(
 
 
 class Overtaken(FaultPlan):
-    """Loses the answer to a put, and others take the row away before it is sent again."""
+    """Loses the answer to a write, and others change the row before it is sent again."""
 
-    take_away: Callable[[], object] | None = None
+    overtake: Callable[[], object] | None = None
 
     def meet(self, call: Call) -> AWSResponse | None:
-        take_away, self.take_away = self.take_away, None
-        if take_away is None:
+        overtake, self.overtake = self.overtake, None
+        if overtake is None:
             return None
         with suppress(ConnectionClosedError):
             lose(call)
-        take_away()
+        overtake()
         raise ConnectionClosedError(endpoint_url=call.request.url)
 
 
@@ -110,7 +114,7 @@ def test_an_edit_is_unknown_where_the_timer_was_moved_before_its_answer_was_hear
     edited = replace(timer, draft=make.draft("edited"))
     a.timers.store([timer])
     moved = replace(edited, edits=1)
-    plan.take_away = lambda: a.log.put(make.shard(), segment, make.packed(segment), promotables=[moved])
+    plan.overtake = lambda: a.log.put(make.shard(), segment, make.packed(segment), promotables=[moved])
     with pytest.raises(Unavailable):
         a.timers.amend(timer, edited, keep_s=1)
     assert a.timers.find(timer.due_ms, timer.id) is None, "with the edit"
@@ -121,10 +125,33 @@ def test_an_edit_is_unknown_where_the_letter_was_discarded_before_its_answer_was
 ) -> None:
     a, plan = overtaken
     edited = replace(letter, edited=True)
-    plan.take_away = lambda: a.records.discard(replace(edited, version=1))
+    plan.overtake = lambda: a.records.discard(replace(edited, version=1))
     with pytest.raises(Unavailable):
         a.records.edit(edited)
     assert a.records.dead_letter(letter.key, 1) is None
+
+
+def test_a_seek_is_not_repeated_where_others_consumed_before_its_answer_was_heard(
+    overtaken: tuple[Adapters, Overtaken],
+) -> None:
+    a, plan = overtaken
+    key, states = make.cursor_key(), CursorStore(a.cursors, ManualClock(), Counters())
+    a.cursors.create(key, start_at(9))
+    sought = transitions.seek(start_at(9), 0)
+    claimed = transitions.claim(sought, Selection((Span(0, 9),), next=9), "2.them", "", 30_000)
+    consumed = transitions.settle(claimed, "2.them", [Result(n, Disposition.SUCCESS) for n in range(9)])[0]
+
+    def consume() -> None:
+        for old, new in ((sought, claimed), (claimed, consumed)):
+            a.cursors.write(key, cursor_write.change(old, new))
+
+    states.read(key)
+    plan.overtake = consume
+    with pytest.raises(Unavailable):
+        states.update(
+            key, lambda state: cursor_write.replacement(state.cursor, transitions.seek(state.cursor, 0))
+        )
+    assert a.cursors.get(key, consistent=True) == consumed
 
 
 @LOST
