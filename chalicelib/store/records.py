@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..domain.errors import newer_format
+from ..domain.errors import newer_format, unavailable
 from ..domain.ids import message_id
 from ..domain.message import DeadReason, Message
 from ..domain.record import DeadLetter, Record, Unfinished
@@ -153,7 +153,11 @@ class DynamoRecords:
                 **_unchanged(letter),
             )
         except ConditionFailed as error:
-            return error.retried and not error.item
+            if error.item or not error.retried:
+                return False
+            record = self.get(letter.key, letter.offset)
+            if record is None or (record.status, record.at_ms) != (Status.DEAD, letter.at_ms):
+                raise unavailable() from error  # others may have redriven it, which changes its record
         return True
 
     def forget(self, group_uid: str) -> None:

@@ -162,6 +162,17 @@ def test_a_discard_is_recognised(a: Adapters, plan: FaultPlan, letter: DeadLette
     assert a.records.dead_letter(letter.key, 1) is None
 
 
+def test_a_discard_is_unknown_where_the_letter_was_redriven_before_its_answer_was_heard(
+    a: Adapters, plan: FaultPlan, letter: DeadLetter
+) -> None:
+    shard, segment = make.shard(), make.segment(0, 1)
+    assert a.log.put(shard, segment, make.packed(segment), promotables=[letter]) == Stored()
+    next_call(plan, Fault.FAIL_ONCE)
+    with pytest.raises(Unavailable):
+        a.records.discard(letter)
+    assert plan.fired
+
+
 @LOST
 def test_a_letter_that_was_changed_is_not_taken_for_discarded(
     a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault
