@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain.call_result import Verdict
-from ...domain.errors import Refused
+from ...domain.errors import Refused, Unavailable
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...wiring import Deps
 from .. import parse
@@ -108,7 +109,8 @@ def delete_consumer(context: Context) -> Response[None]:
     topic, group = context.group(consistent=True)
     consumer = context.deps.registry.consumer_to_remove(topic, group, context.params["consumer"])
     context.deps.registry.unregister(topic, group, consumer)
-    context.deps.waker.wake_for(topic, group, consumer)
+    with suppress(Unavailable):  # the consumer is gone, and the sweep finds what it left behind
+        context.deps.waker.wake_for(topic, group, consumer)
     return Response(None, 204)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.errors import unavailable
 from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group, ShiftingClock, Topic
@@ -88,6 +89,20 @@ def test_what_a_leaving_consumer_leaves_behind_is_pushed_to_the_others_at_once(
     ]
     background.push(topic)
     assert attempts(receiver) == [1]
+
+
+def test_a_consumer_is_removed_where_its_wake_up_cannot_be_stored(
+    api: Client, background: Background, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise unavailable()
+
+    group = api.topic(shards=1).group()
+    for name in ("leaving", "staying"):
+        subscribe(group, name, url=receiver.url)
+    monkeypatch.setattr(background.deps.waker, "_store_timers", refuse)
+    api.delete(f"{group.path}/consumers/leaving").expect(204)
+    api.delete(f"{group.path}/consumers/leaving").refused(404, "CONSUMER_NOT_FOUND")
 
 
 def test_a_given_secret_signs_and_an_old_one_for_a_day_after_its_rotation(
