@@ -29,6 +29,7 @@ ELSEWHERE = {
 """Settings that the page leaves to the API."""
 PAGES = [("put_topic", TopicBody, "topic_settings.html"), ("put_group", GroupBody, "group_settings.html")]
 _LABELLED = re.compile(r'<label[^>]*>{{ _\("([^"]+)"\) }}<(?:input|select) name="(\w+)"')
+_IN_A_MAP = re.compile(r'"(\w+)": _\("([^"]+)"\)')
 _LOOPED = re.compile(r'\("(\w+)", _\("([^"]+)"\), \[')
 
 
@@ -69,6 +70,16 @@ def test_each_setting_has_a_labelled_field_that_reaches_the_call(
         assert name in fields_sent or (isinstance(retry, dict) and name in retry), (
             f"console/forms.py does not read {name}"
         )
+
+
+@pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
+def test_a_refused_form_is_shown_with_the_label_of_each_setting(
+    deed: str, body: type[msgspec.Struct]
+) -> None:
+    label_of = dict(_IN_A_MAP.findall((TEMPLATES / "correction.html").read_text()))
+    names = offered_by(deed, body)
+    assert names <= label_of.keys(), "correction.html needs a label for these"
+    assert {label_of[name] for name in names} <= PHRASES.keys(), "console/chinese.py lacks a label"
 
 
 @pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
