@@ -29,7 +29,7 @@ class Form:
 
 @dataclass
 class Screen:
-    """What the browser shows."""
+    """What the browser shows; `text` as people read it, without tags and escapes."""
 
     status: int
     url: str

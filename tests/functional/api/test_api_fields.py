@@ -21,8 +21,8 @@ TYPES: dict[str, list[Any]] = {
     "null": [None],
 }
 
-# Per call: its path, a body that is fine, and the types each field takes; `-`: not tried (a text with
-# rules of its own, or receipts).
+# Per call: its path, a body that is fine, and the types each field takes; `-`: not tried (one of
+# several words, a position, or receipts).
 _REQUIRED: dict[str, dict[str, Any]] = {"batch": {"messages": [1]}, "ack": {"receipts": ["x"]}}
 SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "topic": (
