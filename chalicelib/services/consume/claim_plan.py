@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from operator import itemgetter
@@ -40,6 +40,23 @@ class ClaimPlan:
     messages: dict[int, Message]
     dead: tuple[Record, ...]
     available: int = 0  # how many of the messages read could have been granted
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What a policy chose, and the candidates that it chose from, as many as one answer and one write hold."""
+
+    selection: Selection
+    back: Sequence[Candidate]
+    new_candidates: Sequence[Candidate]
+    dead_candidates: Sequence[Candidate]
+    passed_over: Set[int]
+    is_full: bool  # further candidates would change nothing
+
+    @property
+    def granted_count(self) -> int:
+        """How many messages it grants."""
+        return sum(span.count for span in self.selection.granted)
 
 
 class ClaimPlanner:
@@ -94,27 +111,49 @@ class ClaimPlanner:
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(dues))
-        while True:
-            ahead = self._ahead(current, wanted_count, trust) if wanted_count else []
-            new_candidates = [self._candidate(slot, None) for slot in ahead]
-            waiting_candidates, new_candidates, dead_candidates = _within_bounds(
-                back, new_candidates, most_bytes
-            )
-            selection = self._policy.select(current, waiting_candidates, new_candidates, most)
-            granted_count = sum(s.count for s in selection.granted)
-            if (
-                granted_count >= most
-                or len(ahead) < wanted_count
-                or wanted_count >= _LOOKAHEAD
-                or not wanted_count
-            ):
+        messages = {s.offset: s.message for s in slots if s.message}
+        ahead: list[Slot] = []
+        choice = self._choose(current, back, (), most, most_bytes)
+        while wanted_count:
+            page = self._ahead(_behind(ahead, current), wanted_count - len(ahead), trust)
+            ahead += (replace(slot, message=None) for slot in page)
+            new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
+            choice = self._choose(current, back, new_candidates, most, most_bytes)
+            messages |= {
+                s.offset: s.message for s in page if s.message and s.offset not in choice.passed_over
+            }
+            is_end = len(ahead) < wanted_count and not _fills_an_answer(page)
+            if choice.is_full or choice.granted_count >= most or is_end or len(ahead) >= _LOOKAHEAD:
                 break
-            wanted_count = min(_LOOKAHEAD, wanted_count * 2)
+            if len(ahead) == wanted_count:
+                wanted_count = min(_LOOKAHEAD, wanted_count * 2)
+        selection, granted_count = choice.selection, choice.granted_count
         if granted_count and self._claimant.claimants > 1:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
-            selection = self._policy.select(current, waiting_candidates, new_candidates, part)
-        messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
-        return self._plan(ahead, current, selection, messages, dead_candidates, granted_count)
+            selection = self._policy.select(current, choice.back, choice.new_candidates, part)
+        return self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+
+    def _choose(
+        self,
+        current: Cursor,
+        back: Sequence[Candidate],
+        new_candidates: Sequence[Candidate],
+        most: int,
+        most_bytes: int,
+    ) -> _Choice:
+        """Let the policy choose. What it passes over takes no space in the answer."""
+        selection = self._policy.select(current, back, new_candidates, most)
+        granted = {offset for span in selection.granted for offset in span.offsets()}
+        passed_over = {c.offset for c in new_candidates if not _is_settled(c) and c.offset not in granted}
+        back_within, new_within, dead_candidates = _within_bounds(
+            back, new_candidates, most_bytes, passed_over
+        )
+        is_cut = len(back_within) + len(new_within) < len(back) + len(new_candidates)
+        if is_cut:
+            selection = self._policy.select(current, back_within, new_within, most)
+        waiting_count = sum(span.count for span in current.waiting)
+        is_full = is_cut or len(passed_over) + waiting_count > MAX_PASSED_OVER
+        return _Choice(selection, back_within, new_within, dead_candidates, passed_over, is_full)
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
@@ -201,8 +240,7 @@ class ClaimPlanner:
             if any(map(_is_settled, candidates)):
                 break
             kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
-            at = ahead[-1].end
-            ahead = self._ahead(replace(cursor, next=at, segment_at=at), _BURIED_AT_ONCE, trust)
+            ahead = self._ahead(_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
         return kept_entries, ahead
 
     def _trust(self, cursor: Cursor) -> Freshness:
@@ -313,21 +351,39 @@ def _is_settled(candidate: Candidate) -> bool:
     return candidate.verdict is ClaimVerdict.SETTLE
 
 
+def _behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:
+    """The cursor as it would stand behind these unclaimed slots."""
+    return replace(cursor, next=slots[-1].end, segment_at=slots[-1].end) if slots else cursor
+
+
+def _fills_an_answer(slots: Sequence[Slot]) -> bool:
+    """Are their bodies so large that the reading ended at them?"""
+    return sum(slot.message.draft.size for slot in slots if slot.message) > MAX_ANSWER_BYTES
+
+
 def attempts_before(draft: Draft) -> int:
     """How many attempts were made before the one that has number 1 in the cursor."""
     return draft.origin.attempts if draft.origin else 0
 
 
 def _within_bounds(
-    back: Sequence[Candidate], new_candidates: Sequence[Candidate], most_bytes: int
+    back: Sequence[Candidate],
+    new_candidates: Sequence[Candidate],
+    most_bytes: int,
+    passed_over: Set[int] = frozenset(),
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
-    """Cut the candidates so that one answer holds their bodies, and one transaction their dead letters."""
+    """Cut the candidates so that one answer holds their bodies, except of those that are passed over, and one
+    transaction their dead letters."""
     candidates: list[Candidate] = []
     dead_candidates: list[Candidate] = []
     size = dead_size = 0
     for candidate in (*back, *new_candidates):
+        if candidate.offset in passed_over:
+            candidates.append(candidate)
+            continue
+        is_first = not size
         size += candidate.size
-        if size > most_bytes and (candidates or most_bytes < MAX_ANSWER_BYTES):
+        if size > most_bytes and not (is_first and most_bytes >= MAX_ANSWER_BYTES):
             break
         if candidate.dead:
             dead_size += candidate.size

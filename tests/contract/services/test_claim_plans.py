@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Lease
-from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES
+from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
@@ -17,6 +17,8 @@ from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.counters import Counters
+from chalicelib.services.core.log_reader import LogReader, Slot
 from tests.support import factories as make
 from tests.support.damage import NEWER, change_row, having
 from tests.support.desk import Desk, attempts, offsets
@@ -34,9 +36,20 @@ def claim(desk: Desk, group: Group, most: int, **settings: Any) -> list[ClaimedM
     return desk.deps.claimer.claim(claimant, 0, most) or []
 
 
-def planner(desk: Desk, group: Group) -> ClaimPlanner:
+class CountedSlots(LogReader):
+    """A reader that counts the unclaimed slots it has returned."""
+
+    slot_count = 0
+
+    def unclaimed(self, *args: Any, **settings: Any) -> list[Slot]:
+        slots = super().unclaimed(*args, **settings)
+        self.slot_count += len(slots)
+        return slots
+
+
+def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimPlanner:
     return ClaimPlanner(
-        reader=desk.deps.reader,
+        reader=reader or desk.deps.reader,
         claimant=Claimant(topic=desk.topic, group=group, lease_seconds=30),
         shard=0,
         key=cursor_key(desk.topic, group, 0),
@@ -176,3 +189,45 @@ def test_i7_large_messages_that_wait_for_each_other_leave_place_for_other_keys(s
     waiting = tuple(Span(n, 1, 1, unit_of("b" if n == 24 else "a")) for n in range(25))
     selection = planner(desk, group).plan(Cursor(next=25, waiting=waiting), 2, MAX_ANSWER_BYTES).selection
     assert {span.start for span in selection.granted} == {0, 24}
+
+
+def produce_large(desk: Desk, count: int, ordering_key: str) -> None:
+    """Messages of which one answer holds about twenty."""
+    body = b'"' + b"x" * 200_000 + b'"'
+    for n in range(count):
+        desk.produce(replace(make.draft(n), body=body, ordering_key=ordering_key))
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+def test_i7_large_messages_of_a_busy_key_hold_other_keys_back_only_past_the_bound(
+    stage: Stage, is_leased: bool
+) -> None:
+    """What is passed over takes no space in the answer. `is_leased`: the key is busy by an earlier claim."""
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    last = MAX_PASSED_OVER + 1
+    produce_large(desk, last, "busy")
+    desk.produce(make.draft(ordering_key="free"))
+    earlier = offsets(claim(desk, group, 1)) if is_leased else []
+    assert earlier + offsets(claim(desk, group, 2)) == [0, last]
+    assert [(span.start, span.count) for span in desk.cursor(group).waiting] == [(1, MAX_PASSED_OVER)]
+
+
+def test_a_claim_stops_to_read_where_it_may_pass_over_no_more(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    produce_large(desk, 2 * MAX_PASSED_OVER, "busy")
+    desk.produce(make.draft(ordering_key="free"))
+    reader = CountedSlots(stage.adapters.log, stage.clock, Counters())
+    selection = planner(desk, group, reader).plan(Cursor(), 2, MAX_ANSWER_BYTES).selection
+    assert [span.start for span in selection.granted] == [0]
+    assert MAX_PASSED_OVER < reader.slot_count < MAX_PASSED_OVER + 25
+
+
+def test_large_messages_of_free_keys_end_an_answer_wherever_they_stand(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    produce_large(desk, 30, "busy")
+    for n in range(30):
+        produce_large(desk, 1, f"free {n}")
+    assert len(offsets(claim(desk, group, 60))) == MAX_ANSWER_BYTES // 200_100
