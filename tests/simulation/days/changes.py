@@ -4,12 +4,13 @@ sent elsewhere. What changes is noted in the ledger."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from chalicelib.domain.message import Message
+from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import cursor_key
-from chalicelib.domain.transaction import TransactionState
+from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -104,15 +105,21 @@ def prepares(days: Days) -> None:
     message = draft(label, due_ms=due_ms)
     answer = days.ask(
         f"prepare {label} due {due_ms}",
-        lambda deps: deps.transactor.prepare(deps.catalog.topic(name), message, checks),
+        partial(_prepared, name, message, checks),
         mortal=False,
     )
+    home.sent_ms = days.clock.at_ms
     home.unsure.add(label)
     if answer:
         truth = days.random.choice(
             (TransactionState.COMMITTED, TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
         )
         days.deals[answer[0].id] = Deal(home, label, truth, len(days.path), now_ms, due_ms or 0)
+
+
+def _prepared(name: str, message: Draft, checks: Checks, deps: Deps) -> tuple[Transaction, bool]:
+    topic = deps.catalog.topic(name)
+    return deps.transactor.prepare(topic, deps.rate_limited_producer.admit(topic, message), checks)
 
 
 def decides(days: Days) -> None:

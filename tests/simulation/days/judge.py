@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chalicelib.domain.errors import NotFound
+from chalicelib.domain.errors import HeadraceError, NotFound, TooMany
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import DAY_MS
-from tests.simulation.days.ledger import Home, Member
+from chalicelib.services.produce.appender import ProduceResult
+from tests.simulation.days.ledger import KNOWN_AFTER_MS, Home, Member
 from tests.simulation.days.plan import SLOT_MS
 from tests.support.flows import label_of
 
 if TYPE_CHECKING:
     from tests.simulation.days.stage import Days
+
+_LONGEST_REFUSAL_MS = 5_000
 
 
 def judge(days: Days) -> None:
@@ -48,11 +52,11 @@ def judge(days: Days) -> None:
 def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
     if label in home.cancelled or label in home.unsure or label in member.skipped:
         return False
-    if member.is_called and member.group.offline == "skip":
-        return False  # when it was away, its breaker and its handshake know
     if not all(member.wants(home.tags.get(label))):
         return False
     produce = home.accepted[label]
+    if member.is_called and produce.at_ms < member.absence.perhaps_until_ms:
+        return False  # when it was away, its breaker and its handshake know
     if produce.number > member.since:
         return True
     came_ms = max(produce.at_ms, produce.due_ms)
@@ -86,6 +90,12 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
     if label in member.done and not is_of_before:
         days.accuse(f"{about} was given {label} again")
     member.given.add(label)
+    if message.draft.dead_reason:
+        days.accuse(f"{about} was given {label}, which is a dead letter: {message.draft.dead_reason}")
+    if label in home.refused:
+        days.accuse(f"{about} was given {label}, which was refused")
+    if label in member.missed:
+        days.accuse(f"{about} was given {label}, which came while it was away")
     if not is_live:
         return
     produce = home.accepted.get(label)
@@ -111,3 +121,22 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
     is_owed_new_only = member.from_ms is None and not member.loose and not is_of_before and is_first
     if is_owed_new_only and produce.number < member.since and not produce.waited:
         days.accuse(f"{about} was given {label} of before its time")
+
+
+def inspect_outcomes(days: Days, home: Home, outcomes: Sequence[ProduceResult | HeadraceError]) -> None:
+    """What a producer was told: a topic with a rate limit takes something after a pause, and never more at once than a
+    second's worth."""
+    now_ms, limit = days.clock.at_ms, home.topic.rate_limit
+    pause_ms, home.sent_ms = now_ms - home.sent_ms, now_ms
+    refused_count = sum(isinstance(each, TooMany) for each in outcomes)
+    is_rested = pause_ms > _LONGEST_REFUSAL_MS + 2 * days.plan.skew_ms
+    if is_rested and refused_count and refused_count == len(outcomes):
+        days.accuse(f"{home.topic.name} took nothing after {pause_ms} ms, at {limit} a second")
+    if now_ms < home.rate_since_ms + KNOWN_AFTER_MS:
+        return
+    rejects = limit is not None and home.topic.on_rate_limit == "reject"
+    if refused_count and not rejects:
+        days.accuse(f"{home.topic.name} refused {refused_count}, and has no limit that says so")
+    stored_count = sum(isinstance(each, ProduceResult) for each in outcomes)
+    if rejects and stored_count > (limit or 0):
+        days.accuse(f"{home.topic.name} took {stored_count} at once, at {limit} a second")

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.topic import Group, Offline, Topic
 from chalicelib.domain.transaction import TransactionState
+from chalicelib.services.core.catalog import CACHE_MS
+
+KNOWN_AFTER_MS = CACHE_MS + 1_000
+"""After so long every process knows of a change."""
+
+
+@dataclass(slots=True)
+class Absence:
+    """Does a broadcast skip what comes while a consumer is away? What holds when the consumer comes back decides. Until
+    `perhaps_until_ms` a process may skip it; from `surely_from_ms` on each does."""
+
+    perhaps_until_ms: float = 0
+    surely_from_ms: float = math.inf
+
+    def changes(self, policy: Offline, now_ms: int, *, is_certain: bool) -> None:
+        """The group was set to this; if it is not certain, perhaps."""
+        if policy is Offline.SKIP:
+            self.perhaps_until_ms = math.inf
+            if is_certain:
+                self.surely_from_ms = min(self.surely_from_ms, now_ms + KNOWN_AFTER_MS)
+            return
+        self.surely_from_ms = math.inf
+        if is_certain:
+            self.perhaps_until_ms = min(self.perhaps_until_ms, now_ms + KNOWN_AFTER_MS)
 
 
 @dataclass(slots=True)
@@ -24,12 +49,15 @@ class Member:
     consumer: str = ""
     is_called: bool = False
     loose: bool = False
-    seen_ms: int = 0
+    absence: Absence = field(default_factory=Absence)
+    seen_ms: int = 0  # when it surely showed life,
+    perhaps_seen_ms: int = 0  # and when perhaps
+    missed: set[str] = field(default_factory=set)  # what it surely skipped
     done: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)  # acknowledged, and nobody heard the answer
     given: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
-    skipped: set[str] = field(default_factory=set)  # what came while it was away
+    skipped: set[str] = field(default_factory=set)  # what it may have skipped, for it was away
     filters: list[tuple[str, ...] | None] = field(default_factory=lambda: [None])  # that it may have had
 
     @property
@@ -75,6 +103,10 @@ class Home:
     drafts: dict[str, Draft] = field(default_factory=dict)  # as they were sent, of those that must come so
     cancelled: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)  # over the rate limit
+    rate_since_ms: int = 0  # when the rate limit was set
+    sent_ms: int = 0  # when somebody last sent something
+    absences: dict[str, Absence] = field(default_factory=dict)  # by groups
 
 
 @dataclass(slots=True)

@@ -30,9 +30,13 @@ class Plan:
 
 SLOT_MS = 6 * HOUR_MS
 TOPICS = ("beta", "omega")
-SETTINGS = "settings"  # of one seed in four
+SETTINGS = "settings"  # of one seed in four, and with it one of the next two
+RATES = "rates"
+ABSENCES = "absences"
 BAD_DATA = "bad data"  # of stages of its own
 THEMES = ("changes", "decisions", "seeks", "broadcasts", "calls", "throttled", "clocks")
+
+_OWN_THEMES = {3: (SETTINGS, RATES), 7: (SETTINGS, ABSENCES)}  # by the seed, modulo 8
 
 
 def plan_of(seed: int, *also: str) -> Plan:
@@ -53,5 +57,5 @@ def plan_of(seed: int, *also: str) -> Plan:
         shards=rng.choice((1, 2, 3)),
         checkpoints=rng.random() < 0.7,
         ragged=rng.random() < 0.3,
-        themes=(*rng.sample(THEMES, rng.choice((0, 1, 1, 2))), *(SETTINGS,) * (seed % 4 == 3), *also),
+        themes=(*rng.sample(THEMES, rng.choice((0, 1, 1, 2))), *_OWN_THEMES.get(seed % 8, ()), *also),
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.domain.errors import NotFound
-from chalicelib.domain.topic import ConsumerKind, ConsumerState
+from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Offline
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
-from tests.simulation.days.ledger import Home, Member
+from tests.simulation.days.ledger import Absence, Home, Member
 from tests.simulation.days.stage import Days
 
 BROADCAST = "all"
@@ -85,7 +85,9 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, is
     member = Member(
         group, len(days.path), days.clock.at_ms, None, name if mode == "broadcast" else "", is_called
     )
-    member.seen_ms = days.clock.at_ms
+    member.seen_ms = member.perhaps_seen_ms = days.clock.at_ms
+    if mode == "broadcast":
+        member.absence = home.absences.setdefault(group_name, _absence(group))
     member.loose = len(days.path) > since + 1
     others = (each for each in home.members.values() if each.group.uid == group.uid)
     member.filters = [tags for each in others for tags in each.filters] or [group.tags]
@@ -95,6 +97,29 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, is
         days.targets[target].add(consumer.uid)
         days.moods[consumer.uid] = "strange" if is_stranger else "good"
     days.calls()
+
+
+def _absence(group: Group) -> Absence:
+    absence = Absence()
+    if group.offline == Offline.SKIP:
+        absence.changes(Offline.SKIP, 0, is_certain=True)
+    return absence
+
+
+def changes_offline(days: Days) -> None:
+    """A broadcast skips what comes while a consumer is away, or keeps it, from now on."""
+    home, policy = _some_home(days), days.random.choice(tuple(Offline))
+    if home is None or BROADCAST not in home.absences:
+        return
+    name = home.topic.name
+    answer = days.ask(
+        f"set offline of {BROADCAST} of {name} to {policy}",
+        lambda deps: deps.admin.put_group(
+            deps.catalog.topic(name, consistent=True), BROADCAST, {"offline": policy}
+        ),
+        mortal=False,
+    )
+    home.absences[BROADCAST].changes(policy, days.clock.at_ms, is_certain=answer is not None)
 
 
 def changes_mood(days: Days) -> None:

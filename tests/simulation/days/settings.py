@@ -38,8 +38,21 @@ def changes_group(days: Days) -> None:
     )
 
 
+def changes_rate(days: Days) -> None:
+    """How many messages a second a topic takes, or what becomes of the others."""
+    name = days.random.choice(TOPICS)
+    if name not in days.homes:
+        return
+    settings: dict[str, Any] = {
+        "rate_limit": days.random.choice((None, 1, 5, 1_000)),
+        "on_rate_limit": days.random.choice(("reject", "dead_letter")),
+    }
+    setting = days.random.choice(("rate_limit", "rate_limit", "on_rate_limit"))
+    _put_topic(days, name, {setting: settings[setting]})
+
+
 def changes_any_setting(days: Days) -> None:
-    """One setting of a topic, any but its rate (tests/contract/services/test_rate_limits.py)."""
+    """One setting of a topic, any but its rate limit."""
     rng, home = days.random, days.homes.get(name := days.random.choice(TOPICS))
     if home is None:
         return
@@ -133,6 +146,8 @@ def _put_topic(days: Days, name: str, settings: dict[str, Any]) -> None:
         return
     topic = answer[0]
     if home := days.homes.get(name):
+        if {"rate_limit", "on_rate_limit"} & settings.keys():
+            home.rate_since_ms = days.clock.at_ms
         home.topic, home.shortest_days = topic, min(home.shortest_days, topic.retention_days)
     else:
         days.homes[name] = Home(topic, topic.retention_days)

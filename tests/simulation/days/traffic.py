@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from chalicelib.domain.errors import TooMany
 from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Topic
@@ -15,7 +16,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
-from tests.simulation.days.judge import inspect
+from tests.simulation.days.judge import inspect, inspect_outcomes
 from tests.simulation.days.ledger import Accepted, Home, Member
 from tests.simulation.days.plan import SETTINGS, TOPICS
 from tests.simulation.days.settings import GROUPS
@@ -26,6 +27,7 @@ from tests.support.flows import draft, label_of, told
 _DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
 _TAGS = ("red", "blue", None)
 _SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
+_CERTAIN_ABSENCE_MS = 60_000
 
 
 def sends(days: Days) -> None:
@@ -43,8 +45,10 @@ def sends(days: Days) -> None:
         drafts = [replace(each, tag=days.random.choice(_TAGS)) for each in drafts]
     outcomes = days.ask(
         f"produce {name} {labels[0]}+{len(labels)} due in {delay_ms}",
-        lambda deps: deps.producer.produce(deps.catalog.topic(name), drafts),
+        lambda deps: deps.rate_limited_producer.produce(deps.catalog.topic(name), drafts),
     )
+    if home is not None:
+        inspect_outcomes(days, home, outcomes or ())
     for label, outcome in zip(labels, outcomes or (), strict=False):
         if isinstance(outcome, ProduceResult) and home is not None:
             home.accepted[label] = Accepted(
@@ -52,6 +56,15 @@ def sends(days: Days) -> None:
             )
             home.ids[label] = outcome.id
             home.tags[label] = drafts[labels.index(label)].tag or ""
+        if isinstance(outcome, TooMany) and home is not None:
+            home.refused.add(label)
+
+
+def sends_much(days: Days) -> None:
+    """Producers who hardly wait between their requests."""
+    for _ in range(4):
+        sends(days)
+        days.clock.at_ms += days.random.choice((0, 300, 2_000))
 
 
 def receives(days: Days) -> None:
@@ -83,8 +96,7 @@ def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessag
     topic_name = home.topic.name
     live = home.members.get(name)
     group_name, _, consumer_name = name.partition("/")
-    if live and live.consumer:
-        shows_life(days, home, live)
+    missed_labels = _comes_back(days, home, live) if live and live.consumer else set()
 
     def request(deps: Deps) -> list[ClaimedMessage]:
         topic = deps.catalog.topic(topic_name)
@@ -95,7 +107,12 @@ def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessag
             deps.registry.sign_of_life(topic, group, consumer)
         return deps.receiver.receive(topic, group, consumer, most, 0, 60)
 
-    messages: list[ClaimedMessage] = days.ask(f"receive {topic_name} {name} {most}", request) or []
+    now_ms = days.clock.at_ms
+    answer: list[ClaimedMessage] | None = days.ask(f"receive {topic_name} {name} {most}", request)
+    if live and answer is not None:
+        live.seen_ms = now_ms
+        live.missed |= missed_labels
+    messages = answer or []
     members = {each.group.uid: each for each in _lives(days, topic_name, name)}
     for each in messages:
         inspect(
@@ -104,12 +121,19 @@ def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessag
     return [each for each in messages if live and each.receipt.group_uid == live.group.uid]
 
 
-def shows_life(days: Days, home: Home, member: Member) -> None:
-    """A consumer of a broadcast is there: if it was away, and its group skips, what came meanwhile is not owed."""
-    now_ms = days.clock.at_ms
-    if member.group.offline == "skip" and now_ms - member.seen_ms > _SHORTEST_ABSENCE_MS:
-        member.skipped |= home.accepted.keys() - member.done
-    member.seen_ms = now_ms
+def _comes_back(days: Days, home: Home, member: Member) -> set[str]:
+    """A consumer of a broadcast shows that it is there. If it was away, and its group may skip, what came meanwhile is
+    not owed. Returns what it surely is not given either."""
+    now_ms, skew_ms = days.clock.at_ms, 2 * days.plan.skew_ms
+    since_ms, member.perhaps_seen_ms = member.perhaps_seen_ms, now_ms
+    if now_ms >= member.absence.perhaps_until_ms or now_ms - member.seen_ms <= _SHORTEST_ABSENCE_MS - skew_ms:
+        return set()
+    came = {label: each for label, each in home.accepted.items() if each.due_ms <= now_ms + skew_ms}
+    member.skipped |= came.keys() - member.done
+    if now_ms < member.absence.surely_from_ms or now_ms - since_ms <= _CERTAIN_ABSENCE_MS + skew_ms:
+        return set()
+    new_labels = {label for label, each in came.items() if each.at_ms > since_ms and not each.waited}
+    return new_labels - member.given
 
 
 def _lives(days: Days, topic: str, name: str) -> Iterator[Member]:
@@ -120,6 +144,9 @@ def _lives(days: Days, topic: str, name: str) -> Iterator[Member]:
 
 def settles(days: Days, member: Member, topic: Topic, messages: list[ClaimedMessage]) -> None:
     """An ack; what it says of each is believed."""
+    home = days.homes.get(topic.name)
+    if member.consumer and home and home.members.get(member.name) is member:
+        _comes_back(days, home, member)
     answers = days.ask(f"ack {len(messages)}", partial(ack, topic.name, member.group.name, messages))
     labels = [label_of(each.message.draft.body) for each in messages]
     if answers is None:
@@ -166,10 +193,12 @@ def redrives(days: Days) -> None:
         labels = {produce.id: label for label, produce in home.accepted.items()}  # a large body is elsewhere
         for member in home.members.values():
             if member.group.name == group:
-                member.given |= {
+                redriven_labels = {
                     label_of(letter.message.draft.body) or labels.get(letter.message.id, "")
                     for letter in letters
                 }
+                member.given |= redriven_labels
+                member.missed -= redriven_labels
         return deps.redriver.redrive(topic, consumer_group, letters)
 
     days.ask(f"redrive {group} of {name}", request)
