@@ -5,7 +5,8 @@
     things does not allow it (409) │ └── ChangedMeanwhile another change of the same thing was faster (409) ├── TooLarge
     over a size limit (413) ├── UnsupportedMedia not a media type this call takes (415) ├── Refused well-formed, but not
     allowed (422) ├── TooMany slow down (429) └── Unavailable unknown outcome, safe to repeat (503) └── Unreadable a row
-    is damaged, and an operator has to decide what to do with it (503)
+    is damaged, and an operator has to decide what to do with it (503) └── LaterRelease the row is whole, but only a
+    later release can read it (503)
 
 Expected outcomes (a lost race, a duplicate, a stale receipt among good ones) are values, not exceptions.
 """
@@ -95,6 +96,10 @@ class Unavailable(HeadraceError):
 
 class Unreadable(Unavailable):
     """A row is damaged: repeating helps only after an operator has repaired or removed the row."""
+
+
+class LaterRelease(Unreadable):
+    """A row was written by a later release, which still runs beside this one: it is left to that one."""
 
 
 def changed_meanwhile(thing: str) -> ChangedMeanwhile:

@@ -11,7 +11,7 @@ from typing import Any
 from ..domain.cursor import CLOSED, Cursor, Lease
 from ..domain.cursor_transitions import amend
 from ..domain.cursor_write import Change, took
-from ..domain.errors import Unavailable, Unreadable, newer_format, unavailable
+from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
 from ..domain.pull_share import Part, Round
 from ..domain.ranges import Ranges
 from ..domain.record import Record
@@ -285,11 +285,15 @@ def parse_lease(token: str, text: str) -> Lease:
 
 
 def cursor_of(item: Item) -> Cursor:
-    """The cursor an item holds. Raises Unreadable where it is damaged, and Unavailable where it is of a later release:
+    """The cursor an item holds. Raises Unreadable where it is damaged, LaterRelease where it is of a later release:
     whoever took it for none would begin again at the log's start."""
     shard_text = text_of(item, "s") or "a shard"
     if is_newer(item):
-        raise unavailable(f"The group's cursor on {shard_text} cannot be read: it is of a later release.")
+        raise LaterRelease(
+            "UNAVAILABLE",
+            f"The group's cursor on {shard_text} cannot be read: it is of a later release.",
+            retry_after_seconds=1,
+        )
     if cursor := _readable(item):
         return cursor
     raise Unreadable(

@@ -84,11 +84,19 @@ class ShardView(TypedDict):
     leases: list[LeaseView]
 
 
-class GroupSummary(GroupView, GroupCounts):
-    """A group's settings and its counts."""
+class GroupSummary(GroupView):
+    """A group's settings and its counts. The counts are missing if a row of the group cannot be read."""
+
+    backlog: NotRequired[Count]
+    in_flight: NotRequired[Count]
+    retrying: NotRequired[Count]
+    dead: NotRequired[Count]
+    consumed: NotRequired[Count]
+    oldest_age_seconds: NotRequired[Count | None]
+    states: NotRequired[GroupStates]
 
 
-class GroupDetail(GroupSummary):
+class GroupDetail(GroupView, GroupCounts):
     """A group's settings, its counts and its shards."""
 
     shards: list[ShardView]
@@ -114,16 +122,20 @@ def view(group: Group) -> GroupView:
     }
 
 
-def summary(group: Group, status: "GroupStatus") -> GroupSummary:
-    """A group's settings and its counts."""
-    return {**view(group), **counts(status)}
+def summary(group: Group, status: "GroupStatus | None") -> GroupSummary:
+    """A group's settings and its counts, if it has any."""
+    return {**view(group), **counts(status)} if status else {**view(group)}
 
 
 def detail(
     group: Group, status: "GroupStatus", names: Mapping[str, str], owners: Sequence[str | None]
 ) -> GroupDetail:
     """A group's settings, counts and shards; `names` tells consumers by uid, `owners` has one for each shard."""
-    return {**summary(group, status), "shards": [_shard(s, names, owners[s.shard]) for s in status.shards]}
+    return {
+        **view(group),
+        **counts(status),
+        "shards": [_shard(s, names, owners[s.shard]) for s in status.shards],
+    }
 
 
 def counts(status: "GroupStatus") -> GroupCounts:

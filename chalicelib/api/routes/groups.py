@@ -59,7 +59,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
-    """The topic's groups, by name."""
+    """The topic's groups, by name. A group of which a row cannot be read comes without its counts."""
     topic, counts = context.topic(), context.deps.counts
     purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
@@ -68,7 +68,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    items = [groups.summary(group, counts.group_status(topic, group)) for group in rest[:limit]]
+    items = [groups.summary(group, counts.readable_status(topic, group)) for group in rest[:limit]]
     next_start = rest[limit - 1].name if len(rest) > limit else None
     return Response(page(context, purpose, items, next_start))
 

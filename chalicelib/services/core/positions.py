@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
 from ...domain.cursor import Cursor, start_at
-from ...domain.errors import NotFound, Unreadable
+from ...domain.errors import LaterRelease, NotFound, Unreadable
 from ...domain.message import Origin
 from ...domain.record import Record
 from ...domain.segment import ShardKey
@@ -124,6 +124,8 @@ class Positions:
 
         try:
             snapshot = self._states.update(key, attempt)
+        except LaterRelease:
+            raise
         except Unreadable:
             anew = transitions.rebuilt(offset, self._end(topic, key), self._clock.now_ms())
             snapshot = self._states.rebuild(key, replace(anew, segment_at=segment_at))
@@ -137,6 +139,8 @@ class Positions:
         lane = cursor_key(topic, group, None, consumer_uid)
         try:
             self._states.read(lane)
+        except LaterRelease:
+            raise
         except Unreadable:
             end = self._tails.read(lane.shard, beside_damage=True).offset + 1
             entries = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from ...domain import ranges
@@ -105,9 +104,8 @@ class Counts:
         groups = self._catalog.groups(topic, unreadable_rows.append)
         status_by_group: dict[str, GroupStatus] = {}
         for group in groups:
-            if not self._catalog.has_hidden_cursors(topic, group):
-                with suppress(Unreadable):  # a cursor is damaged
-                    status_by_group[group.name] = self.group_status(topic, group, tails)
+            if status := self.readable_status(topic, group, tails):
+                status_by_group[group.name] = status
         transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
@@ -130,9 +128,20 @@ class Counts:
     def _tails(self, topic: Topic) -> list[int]:
         return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
 
+    def readable_status(
+        self, topic: Topic, group: Group, tails: Sequence[int] | None = None
+    ) -> GroupStatus | None:
+        """The group's counts, as `group_status` has them; None if a row of the group cannot be read."""
+        if self._catalog.has_hidden_cursors(topic, group):
+            return None
+        try:
+            return self.group_status(topic, group, tails)
+        except Unreadable:
+            return None
+
     def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
         """The group's backlog and other counts, exact because offsets have no gaps. Pass `tails` if they are
-        known."""
+        known. Raises Unreadable if a row of the group cannot be read."""
         shards = [
             self._shard_status(key, tail)
             for shard, tail in enumerate(tails or self._tails(topic))

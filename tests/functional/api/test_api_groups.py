@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.topic import cursor_key
+from tests.support.background import Background
+from tests.support.damage import NEWER, Change, change_cursor, without
 from tests.support.http import Client, ShiftingClock
 
 DEFAULTS = {
@@ -96,6 +99,24 @@ def test_groups_are_listed_page_by_page(api: Client) -> None:
         topic.group(name)
     pages = api.pages(f"{topic.path}/groups", 2)
     assert [[group["group"] for group in page] for page in pages] == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize("damage", [NEWER, without("x")], ids=["newer", "damaged"])
+def test_a_group_that_cannot_be_counted_is_listed_without_its_counts(
+    api: Client, background: Background, damage: Change
+) -> None:
+    topic, deps = api.topic(shards=1), background.deps
+    topic.produce("x")
+    for name in ("bad", "good"):
+        topic.group(name).bodies()
+    owner = deps.catalog.topic(topic.name)
+    change_cursor(deps, cursor_key(owner, deps.catalog.group(owner, "bad"), 0), damage)
+    bad, good = api.get(f"{topic.path}/groups").expect(200)["items"]
+    assert (good["group"], good["in_flight"]) == ("good", 1)
+    assert (bad["group"], bad.keys()) == ("bad", {*DEFAULTS, "group", "topic", "created_at"})
+    stats = api.get(topic.path).expect(200)["stats"]
+    assert (list(stats["groups"]), stats["uncounted_groups"]) == (["good"], 1)
+    api.get(f"{topic.path}/groups/bad").refused(503, "UNAVAILABLE")
 
 
 def test_a_deleted_group_is_gone_and_the_messages_stay(api: Client) -> None:

@@ -12,7 +12,7 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.survey_board import Point
 from chalicelib.store.attributes import Item
 from tests.support import factories as make
-from tests.support.damage import Change, change_control, change_cursor, having, without
+from tests.support.damage import NEWER, Change, change_control, change_cursor, having, without
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
@@ -81,12 +81,15 @@ def test_how_many_groups_are_missing_from_the_sums_is_told(stage: Stage, unreada
     assert (page.groups_left, page.is_whole, page.backlog) == (1, False, 3)
 
 
-def test_a_cursor_that_cannot_be_read_keeps_no_other_group_or_topic_from_being_counted(stage: Stage) -> None:
+@pytest.mark.parametrize("damage", [NEWER, without("x")], ids=["newer", "damaged"])
+def test_a_cursor_that_cannot_be_read_keeps_no_other_group_or_topic_from_being_counted(
+    stage: Stage, damage: Change
+) -> None:
     desk, other = PushDesk.at(stage), PushDesk.at(stage)
     bad, good = desk.group("bad"), desk.group("good")
     desk.produce(*make.drafts(3))
     desk.drain(bad)
-    change_cursor(stage, cursor_key(desk.topic, bad, 0), without("x"))
+    change_cursor(stage, cursor_key(desk.topic, bad, 0), damage)
     stats, others = stage.process().counts.stats([desk.topic, other.topic])
     assert (stats.accepted, list(stats.groups), stats.uncounted_groups) == (3, [good.name], 1)
     assert others.uncounted_groups == 0
