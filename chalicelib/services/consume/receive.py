@@ -72,7 +72,7 @@ class Receiver:
         lease_seconds: int,
     ) -> list[ClaimedMessage]:
         """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the group is
-        deleted meanwhile."""
+        deleted meanwhile, and Unreadable if nothing came beside a cursor that cannot be read."""
         policy = POLICIES[group.mode]
         if policy.per_consumer and consumer is None:
             raise broadcast_needs_consumer()
@@ -89,10 +89,12 @@ class Receiver:
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            messages = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
+            messages, damage = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
             claimed_messages = self._opened(topic, group, messages)
             seconds_left = (until_ms - self._clock.now_ms()) / 1000
             if claimed_messages or seconds_left <= 0 or self._is_ending():
+                if damage and not messages:
+                    raise damage
                 return claimed_messages
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
@@ -130,15 +132,18 @@ class Receiver:
             return tuple(range(topic.shards))
         return self._assignments.shards_for(topic, group, consumer)
 
-    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[ClaimedMessage]:
-        """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
-        lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
-        other."""
+    def _from_shards(
+        self, claimant: Claimant, shards: Sequence[int], most: int
+    ) -> tuple[list[ClaimedMessage], Unreadable | None]:
+        """Claim from the shards and the lane in turn; also the damage of a cursor, which stops only its own shard. A
+        shard that another thread is claiming from, or where a race was lost, is tried again at the end. Threads of one
+        process take turns on a cursor, so that they do not race each other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
-            return []
+            return [], None
         queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
+        damage: Unreadable | None = None
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
             shard, limit, losses, was_busy = queue.popleft()
@@ -150,11 +155,14 @@ class Receiver:
                 count = min(limit, most - len(claimed_messages))
                 claimant_here = claimant if shard is not None else replace(claimant, seat=None)
                 messages = self._claimer.claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
+            except Unreadable as error:
+                damage = error
+                continue
             except (
                 Unavailable
             ) as error:  # one shard may fail: messages granted by the others belong to the caller now
                 faults.append(error)
-                if sum(not isinstance(fault, Unreadable) for fault in faults) < _FAULTS:
+                if len(faults) < _FAULTS:
                     continue
                 break
             finally:
@@ -168,7 +176,7 @@ class Receiver:
             size += sum(d.message.draft.weight for d in messages)
         if faults and not claimed_messages:
             raise faults[0]
-        return claimed_messages
+        return claimed_messages, damage
 
     def _sources_of(
         self, claimant: Claimant, shards: Sequence[int], most: int

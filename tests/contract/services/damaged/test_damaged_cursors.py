@@ -66,6 +66,28 @@ def test_however_many_cursors_cannot_be_read_the_other_shards_are_received_from(
     assert offsets_received == list(range(1, 9)), "wherever a receive begins"
 
 
+@pytest.mark.parametrize("damage", [NEWER, without("x")], ids=["newer", "damaged"])
+def test_a_receive_waits_for_the_other_shards_beside_a_cursor_that_cannot_be_read(
+    stage: Stage, damage: Change
+) -> None:
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    desk.produce(make.draft(shard=0))
+    desk.drain(group)
+    change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
+    desk.produce(make.draft(shard=1))
+    reader = anew(desk)
+    assert attempts(reader.receive(group, lease=10)) == {0: 1}
+    start_ms = stage.clock.now_ms()
+    receiver = reader.deps.receiver
+    assert attempts(receiver.receive(desk.topic, group, None, 10, 20, 60)) == {0: 2}
+    assert 10_000 <= stage.clock.now_ms() - start_ms <= 11_000, "when the lease of the message has ended"
+    start_ms = stage.clock.now_ms()
+    with pytest.raises(Unreadable):
+        receiver.receive(desk.topic, group, None, 10, 5, 60)
+    assert stage.clock.now_ms() - start_ms == 5_000
+
+
 @pytest.mark.parametrize("damaged", [0, 1, 2, None], ids=["0", "1", "2", "lane"])
 @pytest.mark.parametrize("max_in_flight", [1, 64], ids=["one run", "a run for each shard"])
 @pytest.mark.parametrize("news", [NO_NEWS, News(changed=True)], ids=["", "changed"])
