@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -12,7 +12,13 @@ from ..domain.cursor_write import Change
 from ..domain.record import Record
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from .control import PassOver, leave_out
+
+NoteUnreadable = Callable[[str, str], object]
+"""Told of each cursor that cannot be read: the log's partition key, and where and why."""
+
+
+def leave_out(shard: str, row: str) -> None:
+    """A NoteUnreadable that ignores the cursor: for readers to whom it has everything before it."""
 
 
 class RefusalReason(Enum):
@@ -43,11 +49,11 @@ class Cursors(Protocol):
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        pass_over: PassOver = leave_out,
+        note_unreadable: NoteUnreadable = leave_out,
     ) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
-        a moment old. One that cannot be read has everything before it, and `pass_over` is told of it."""
+        a moment old. One that cannot be read has everything before it, and `note_unreadable` is told of it."""
         ...
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

@@ -151,16 +151,16 @@ class Watch:
         """In a broadcast, of the consumer that is furthest behind. A shard whose cursor cannot be read is left out."""
         most, oldest_ms = 0, self._clock.now_ms()
         for uid in self._owners(topic, group, pass_over):
-            unreadable_cursors: list[str] = []
-            cursors = self._cursors.of_owner(group.uid, uid, pass_over=unreadable_cursors.append)
-            for row in unreadable_cursors:
+            unreadable_cursors: dict[str, str] = {}
+            cursors = self._cursors.of_owner(group.uid, uid, note_unreadable=unreadable_cursors.__setitem__)
+            for row in unreadable_cursors.values():
                 pass_over(row)
             messages = 0
             for shard, tail in enumerate(tails):
-                row_or_none = cursors.get(str(topic.shard_key(shard)))
-                if unreadable_cursors and row_or_none == Cursor():
+                key = str(topic.shard_key(shard))
+                if key in unreadable_cursors:
                     continue  # how much of the shard it has settled is not known
-                cursor = fold(row_or_none or Cursor())
+                cursor = fold(cursors.get(key) or Cursor())
                 backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
                 messages += backlog
                 if backlog:

@@ -18,8 +18,7 @@ from ..domain.record import Record
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..ports.control import PassOver, leave_out
-from ..ports.cursors import RefusalReason, WriteRefused
+from ..ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, leave_out
 from .attributes import Item, known_int, number, text, text_of
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
@@ -53,7 +52,7 @@ class DynamoCursors:
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        pass_over: PassOver = leave_out,
+        note_unreadable: NoteUnreadable = leave_out,
     ) -> dict[str, Cursor]:
         items = self._dynamo.query(
             TableName=self._table,
@@ -61,7 +60,7 @@ class DynamoCursors:
             KeyConditionExpression="c = :c",
             ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )
-        return {item["s"]["S"]: _or_none(item, pass_over) for item in items}
+        return {item["s"]["S"]: _or_first(item, note_unreadable) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:
@@ -320,12 +319,12 @@ def _cursor(item: Item) -> Cursor:
     )
 
 
-def _or_none(item: Item, pass_over: PassOver) -> Cursor:
+def _or_first(item: Item, note_unreadable: NoteUnreadable) -> Cursor:
     """The cursor; one that cannot be read has everything before it, to whoever only looks."""
     try:
         return cursor_of(item)
     except Unavailable as error:
-        pass_over(error.detail)
+        note_unreadable(item["s"]["S"], error.detail)
         return Cursor()
 
 

@@ -17,7 +17,8 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
 from chalicelib.ports.control import PassOver, Staffed, leave_out
-from chalicelib.ports.cursors import WriteRefused
+from chalicelib.ports.cursors import NoteUnreadable, WriteRefused
+from chalicelib.ports.cursors import leave_out as leave_out_cursor
 from chalicelib.store import control as control_store
 from chalicelib.store import cursors as cursor_store
 from chalicelib.store import records as record_store
@@ -172,13 +173,13 @@ class ScarredCursors(Scarred):
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        pass_over: PassOver = leave_out,
+        note_unreadable: NoteUnreadable = leave_out_cursor,
     ) -> dict[str, Cursor]:
         cursors: dict[str, Cursor] = self._port.of_owner(group_uid, consumer_uid)
         keys = {str(key.shard): key for key in self._port._items}
         for shard in cursors:
             if item := self._damaged(replace(keys[shard], group_uid=group_uid, consumer_uid=consumer_uid)):
-                cursors[shard] = cursor_store._or_none(item, pass_over)
+                cursors[shard] = cursor_store._or_first(item, note_unreadable)
         return cursors
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

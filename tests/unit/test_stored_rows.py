@@ -84,10 +84,11 @@ def test_a_cursor_comes_back_with_all_that_it_holds() -> None:
             cursors.cursor_of({**item, **damage})
     with pytest.raises(Unavailable, match="later release"):
         cursors.cursor_of({**item, **LATER})
-    unreadable_rows: list[str] = []
     for change in (LATER, {"e": text("x")}):
-        assert cursors._or_none({**item, **change}, unreadable_rows.append) == Cursor()
-    assert len(unreadable_rows) == 2
+        unreadable_cursors: dict[str, str] = {}
+        row = {**item, **change, "s": text("topic/0")}
+        assert cursors._or_first(row, unreadable_cursors.__setitem__) == Cursor()
+        assert unreadable_cursors.keys() == {"topic/0"}
 
 
 # Timers.

@@ -123,14 +123,14 @@ class Surveyor:
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
-            unreadable_cursors: list[str] = []
-            cursors = self._cursors.of_owner(group.uid, uid, pass_over=unreadable_cursors.append)
-            for row in unreadable_cursors:
+            unreadable_cursors: dict[str, str] = {}
+            cursors = self._cursors.of_owner(group.uid, uid, note_unreadable=unreadable_cursors.__setitem__)
+            for row in unreadable_cursors.values():
                 pass_over(row)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
                 progress = self._progress(topic, key, cursors, extent, oldest)
-                if unreadable_cursors and cursors.get(str(key.shard)) == Cursor():
+                if str(key.shard) in unreadable_cursors:
                     progress = replace(progress, backlog=0, oldest_ms=None)
                 shards.append(progress)
             lane = cursor_key(topic, group, None, uid)

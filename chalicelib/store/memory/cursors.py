@@ -10,8 +10,7 @@ from ...domain.errors import unavailable
 from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports.control import PassOver, leave_out
-from ...ports.cursors import RefusalReason, WriteRefused
+from ...ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, leave_out
 from .tables import MemoryTables, check_actions
 
 
@@ -34,7 +33,7 @@ class MemoryCursors:
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        pass_over: PassOver = leave_out,
+        note_unreadable: NoteUnreadable = leave_out,
     ) -> dict[str, Cursor]:
         with self._lock:
             return {

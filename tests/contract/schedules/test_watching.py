@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import cursor_key
 from chalicelib.scheduler.watch import Backlog, Watch
@@ -158,6 +159,19 @@ def test_a_shard_whose_cursor_cannot_be_read_is_no_backlog_which_is_told(desk: D
     assert trouble.topic == desk.topic.name
     survey = desk.stage.process().surveyor.look(desk.topic)
     assert ([each.backlog for each in survey.groups], survey.is_whole) == ([3], False)
+
+
+def test_a_shard_that_is_not_begun_beside_a_cursor_that_cannot_be_read_is_backlog(desk: Desk) -> None:
+    group = desk.group()
+    desk.produce(make.draft(shard=0))
+    desk.drain(group)
+    desk.produce(*both_shards(7))
+    desk.stage.adapters.cursors.create(cursor_key(desk.topic, group, 1), Cursor())
+    change_cursor(desk.stage, cursor_key(desk.topic, group, 0), without("x"))
+    report = watch_of(desk).run_once()
+    assert [(backlog.group, backlog.messages) for backlog in report.backlogs] == [(group.name, 3)]
+    survey = desk.stage.process().surveyor.look(desk.topic)
+    assert [each.backlog for each in survey.groups] == [3]
 
 
 def test_runs_that_time_ends_come_by_every_watched_topic(empty_stage: Stage) -> None:
