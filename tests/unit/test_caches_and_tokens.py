@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 
 import app
-from chalicelib.domain.errors import ChangedMeanwhile, NotFound, Refused, Unauthorized, unavailable
+from chalicelib.domain.errors import (
+    ChangedMeanwhile,
+    NotFound,
+    Refused,
+    Unauthorized,
+    Unavailable,
+    unavailable,
+)
 from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Token
@@ -192,6 +200,26 @@ def test_a_token_is_good_up_to_its_last_millisecond() -> None:
     stage.clock.advance(DAY_MS - 1)
     stage.mine.authenticate(text)
     stage.clock.advance(1)
+    with pytest.raises(Unauthorized):
+        stage.mine.authenticate(text)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_token_that_is_used_during_its_revocation_is_worthless_afterwards(is_answered: bool) -> None:
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    delete_token = stage.control.delete_token
+
+    def use_and_delete(token_id: str) -> bool:
+        stage.mine.authenticate(text)
+        is_deleted = delete_token(token_id)
+        if not is_answered:
+            raise unavailable()
+        return is_deleted
+
+    stage.control.delete_token = use_and_delete  # type: ignore[method-assign]
+    with nullcontext() if is_answered else pytest.raises(Unavailable):
+        stage.mine.revoke(token.id)
     with pytest.raises(Unauthorized):
         stage.mine.authenticate(text)
 

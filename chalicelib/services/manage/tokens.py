@@ -163,9 +163,11 @@ class Tokens:
 
     def revoke(self, token_id: str) -> None:
         """Make a token invalid: at once in this process, within 30 seconds in all."""
-        self._known.drop(token_id)
-        if not self._control.delete_token(token_id):
-            raise _not_found()
+        try:
+            if not self._control.delete_token(token_id):
+                raise _not_found()
+        finally:
+            self._known.drop(token_id)  # afterwards: who came meanwhile has cached it again
 
     def name(self, token_id: str) -> str | None:
         """A token's name; None if it was revoked. A caller without a token is named by its role or user."""
