@@ -48,7 +48,8 @@ class Timer:
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
     a shard is woken. With shard number ANY the mover chooses a shard. `edits` rises with each change of the timer. A
-    CHECK is repeated every `every_ms` (see `again`) until it is deleted.
+    CHECK is repeated every `every_ms` (see `again`) until it is deleted. `found_in` is the fragment of a row that
+    cannot be read: a later release may divide timers otherwise.
     """
 
     due_ms: int
@@ -62,11 +63,12 @@ class Timer:
     stored_ms: int = 0
     edits: int = 0
     every_ms: int = 0
+    found_in: int | None = None
 
     @property
     def fragment(self) -> int:
         """The partition of the table `timers` that holds it."""
-        return fragment_of(self.id)
+        return fragment_of(self.id) if self.found_in is None else self.found_in
 
     @property
     def weight(self) -> int:

@@ -13,7 +13,7 @@ from ..domain.errors import newer_format
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import ShardKey
-from ..domain.timer import ANY, ANY_EDITION, Timer, TimerKind, kind_by_id, retry_of
+from ..domain.timer import ANY, ANY_EDITION, UNREADABLE, Timer, TimerKind, kind_by_id, retry_of
 from ..ports.log import DedupEntry, Moved
 from ..ports.timers import FirstTimers
 from . import codec
@@ -126,7 +126,7 @@ class DynamoTimers:
         self._dynamo.delete(self._table, list(different.values()))
 
     def set_aside(self, timer: Timer) -> None:
-        key = timer_key(timer.due_ms, timer.id)
+        key = {"f": text(str(timer.fragment)), "t": text(timer.sort_key)}
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         if "Item" in answer:
             self._take(answer["Item"], _aside_key(answer["Item"]))
@@ -281,7 +281,8 @@ def due_ms_of(item: Item) -> int:
 
 def _timer(item: Item) -> Timer:
     due_ms, _, timer_id = item["t"]["S"].partition("#")
-    return _timer_of(item, int(due_ms), timer_id)
+    timer = _timer_of(item, int(due_ms), timer_id)
+    return replace(timer, found_in=int(item["f"]["S"])) if timer.kind in UNREADABLE else timer
 
 
 def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:

@@ -196,6 +196,24 @@ def test_a_list_of_what_waits_leaves_out_what_only_a_later_release_reads(own: St
     assert {t.kind for t in timers if t.id == ids[1]} == {TimerKind.NEWER}
 
 
+@pytest.mark.parametrize("damage", [NEWER, NOWHERE["no shard"]], ids=["newer", "damaged"])
+def test_what_lies_in_a_fragment_that_is_not_its_ids_is_set_aside_from_there(
+    stage: Stage, damage: Change
+) -> None:
+    desk = Desk.at(stage, shards=1)
+    _, due_ms = later(desk, 1)
+    (timer,) = [t for f in range(FRAGMENTS) for t in stage.adapters.timers.look(f, due_ms, 9).timers]
+    elsewhere = str((timer.fragment + 1) % FRAGMENTS)
+    timers: Any = stage.adapters.timers
+    row = {**store._item(timer), "f": {"S": elsewhere}}
+    timers._dynamo.call("put_item", TableName=timers._table, Item=damage(row))
+    timers.drop([timer])
+    assert move(desk).set_aside == 1
+    (row,) = row_aside(stage)
+    assert row["t"]["S"].split("#")[1] == elsewhere
+    assert desk.deps.mover.run_once().as_dict()["ticks"] == 0, "it is out of the way"
+
+
 def test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one() -> None:
     stage = memory_stage()
     fragments: list[Any] = []
