@@ -22,12 +22,13 @@ from local.functions import Invocations, functions_of
 from local.gateway import Gateway
 from local.hello import hello
 from local.log import LoggedGateway
-from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options, Unusable
+from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options
 from local.server import Server, serve
 from local.services import ResetController, Services
 from local.store import Store
 from local.throttle import Throttle
 from local.triggers import Triggers
+from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
 _UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"

@@ -11,12 +11,9 @@ import urllib.request
 from pathlib import Path
 
 from local.token_file import TokenFile
+from local.unusable import Unusable
 
 _SECONDS = 10
-
-
-class Unusable(Exception):
-    """There is no link; the text says what to do."""
 
 
 def link(url: str, token: str) -> str:

@@ -16,10 +16,11 @@ from local.engine import Engine
 from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
-from local.options import ENDPOINT, Options, Unusable
+from local.options import ENDPOINT, Options
 from local.store import Pump, Store
 from local.stream import StreamPoller
 from local.token_file import TokenFile
+from local.unusable import Unusable
 
 ROUTE, JOURNAL = "route", "journal"
 # nobody waits for it: few large objects rather than many small ones

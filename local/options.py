@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local.log import FORMS
+from local.unusable import Unusable
 
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 MEMORY, DYNAMODB = ENGINES = ("memory", "dynamodb")
@@ -26,10 +27,6 @@ with --engine dynamodb:
   HEADRACE_PREFIX            what table names begin with (headrace)
   {ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
 """
-
-
-class Unusable(Exception):
-    """It cannot be started like this; the text says what to change."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ import sys
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-
-class Unusable(Exception):
-    """No token can be made like this; the text says what to do."""
+from local.unusable import Unusable
 
 
 def first_token(prefix: str, another: bool) -> str:
