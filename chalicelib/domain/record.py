@@ -30,7 +30,8 @@ class Record:
     """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late).
 
     `of` is the cursor key of the message's own shard, if it was settled from a retry lane. `message` is set with DEAD:
-    storing the record also stores the dead letter. `expires_s` is when the record of a finished delivery is removed.
+    storing the record also stores the dead letter. `attempts_before_redrive`: how many of `attempts` were before the
+    last redrive, which may have been before a seek. `expires_s` is when the record of a finished delivery is removed.
     """
 
     shard: int

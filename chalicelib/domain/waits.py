@@ -1,4 +1,4 @@
-"""The retry policy of a message, and how long it waits by it after a failed attempt."""
+"""The retry policy of a message: how many attempts it has, and how long it waits after a failed one."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def retry_of(topic: Topic, group: Group, draft: Draft | None) -> Retry:
 def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
     """How many attempts a message has: in all, or since it was redriven."""
     return draft.max_attempts or (group.retry or topic.retry).max_attempts
+
+
+def last_attempt(topic: Topic, group: Group, draft: Draft, attempts_before_redrive: int) -> int:
+    """The number of a message's last attempt; a redriven message gets the full number again."""
+    return attempts_before_redrive + max_attempts(topic, group, draft)
 
 
 def wait_ms(

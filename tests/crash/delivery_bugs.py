@@ -89,7 +89,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a redriven message without attempts": (
-        Bug(dead_letters, "_entry_of", "letter.attempts, letter.attempts,", "letter.attempts, 0,"),
+        Bug(dead_letters, "_entry_of", "before_redrive=attempts", "before_redrive=0"),
         "redrive and fail for the last time",
         None,
         Kind.LOST,

@@ -166,7 +166,7 @@ BUGS: Planted = {
         lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a redriven message that has no attempts of its own": (
-        Bug(Claimant, "last_attempt", "return attempts_before_redrive + ", "return "),
+        Bug(Claimant, "last_attempt", "draft, attempts_before_redrive)", "draft, 0)"),
         lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a receipt that settles twice in one call": (

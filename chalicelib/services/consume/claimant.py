@@ -9,7 +9,7 @@ from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
-from ...domain.waits import max_attempts
+from ...domain.waits import last_attempt
 from ...modes import POLICIES, Policy
 
 
@@ -66,4 +66,4 @@ class Claimant:
     def last_attempt(self, draft: Draft) -> int:
         """The number of a message's last attempt; a redriven message gets the full number again."""
         attempts_before_redrive = draft.origin.attempts_before_redrive if draft.origin else 0
-        return attempts_before_redrive + max_attempts(self.topic, self.group, draft)
+        return last_attempt(self.topic, self.group, draft, attempts_before_redrive)

@@ -14,7 +14,7 @@ from ...domain.spans import Span
 from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...domain.waits import max_attempts
+from ...domain.waits import last_attempt
 from ...modes import POLICIES
 from ...ports.cursors import Cursors
 from ...ports.records import Records
@@ -27,7 +27,9 @@ from .records_ahead import RecordsAhead
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """The status of one message for one group. In a broadcast it combines those of its `consumers`, by name."""
+    """The status of one message for one group. In a broadcast it combines those of its `consumers`, by name.
+
+    `retries_left` does not count the first attempt, nor one that is under way; after a redrive all count again."""
 
     status: Status
     attempts: int
@@ -179,9 +181,12 @@ class Statuses:
             status = self._retrying(topic, group, key, record, status)
         if status.status in OVER:
             return status
-        attempts_before = record.attempts_before_redrive if record else 0
-        retries_left = attempts_before + max_attempts(topic, group, message.draft) - max(1, status.attempts)
-        return replace(status, retries_left=max(0, retries_left))
+        # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
+        attempts_before_redrive = (
+            record.attempts_before_redrive if record and state is Position.SETTLED else 0
+        )
+        last = last_attempt(topic, group, message.draft, attempts_before_redrive)
+        return replace(status, retries_left=max(0, last - max(1, status.attempts)))
 
     def _retrying(
         self, topic: Topic, group: Group, key: CursorKey, record: Record, status: DeliveryStatus

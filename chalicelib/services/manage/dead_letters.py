@@ -352,7 +352,8 @@ def _is_unreadable(letter: DeadLetter) -> bool:
 
 def _entry_of(letter: DeadLetter) -> Draft:
     """What goes into the lane: the whole message, for its row may go; without an expiry, for somebody wants it now."""
-    entry = retry_lane.entry_of(letter.message, letter.attempts, letter.attempts, whole=True)
+    attempts = letter.attempts
+    entry = retry_lane.entry_of(letter.message, attempts, attempts_before_redrive=attempts, whole=True)
     return replace(entry, expires_ms=None)
 
 

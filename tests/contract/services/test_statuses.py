@@ -294,6 +294,23 @@ def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage
     assert shown() == ("RETRYING", 4, 1)
 
 
+@pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.SERIAL])
+def test_a_redrive_before_a_seek_gives_no_retries_after_it(stage: Stage, mode: Mode) -> None:
+    desk = Desk.at(stage, mode=mode, retry=Retry(3, (1,), jitter=0))
+    group = desk.group()
+    (result,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, result.id)
+    desk.nack(group, desk.receive(group), BURY)
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, result.id)
+    desk.deps.redriver.redrive(desk.topic, group, [letter])
+    desk.ack(group, desk.receive(group))
+    desk.seek(group, "earliest")
+    desk.receive(group)
+    status = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert status
+    assert (status.status, status.attempts, status.retries_left) == ("RUNNING", 1, 2)
+
+
 @pytest.mark.parametrize("status", [None, "SUCCESS", "NEW"])
 def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     stage: Stage, status: str | None
