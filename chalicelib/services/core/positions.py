@@ -101,14 +101,15 @@ class Positions:
         return low
 
     def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
-        """Store the first cursors of a group (or of a broadcast's consumer) on every shard. A cursor at 0 is not
-        stored; the log surely begins at 0 while the topic is younger than the shortest retention."""
+        """Store the first cursors of a group (or of a broadcast's consumer) on every shard; no cursor at 0 for
+        EARLIEST. The log surely begins at 0 while the topic is younger than the shortest retention."""
         if where == EARLIEST and self._clock.now_ms() < topic.created_ms + _SHORTEST_RETENTION_MS:
             return
         for key in cursor_keys(topic, group, consumer_uid):
             offset, segment_at = self.find(topic, key, where)
             first = replace(start_at(offset), segment_at=segment_at)
-            if offset:
+            # at 0 it spares a broadcast's consumer the look whether it is registered, at its first claim
+            if offset or where != EARLIEST:
                 self._states.cursors.create(key, first)
 
     def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
