@@ -82,8 +82,9 @@ class Timer:
 
 
 def again(timer: Timer, now_ms: int) -> Timer:
-    """The next timer after a CHECK, whole periods later, so that two processes compute the same one."""
-    periods = (now_ms - timer.due_ms) // timer.every_ms + 1
+    """The next timer after a CHECK, whole periods later, so that two processes compute the same one. It is never the
+    same timer, which is deleted once the next one is stored: a clock may be set back meanwhile."""
+    periods = max(0, now_ms - timer.due_ms) // timer.every_ms + 1
     return replace(timer, due_ms=timer.due_ms + periods * timer.every_ms)
 
 

@@ -231,6 +231,22 @@ def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
     assert [timer.kind for timer in shed.timers.behind(check.fragment, "", 9)][:1] == [TimerKind.CHECK]
 
 
+@pytest.mark.parametrize("back_ms", [1, 60_000, 90_000])
+def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_computed(back_ms: int) -> None:
+    class SetBack(MemoryTimers):
+        def look(self, *args: Any) -> Any:
+            found = super().look(*args)
+            shed.clock.at_ms = START_MS - back_ms
+            return found
+
+    shed = Shed(timers=SetBack(MemoryTables()))
+    check = make.timer(START_MS, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
+    shed.timers.store([check])
+    shed.mover.tick([check.fragment])
+    [later] = shed.timers.behind(check.fragment, "", 9)
+    assert later.due_ms == START_MS + 60_000
+
+
 def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
     class Late(MemoryTimers):
         """What was filed is not seen by every read yet."""
