@@ -129,7 +129,7 @@ class Assigner:
             try:
                 return has_time() and self._ask(*one)
             except Exception as error:  # noqa: BLE001 - as for visits
-                return Trouble(one[0].name, f"{type(error).__name__}: {error}")
+                return Trouble.of(one[0].name, error)
 
         if not pending_consumers:
             return

@@ -73,7 +73,7 @@ class BodySweeper:
                     self._blobs.delete(body.name)
                     report.deleted += 1
             except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
-                report.troubles.append(Trouble(body.shard.topic, f"{type(error).__name__}: {error}"))
+                report.troubles.append(Trouble.of(body.shard.topic, error))
         return report
 
     def _due(self, today: str) -> Iterator[BlobExpiry]:

@@ -84,7 +84,7 @@ class Sweeper:
             report.under_way += findings.under_way
             report.woken += len(findings.forgotten)
             if not findings.is_whole:
-                unfinished.extend(Trouble(name, row) for row in findings.unreadable)
+                unfinished.extend(Trouble.of(name, unreadable([row])) for row in findings.unreadable)
                 return False
             if findings.unreadable:
                 raise unreadable(findings.unreadable)

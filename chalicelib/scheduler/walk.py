@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from ..domain.errors import Unreadable
 from ..domain.times import MINUTE_MS
@@ -45,6 +45,11 @@ class Trouble:
     topic: str
     detail: str
 
+    @classmethod
+    def of(cls, topic: str, error: Exception) -> Self:
+        """What went wrong in a topic."""
+        return cls(topic, f"{type(error).__name__}: {error}")
+
 
 @dataclass(slots=True)
 class Stretch:
@@ -65,7 +70,7 @@ class Stretch:
         try:
             self.finished &= visit()
         except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
-            self.troubles.append(Trouble(topic, f"{type(error).__name__}: {error}"))
+            self.troubles.append(Trouble.of(topic, error))
         if self.finished or self.last is None:
             self.last = topic
 

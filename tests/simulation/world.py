@@ -22,6 +22,7 @@ from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
 from tests.simulation.fleet import Fleet
 from tests.simulation.laws import broken
+from tests.simulation.mistakes import mistakes
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Faults, Past, Process
 from tests.simulation.promises import Promises
@@ -169,7 +170,7 @@ class World:
             try:
                 with self.fleet.at_work(role, limit) as process:
                     task.until = self.scheduler.now + limit * SECOND_MS
-                    self._look_for_mistakes(work(process.deps, task))
+                    self._accuse_of_mistakes(work(process.deps, task))
             except (HeadraceError, Death):
                 if tries and self.alive:
                     again_ms = self.random.uniform(100, 60_000)
@@ -177,11 +178,9 @@ class World:
 
         self.scheduler.spawn(function, self, after_ms)
 
-    def _look_for_mistakes(self, report: object) -> None:
-        """A job passes over a topic whose visit fails: here only the store may be the reason."""
-        for trouble in report.stretch.troubles if hasattr(report, "stretch") else ():
-            if not trouble.detail.startswith(("Unavailable", "Unreadable", "What is stored of")):
-                self.accuse(f"a visit failed: {trouble}")
+    def _accuse_of_mistakes(self, report: object) -> None:
+        for mistake in mistakes(report):
+            self.accuse(f"a visit failed: {mistake}")
 
     def seconds_left(self, task: Task) -> float:
         return (task.until - self.scheduler.now) / 1000

@@ -29,6 +29,7 @@ from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Deal, Home, Member
 from tests.simulation.days.plan import BAD_DATA, SLOT_MS, TOPICS, Plan
 from tests.simulation.days.processes import Seat, SeatClock, Sky
+from tests.simulation.mistakes import mistakes
 from tests.simulation.virtual import Scheduler
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Death
@@ -166,7 +167,7 @@ class Days:
             try:
                 report = run(seat.deps, has_time)
                 self.note(name, report)
-                self._look_for_mistakes(report)
+                self._accuse_of_mistakes(report)
             except HeadraceError as error:
                 self.note(name, "->", error.code)
             except Death as death:
@@ -176,11 +177,9 @@ class Days:
                 self.seats = [self.another() if each is seat else each for each in self.seats]
             seat.last = 0
 
-    def _look_for_mistakes(self, report: object) -> None:
-        """A job passes over a topic whose visit fails: here only the store may be the reason."""
-        for trouble in report.stretch.troubles if hasattr(report, "stretch") else ():
-            if trouble.topic and not trouble.detail.startswith(("Unavailable", "Unreadable")):
-                self.accuse(f"a visit failed: {trouble}")
+    def _accuse_of_mistakes(self, report: object) -> None:
+        for mistake in mistakes(report):
+            self.accuse(f"a visit failed: {mistake}")
 
     # Time
 
