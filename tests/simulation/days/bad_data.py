@@ -77,6 +77,9 @@ def damages(days: Days) -> None:
     rng, home = days.random, days.homes.get(days.random.choice(days.topics))
     if home is None:
         return
+    is_quiet = rng.random() < 0.3
+    if is_quiet:  # until rows have expired, and only cursors know where their logs end
+        days.passes((home.topic.retention_days + rng.choice((1, 2))) * DAY_MS)
     ports: Any = days.adapters
     uid = home.topic.uid
     rows = [place for place, noun in ports.control._rows() if noun is not None and place[0].endswith(uid)]
@@ -84,7 +87,7 @@ def damages(days: Days) -> None:
         ports.control.damage(*place, rng.choice(CONTROL_DAMAGES))
     groups = {member.group.uid for member in home.members.values()}
     keys = [key for key in ports.cursors._port._items if key.group_uid in groups]
-    for key in rng.sample(keys, min(len(keys), rng.choice((0, 1, 3)))):
+    for key in rng.sample(keys, len(keys) if is_quiet else min(len(keys), rng.choice((0, 1, 3)))):
         ports.cursors.damage(key, rng.choice(CURSOR_DAMAGES))
     days.note(f"rows of {home.topic.name} cannot be read", [place[1] for place in rows], len(keys))
     days.injected["rows damaged"] += 1
