@@ -238,6 +238,10 @@ PHRASES: dict[str, str] = {
     "These as JSON lines": "导出为 JSON 行",
     "Older": "更早的",
     "No message fits.": "没有匹配的消息。",
+    "Of {group} {n} failures are read here; it may have more, shown as SETTLED and not listed by status.": (
+        "此处只读取 {group} 的 {n} 次失败投递; 可能还有更多, 其余显示为 SETTLED, 且不出现在按状态筛选的列表中。"
+    ),
+    "All of its dead letters": "该组的全部死信",
     "Look further back": "继续向前查找",
     "New topic": "新建主题",
     "Mode": "模式",

@@ -12,6 +12,7 @@ import pytest
 
 from chalicelib.console.message_list import FIELDS
 from chalicelib.domain.times import DAY_SECONDS
+from chalicelib.services.inspect.surveyor import MOST_FAILURES
 from tests.support.background import Background
 from tests.support.browser import Browser, Screen
 from tests.support.dead_letters import bury, edit
@@ -96,6 +97,20 @@ def test_every_list_leads_on_until_its_end(api: Client, browser: Browser, query:
     while browser.screen and "Older" in browser.screen.text:
         bodies += shown(browser.follow("Older"))
     assert sorted(map(int, bodies)) == list(range(45))
+
+
+@pytest.mark.parametrize("query", ["", "group=g&status=DEAD"])
+def test_a_list_says_that_a_group_has_more_failures_than_it_read(
+    api: Client, browser: Browser, query: str
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("g")
+    topic.batch([{"body": n} for n in range(MOST_FAILURES + 1)])
+    group.nack(*group.receive(MOST_FAILURES - 1), dead_letter=True)
+    assert "it may have more" not in page(browser, topic, query).text
+    group.nack(*group.receive(2), dead_letter=True)
+    assert "it may have more" in page(browser, topic, query).text
+    assert browser.follow("All of its dead letters").status == 200
 
 
 @pytest.mark.parametrize(
