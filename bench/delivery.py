@@ -202,7 +202,7 @@ def _due(b: _Bench, count: int) -> dict[str, float]:
 
     def all_filed() -> bool:
         until_ms = (int(time.time()) + 2 * _STEP_SECONDS) * 1000
-        for timer in (t for f in range(FRAGMENTS) for t in timers.look(f, until_ms, count).timers):
+        for timer in (t for f in range(FRAGMENTS) for t in timers.first_due(f, until_ms, count).timers):
             if timer.draft and timer.draft.origin:
                 due_times[timer.draft.origin.id] = timer.due_ms / 1000
         return len(due_times) == count

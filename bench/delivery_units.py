@@ -103,7 +103,7 @@ class _Bench:
 
     def moved(self) -> Cost:
         timers = self.deps.adapters.timers
-        while not any(timers.look(f, int(time.time() * 1000), 1).timers for f in range(FRAGMENTS)):
+        while not any(timers.first_due(f, int(time.time() * 1000), 1).timers for f in range(FRAGMENTS)):
             time.sleep(0.05)
         with self.meter.during() as cost:
             self.deps.mover.tick(range(FRAGMENTS))

@@ -104,9 +104,9 @@ def use(endpoint: str) -> None:
         os.environ.setdefault(name, "local")
 
 
-def receipts(deps: wiring.Deps, deliveries: Sequence[ClaimedMessage]) -> list[str]:
+def receipts(deps: wiring.Deps, claimed_messages: Sequence[ClaimedMessage]) -> list[str]:
     """What a consumer would show to settle these."""
-    return [sign_receipt(deps.signing_key, d.receipt) for d in deliveries]
+    return [sign_receipt(deps.signing_key, each.receipt) for each in claimed_messages]
 
 
 def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list[Any]:

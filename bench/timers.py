@@ -68,7 +68,9 @@ def _units(target: Stage) -> Iterator[Figure]:
             for _ in range(count):
                 deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms)])
         time.sleep(0.01)
-        timers = [t for f in range(FRAGMENTS) for t in deps.adapters.timers.look(f, due_ms, count).timers]
+        timers = [
+            t for f in range(FRAGMENTS) for t in deps.adapters.timers.first_due(f, due_ms, count).timers
+        ]
         with meter.during() as moving_cost:
             deps.due.append(timers[0].shard, 7, timers)
         extra = (filing_cost.writes + moving_cost.writes) / count - immediate_cost.writes

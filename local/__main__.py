@@ -48,7 +48,7 @@ def run(options: Options) -> None:
         clock = HandClock(options.data / "clock" if store.tokens else None)
         end_event = threading.Event()
         services = _services(store, clock, invocations, end_event.is_set)
-        triggers = Triggers(front.app, invocations, store.pumps(functions))
+        triggers = Triggers(front.app, invocations, store.pollers(functions))
         token = _admin_token(options, store, services())
         if options.clock == MOVABLE:
             ClockController(

@@ -17,7 +17,7 @@ from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
 from local.options import ENDPOINT, Options
-from local.store import Pump, Store
+from local.store import Poller, Store
 from local.stream import StreamPoller
 from local.token_file import TokenFile
 from local.unusable import Unusable
@@ -47,26 +47,26 @@ def open_store(options: Options) -> Iterator[Store]:
                 settings, clock, invoker=invoker, jobs=jobs, cipher=FileCipher(options.data / "key")
             )
 
-        def pumps(functions: Mapping[str, Function]) -> list[Pump]:
+        def pollers(functions: Mapping[str, Function]) -> list[Poller]:
             tables = Tables(read().prefix)
             journal_tables = (tables.log, tables.traces)
-            return stream_pumps(functions, tables.log, client, journal_tables) if options.stream else []
+            return stream_pollers(functions, tables.log, client, journal_tables) if options.stream else []
 
         token = TokenFile(options.data / "token")
         ending = f"what was accepted stays in {options.endpoint or options.data}"
-        yield Store(adapters, pumps, lambda: None, token, ending)
+        yield Store(adapters, pollers, lambda: None, token, ending)
 
 
-def stream_pumps(
+def stream_pollers(
     functions: Mapping[str, Function],
     table: str,
     client: Callable[[str], Any],
     journal_tables: Sequence[str] = (),
-) -> list[Pump]:
+) -> list[Poller]:
     """What reads the stream of `table` for `route`, and those of `journal_tables` for `journal`; none for a
     function that there is not. `client` makes the boto3 client of a service."""
 
-    def pump(name: str, of: str, **options: Any) -> StreamPoller:
+    def poller(name: str, of: str, **options: Any) -> StreamPoller:
         return StreamPoller(
             table=of,
             name=name,
@@ -76,11 +76,13 @@ def stream_pumps(
             **options,
         )
 
-    pumps: list[Pump] = [pump(ROUTE, table)] if ROUTE in functions else []
+    pollers: list[Poller] = [poller(ROUTE, table)] if ROUTE in functions else []
     if JOURNAL in functions:
         seconds = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS}
-        pumps += (pump(JOURNAL, of, **seconds, batch=_JOURNAL_BATCH, images=True) for of in journal_tables)
-    return pumps
+        pollers += (
+            poller(JOURNAL, of, **seconds, batch=_JOURNAL_BATCH, images=True) for of in journal_tables
+        )
+    return pollers
 
 
 def client(service: str) -> Any:

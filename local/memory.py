@@ -13,7 +13,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings
 from local.functions import Context, Function, attempt
-from local.store import Pump, Store
+from local.store import Poller, Store
 
 _BATCH = 100
 _EXPIRY_SECONDS = 60.0
@@ -33,10 +33,10 @@ def open_store() -> Store:
     def forget() -> None:
         drop_expired(*current)
 
-    def pumps(functions: Mapping[str, Function]) -> list[Pump]:
+    def pollers(functions: Mapping[str, Function]) -> list[Poller]:
         return [ChangePump(changes, functions["route"]), ExpiryPump(forget)]
 
-    return Store(adapters, pumps, forget, None, "what was accepted is gone then")
+    return Store(adapters, pollers, forget, None, "what was accepted is gone then")
 
 
 def drop_expired(adapters: Adapters) -> None:

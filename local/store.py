@@ -13,7 +13,7 @@ from local.functions import Function
 from local.token_file import TokenFile
 
 
-class Pump(Protocol):
+class Poller(Protocol):
     """A thread's work beside the service."""
 
     def run(self) -> None:
@@ -31,7 +31,7 @@ class Store:
     """An engine that is open."""
 
     adapters: Callable[[Settings, Clock, Invoker], Adapters]
-    pumps: Callable[[Mapping[str, Function]], list[Pump]]
+    pollers: Callable[[Mapping[str, Function]], list[Poller]]
     """What carries the engine's changes to the functions."""
 
     forget: Callable[[], None]

@@ -10,7 +10,7 @@ from chalice.app import Chalice
 
 from local.functions import Invocations, functions_of
 from local.schedule import Schedules, schedules_of
-from local.store import Pump
+from local.store import Poller
 
 _READY_SECONDS = 5.0
 _STOP_SECONDS = 5.0
@@ -19,21 +19,21 @@ _STOP_SECONDS = 5.0
 class Triggers:
     """Runs an app's triggers from `start` to `stop`, in threads that a kill ends without harm."""
 
-    def __init__(self, app: Chalice, invocations: Invocations, pumps: Sequence[Pump] = ()) -> None:
-        """`pumps` carry the store's changes to the functions."""
+    def __init__(self, app: Chalice, invocations: Invocations, pollers: Sequence[Poller] = ()) -> None:
+        """`pollers` carry the store's changes to the functions."""
         self._invocations = invocations
         # without pauses for further tries: the next run makes up for one that failed
         self._scheduled = Invocations(functions_of(app), pauses=())
         self._schedules = Schedules(schedules_of(app), self._scheduled.invoke)
-        self._pumps = pumps
+        self._pollers = pollers
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start all; what is written afterwards reaches `route`."""
-        for pump in self._pumps:
-            self._begin("stream", pump.run)
-        for pump in self._pumps:
-            pump.wait_until_ready(_READY_SECONDS)
+        for poller in self._pollers:
+            self._begin("stream", poller.run)
+        for poller in self._pollers:
+            poller.wait_until_ready(_READY_SECONDS)
         self._begin("schedules", self._schedules.run)
 
     def stop(self, seconds: float = _STOP_SECONDS) -> None:
@@ -44,8 +44,8 @@ class Triggers:
             return max(0.0, deadline - time.monotonic())
 
         self._schedules.stop()
-        for pump in self._pumps:
-            pump.stop()
+        for poller in self._pollers:
+            poller.stop()
         self._scheduled.stop(left())
         for thread in self._threads:
             thread.join(left())

@@ -163,7 +163,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True):
     """How many messages to claim, how long to wait for the first, and for which consumer."""
 
     max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
-    wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_WAIT_SECONDS)] = 0
+    wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
     consumer: Name | None = None
     lease_seconds: LeaseSeconds | None = None
 

@@ -81,7 +81,7 @@ def _survey(
 ) -> tuple[TopicSurvey, GroupSurvey | None]:
     """The topic, and the group of this name in it, which is read even if there was no time for all groups."""
     surveyor = visit.deps.surveyor
-    survey = surveyor.look(
+    survey = surveyor.survey(
         topic, first_shard=first_shard, may_go_on=lambda: visit.has_read_units(10), ages=False
     ).seen_by(visit.caller)
     if name is None:
@@ -91,7 +91,7 @@ def _survey(
     group = next((each for each in survey.groups if each.group.name == name), None)
     if group is None:
         only = visit.deps.catalog.group(topic, name)
-        (group,) = surveyor.look(topic, first_shard=first_shard, only=only, ages=False).groups
+        (group,) = surveyor.survey(topic, first_shard=first_shard, only=only, ages=False).groups
         survey = replace(survey, groups=(*survey.groups, group))
     return survey, group
 

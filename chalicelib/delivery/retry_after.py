@@ -10,7 +10,7 @@ _DATES = ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H
 _MAX_MS = MAX_RETRY_AFTER // timedelta(milliseconds=1)
 
 
-def wait_ms(text: str | None, now_ms: int) -> int | None:
+def asked_wait_ms(text: str | None, now_ms: int) -> int | None:
     """How long to wait, at most a day; None for nothing, nonsense or a time that is past."""
     text = (text or "").strip()
     if text.isascii() and text.isdigit():

@@ -14,7 +14,7 @@ from . import checks, events, function_batch, handshake, ping, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
-from .retry_after import wait_ms
+from .retry_after import asked_wait_ms
 
 _SLOW_DOWN = {429, 503}  # the subscriber, or a proxy before it, asks for time
 _GATEWAY_STATUSES = {502, 504}  # a proxy before the subscriber got no proper answer from it
@@ -121,7 +121,7 @@ class Sender:
     def _judge(self, answer: Reply) -> CallResult:
         status = answer.status
         if status in _SLOW_DOWN:
-            wait = wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
+            wait = asked_wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
             return CallResult(
                 Verdict.FAILED,
                 f"HTTP {status}",

@@ -23,7 +23,8 @@ class Verdict(StrEnum):
 class CallResult:
     """How a call ended for one message. `detail` is short, ours, and safe to show: never a body, a header or a URL.
 
-    `retry_after_ms` is the wait that the subscriber asked for, if it was valid. `busy_ms`: without an answer the
+    `retry_after_ms` is the wait that the subscriber asked for, if it was valid; with NOT_ATTEMPTED our own pause, where
+    a body could not be read or a function was throttled. `busy_ms`: without an answer the
     subscriber may still be working on the messages for so long; until then no other consumer may have them.
     `is_own_answer`: True: the consumer's own code answered, so a failure may be the message's fault. False: no answer,
     or 429, 502, 503 or 504, which a proxy may have sent.

@@ -37,7 +37,8 @@ from .spans import Span, ranges_of
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What one claim granted: immutable but for settling (spans shrink) and extending (deadline moves)."""
+    """What one claim granted: immutable but for settling (spans shrink) and extending (deadline moves). When it began
+    is not kept."""
 
     token: str
     spans: tuple[Span, ...]
@@ -90,7 +91,7 @@ class Disposition(StrEnum):
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"  # waits in the cursor for its next attempt
     RETRY_LATER = "RETRY_LATER"  # settled here: a retry timer takes over
-    RELEASED = "RELEASED"  # nothing was attempted: waits in the cursor under the same number
+    RELEASED = "RELEASED"  # no consumer was given it: waits in the cursor under the same number
     DEAD = "DEAD"
 
 

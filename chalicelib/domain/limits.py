@@ -60,9 +60,9 @@ MAX_OVERLAPPING_SECRETS = 8
 # Receiving
 MAX_RECEIVE = 1000  # of one receive; spans and trace rows are built for it, too
 DEFAULT_RECEIVE = 10
-MAX_WAIT_SECONDS = 20
+MAX_RECEIVE_WAIT_SECONDS = 20
 MAX_RECEIPTS = 1000
-MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies of one answer; in base64 still below Lambda's 6 MB
+MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies and fields of one answer; in base64 still below Lambda's 6 MB
 CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
 
 # Delivery

@@ -41,7 +41,7 @@ class Timers(Protocol):
         not."""
         ...
 
-    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
+    def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
         at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently."""
         ...
@@ -76,10 +76,10 @@ class Timers(Protocol):
         read unit if there are none."""
         ...
 
-    def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
         """Take or renew the lease of a fragment; False while another owner's runs."""
         ...
 
-    def let_go(self, fragment: int, owner: str) -> None:
+    def release_lease(self, fragment: int, owner: str) -> None:
         """Give the lease back, if it is still this owner's."""
         ...

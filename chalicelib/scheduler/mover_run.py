@@ -173,7 +173,7 @@ class MoverRun:
 
     def _try_to_take(self, fragment: int, consistent: bool) -> int | None:
         next_ms = self._timers.next_ms(fragment, consistent=consistent)
-        return next_ms if self._is_soon(next_ms) and self._hold(fragment) else None
+        return next_ms if self._is_soon(next_ms) and self._acquire_lease(fragment) else None
 
     def _work(self) -> None:
         """Move what is due; give fragments to others where this took long."""
@@ -236,26 +236,26 @@ class MoverRun:
                 next_ms = self._leave(fragment)
             if next_ms is None or next_ms > until_ms:
                 return None if next_ms is None else _Visit(next_ms)
-        return _Visit(until_ms, self._timers.look(fragment, until_ms, _PAGE, position), until_ms)
+        return _Visit(until_ms, self._timers.first_due(fragment, until_ms, _PAGE, position), until_ms)
 
     def _leave(self, fragment: int) -> int | None:
         """Release a fragment. A process that stored a timer meanwhile saw our lease and started no run, so look once
         more."""
         self._renewed_ms.pop(fragment, None)
-        self._timers.let_go(fragment, self._owner)
+        self._timers.release_lease(fragment, self._owner)
         return self._try_to_take(fragment, consistent=True)
 
     def _is_renewed(self, fragment: int) -> bool:
         renewed_ms = self._renewed_ms.get(fragment)
-        return (renewed_ms is not None and self._clock.now_ms() - renewed_ms < _RENEW_MS) or self._hold(
-            fragment
-        )
+        return (
+            renewed_ms is not None and self._clock.now_ms() - renewed_ms < _RENEW_MS
+        ) or self._acquire_lease(fragment)
 
-    def _hold(self, fragment: int) -> bool:
+    def _acquire_lease(self, fragment: int) -> bool:
         now_ms = self._clock.now_ms()
-        is_ours = self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        is_ours = self._timers.acquire_lease(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
         if is_ours and fragment not in self._wanted:  # given away while this write was under way
-            self._timers.let_go(fragment, self._owner)
+            self._timers.release_lease(fragment, self._owner)
             self._ways.hand_over([fragment])  # whoever was started meanwhile may have met our lease
             is_ours = False
         if is_ours:
@@ -273,12 +273,12 @@ class MoverRun:
         fragment whose lease could not be read, the schedule starts a run each minute; if each of these started the
         next one, runs would multiply while the store fails."""
         ours = self._ours(fragments)
-        self._wanted.difference_update(fragments)  # before they are let go: see _hold
+        self._wanted.difference_update(fragments)  # before they are let go: see _acquire_lease
         for fragment in fragments:
             del self._held[fragment]
             self._renewed_ms.pop(fragment, None)
             try:
-                self._timers.let_go(fragment, self._owner)
+                self._timers.release_lease(fragment, self._owner)
             except Unavailable:
                 self.report.refused += 1  # its lease ends by itself
         if ours:

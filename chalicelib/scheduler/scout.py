@@ -49,7 +49,7 @@ class Scout:
         self._cursors = cursors
         self._clock = clock
 
-    def look(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
+    def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings, tails = Findings(), _Tails(self._log)
         owners: list[tuple[Group, str]] = []

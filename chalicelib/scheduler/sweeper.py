@@ -74,7 +74,7 @@ class Sweeper:
 
         def look(name: str) -> Visit:
             topic = self._control.topic(name, consistent=False)
-            findings = self._scout.look(topic, has_time) if topic else Findings()
+            findings = self._scout.examine(topic, has_time) if topic else Findings()
             for shard in findings.forgotten:  # here: to wake takes as long as to look
                 self._wake(shard)
             return partial(heed, name, findings)
@@ -101,7 +101,7 @@ class Sweeper:
 
     def see(self, topic: Topic, has_time: HasTime) -> None:
         """Mark a topic that has something to deliver, if its mark was lost."""
-        findings = self._scout.look(topic, has_time)
+        findings = self._scout.examine(topic, has_time)
         if findings.next_ms is not None:
             self._marks.mark(Mark(topic.name, findings.next_ms))
         if findings.unreadable:

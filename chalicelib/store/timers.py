@@ -88,7 +88,7 @@ class DynamoTimers:
             return False
         return True
 
-    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
+    def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         first = f"{behind}{_NEXT}" if behind else "0"
         rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
         return first_of(map(_timer, rows), limit)
@@ -159,7 +159,7 @@ class DynamoTimers:
             {"Delete": {"TableName": self._table, "Key": names, **condition}},
         )
 
-    def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
         try:
             self._dynamo.call(
                 "update_item",
@@ -178,7 +178,7 @@ class DynamoTimers:
             return False
         return True
 
-    def let_go(self, fragment: int, owner: str) -> None:
+    def release_lease(self, fragment: int, owner: str) -> None:
         try:
             self._dynamo.call(
                 "delete_item",

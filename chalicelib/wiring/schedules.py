@@ -90,7 +90,7 @@ class ScheduledServices(ManageServices):
         from ..scheduler.meter_reader import State
         from ..services.inspect.troubles import worst_of
 
-        survey = self.surveyor.look(topic)
+        survey = self.surveyor.survey(topic)
         has_backlog = any(group.backlog for group in survey.groups)
         return State(worst_of(survey, survey.at_ms), has_backlog, lacks_groups=survey.groups_left > 0)
 

@@ -136,7 +136,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a mover's lease that outlives it for ever": (
-        Bug(DynamoTimers, "hold", "OR u <= :now", "OR (u <= :now AND u > :now)"),
+        Bug(DynamoTimers, "acquire_lease", "OR u <= :now", "OR (u <= :now AND u > :now)"),
         "move of many fragments",
         Fault.DIE_AFTER,
         Kind.LOST,

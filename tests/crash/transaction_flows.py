@@ -246,7 +246,7 @@ def judge(world: World, flow: Flow) -> list[str]:
             wrong.append(f"{answers} was answered, {transaction} is true")
         if not 0 <= len(world.asked) - transaction.checks <= 1 or transaction.checks > MAX_CHECKS:
             wrong.append(f"{transaction.checks} of {len(world.asked)} calls counted")
-        timers = deps.adapters.timers.look(fragment_of(transaction.id), 10**15 - 2, 10_000).timers
+        timers = deps.adapters.timers.first_due(fragment_of(transaction.id), 10**15 - 2, 10_000).timers
         if any(timer.id == transaction.id for timer in timers):
             wrong.append("a timer is left")
     return wrong

@@ -35,7 +35,7 @@ class Journaling:
         self.folder = folder / "bucket"
         self._written = threading.Condition()
         tables = Tables(prefix)
-        self._pumps = [
+        self._pollers = [
             StreamPoller(
                 table=table,
                 name="journal",
@@ -46,7 +46,7 @@ class Journaling:
             )
             for table in (tables.log, tables.traces)
         ]
-        self._threads = [threading.Thread(target=pump.run) for pump in self._pumps]
+        self._threads = [threading.Thread(target=poller.run) for poller in self._pollers]
 
     def _journal(self, event: Any, context: Any) -> None:
         with self._written:
@@ -56,11 +56,11 @@ class Journaling:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
-        assert all(pump.wait_until_ready(_BOUND_SECONDS) for pump in self._pumps)
+        assert all(poller.wait_until_ready(_BOUND_SECONDS) for poller in self._pollers)
 
     def stop(self) -> None:
-        for pump in self._pumps:
-            pump.stop()
+        for poller in self._pollers:
+            poller.stop()
         for thread in self._threads:
             thread.join(_BOUND_SECONDS)
 

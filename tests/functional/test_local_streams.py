@@ -22,10 +22,10 @@ def table(engine: str) -> Iterator[Table]:
 
 
 class Pumping:
-    """A pump at work."""
+    """A poller at work."""
 
     def __init__(self, table: Table, function: Function, **options: Any) -> None:
-        self.pump = StreamPoller(
+        self.poller = StreamPoller(
             table=table.name,
             name="route",
             function=function,
@@ -33,14 +33,14 @@ class Pumping:
             streams=table.streams,
             **options,
         )
-        self.thread = threading.Thread(target=self.pump.run)
+        self.thread = threading.Thread(target=self.poller.run)
 
     def __enter__(self) -> None:
         self.thread.start()
-        assert self.pump.wait_until_ready(BOUND_SECONDS)
+        assert self.poller.wait_until_ready(BOUND_SECONDS)
 
     def __exit__(self, *error: object) -> None:
-        self.pump.stop()
+        self.poller.stop()
         self.thread.join(BOUND_SECONDS)
         assert not self.thread.is_alive()
 
@@ -52,7 +52,7 @@ def test_records_arrive_in_order_and_in_batches(table: Table) -> None:
         calls.add(event)
         assert go.wait(BOUND_SECONDS)
 
-    table.put("a", 0)  # before the pump's time
+    table.put("a", 0)  # before the poller's time
     with Pumping(table, route):
         table.put("a", 1)
         calls.count(1)

@@ -56,7 +56,7 @@ def _judged(world: World, client: SimClient) -> Iterator[str]:
 def timers_of(deps: Deps) -> list[str]:
     """The timers there are."""
     timers = deps.adapters.timers
-    return [timer.id for f in range(FRAGMENTS) for timer in timers.look(f, _FOREVER, 1000).timers]
+    return [timer.id for f in range(FRAGMENTS) for timer in timers.first_due(f, _FOREVER, 1000).timers]
 
 
 def _second_lives(world: World, end: Final) -> tuple[str, ...]:

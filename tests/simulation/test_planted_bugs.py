@@ -112,7 +112,7 @@ BUGS: dict[str, Bug] = {
         mover_run.MoverRun, "_drain", "if timer.due_ms <= now_ms]", "]"
     ),
     "a mover that is seconds late": Bug(
-        MemoryTimers, "look", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
+        MemoryTimers, "first_due", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
     ),
     "a mover that writes what was edited meanwhile": Bug(
         MemoryTables, "has", "there is not None and there.edits == promotable.edits", "there is not None"

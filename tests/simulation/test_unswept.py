@@ -39,7 +39,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
     ),
     "a fragment taken again after it was given away": (
         29923095213,
-        Bug(MoverRun, "_hold", "fragment not in self._wanted", "False"),
+        Bug(MoverRun, "_acquire_lease", "fragment not in self._wanted", "False"),
     ),
 }
 """With a seed that sees it."""

@@ -11,5 +11,5 @@ FOREVER = 10**15 - 2
 def drop_all(timers: Timers) -> None:
     """Leave nothing in any fragment. A look is bounded in bytes: several are taken."""
     for fragment in range(FRAGMENTS):
-        while rows := timers.look(fragment, FOREVER, 1_000).timers:
+        while rows := timers.first_due(fragment, FOREVER, 1_000).timers:
             timers.drop(rows)

@@ -39,5 +39,5 @@ def held(desk: Desk, transaction: Transaction) -> Transaction:
 def timers_of(desk: Desk, *ids: str) -> list[int]:
     """When the timers with these ids are due."""
     timers = desk.stage.adapters.timers
-    due_timers = (t for f in range(FRAGMENTS) for t in timers.look(f, 10**15 - 2, 10_000).timers)
+    due_timers = (t for f in range(FRAGMENTS) for t in timers.first_due(f, 10**15 - 2, 10_000).timers)
     return sorted(t.due_ms for t in due_timers if t.id in ids)

@@ -147,7 +147,7 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
     (take,) = tasks
     take()
     assert shed.given == [[3]]
-    assert shed.timers.hold(3, "another", START_MS, START_MS + 1)
+    assert shed.timers.acquire_lease(3, "another", START_MS, START_MS + 1)
 
 
 def test_the_greatest_lateness_is_told() -> None:
@@ -234,8 +234,8 @@ def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
 @pytest.mark.parametrize("back_ms", [1, 60_000, 90_000])
 def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_computed(back_ms: int) -> None:
     class SetBack(MemoryTimers):
-        def look(self, *args: Any) -> Any:
-            found = super().look(*args)
+        def first_due(self, *args: Any) -> Any:
+            found = super().first_due(*args)
             shed.clock.at_ms = START_MS - back_ms
             return found
 
@@ -298,7 +298,7 @@ def test_what_a_run_was_refused_besides_is_counted() -> None:
     shed = Shed()
     timer = make.timer(START_MS + 30_000)
     shed.timers.store([timer])
-    timers: Any = Troubled(shed.timers, lambda name, *_: name in ("bring_back", "let_go"))
+    timers: Any = Troubled(shed.timers, lambda name, *_: name in ("bring_back", "release_lease"))
     mover = Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline)
     assert mover.run_once(has_time=lambda: False).refused == 2
     assert shed.given == [[timer.fragment]], "whom it cannot let go of is given away all the same"

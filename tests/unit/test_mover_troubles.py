@@ -76,7 +76,7 @@ def until(stage: Stage, seconds: float) -> Callable[[], bool]:
     return lambda: stage.clock.now_ms() < end_ms
 
 
-@pytest.mark.parametrize("method", ["look", "next_ms", "hold"])
+@pytest.mark.parametrize("method", ["first_due", "next_ms", "acquire_lease"])
 def test_a_fragment_that_is_throttled_stops_only_itself(method: str) -> None:
     stage = memory_stage()
     bad = 3
@@ -103,7 +103,7 @@ def test_a_fragment_that_is_throttled_stops_only_itself(method: str) -> None:
 
 def test_a_fragment_throttled_once_goes_on_within_the_same_run() -> None:
     stage = memory_stage()
-    for method in ("look", "next_ms", "hold", "let_go"):
+    for method in ("first_due", "next_ms", "acquire_lease", "release_lease"):
         refusals = dict.fromkeys(range(FRAGMENTS), 1)
 
         def throttled(fragment: int, *_: object, refusals: dict[int, int] = refusals) -> None:
@@ -224,7 +224,7 @@ def test_what_is_filed_while_a_mover_leaves_is_still_its_own() -> None:
         if len(ids) < 3:
             ids.extend(later(process(stage), topic, 1, 2))
 
-    deps = process(stage, timers=Troubled(stage.adapters.timers, let_go=another))
+    deps = process(stage, timers=Troubled(stage.adapters.timers, release_lease=another))
     topic = topic_of(deps)
     ids.extend(later(deps, topic, 1))
     assert deps.mover.run_once().moved == 3
@@ -278,7 +278,7 @@ def test_trouble_that_outlasts_movers_does_not_multiply_them() -> None:
         if from_ms <= stage.clock.now_ms() < to_ms:
             raise unavailable("the store is away")
 
-    methods = dict.fromkeys(("next_ms", "hold", "let_go", "look"), away)
+    methods = dict.fromkeys(("next_ms", "acquire_lease", "release_lease", "first_due"), away)
     deps = process(stage, timers=Troubled(stage.adapters.timers, **methods), invoker=inbox)
     topic = topic_of(deps)
     ids = later(deps, topic, 80, 60)

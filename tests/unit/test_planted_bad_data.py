@@ -85,7 +85,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
     "a sweep that stops at a group": (
         Bug(
             Scout,
-            "look",
+            "examine",
             "self._control.staffed(topic, findings.unreadable.append)",
             "self._control.staffed(topic)",
         ),

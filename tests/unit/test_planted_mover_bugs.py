@@ -64,7 +64,7 @@ BUGS: Planted = {
     ),
     "a refusal that ends the run": (
         Bug(MoverRun, "_results", "if not isinstance(error, Exception):", "if error:"),
-        lambda: troubles.test_a_fragment_that_is_throttled_stops_only_itself("look"),
+        lambda: troubles.test_a_fragment_that_is_throttled_stops_only_itself("first_due"),
     ),
     "a wake-up dropped although it was refused": (
         Bug(

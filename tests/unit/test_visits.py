@@ -209,7 +209,7 @@ def test_only_what_somebody_is_called_for_can_be_forgotten(stage: Stage, why: st
         (now,) = stage.adapters.control.consumers(desk.topic, group)
         assert stage.adapters.control.put_consumer(desk.topic, group, off, now)
     desk.produce(make.draft())
-    findings = scout(desk).look(desk.topic)
+    findings = scout(desk).examine(desk.topic)
     assert findings.forgotten == ([str(desk.topic.shard_key(0))] if why == "called" else [])
 
 
@@ -220,7 +220,7 @@ def test_of_two_leases_the_first_that_ends_is_waited_for(stage: Stage) -> None:
     desk.produce(*make.drafts(2))
     for lease in (90, 30):
         desk.receive(group, 1, lease=lease)
-    assert scout(desk).look(desk.topic).next_ms == stage.clock.now_ms() + 30_000
+    assert scout(desk).examine(desk.topic).next_ms == stage.clock.now_ms() + 30_000
 
 
 # What is written down before rows go.

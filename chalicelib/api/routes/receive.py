@@ -1,4 +1,4 @@
-"""Pulling: receive, ack, nack, extend."""
+"""Pulling: receive (its answer: `responses/messages.py`), ack, nack, extend (`responses/receipts.py`)."""
 
 from __future__ import annotations
 

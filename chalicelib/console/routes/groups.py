@@ -26,7 +26,7 @@ def group_page(visit: Visit) -> Shown:
     deps = visit.deps
     topic, group = visit.group()
     first = first_shard(visit, topic)
-    survey = deps.surveyor.look(topic, only=group, whole=True, first_shard=first)
+    survey = deps.surveyor.survey(topic, only=group, whole=True, first_shard=first)
     consumers = deps.catalog.readable_consumers(topic, group)
     assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
@@ -84,7 +84,7 @@ def group_settings(visit: Visit) -> Shown:
     """The group's settings, its seek with a preview, its end."""
     topic, group = visit.group(consistent=True)
     to = visit.query.get("to", "").strip()
-    survey = visit.deps.surveyor.look(topic, only=group, whole=bool(to), ages=False)
+    survey = visit.deps.surveyor.survey(topic, only=group, whole=bool(to), ages=False)
     preview, problem = None, None
     if to:
         try:

@@ -24,7 +24,7 @@ def topic_page(visit: Visit) -> Shown:
 
     topic = visit.topic()
     first = first_shard(visit, topic)
-    survey = visit.deps.surveyor.look(
+    survey = visit.deps.surveyor.survey(
         topic, whole=True, first_shard=first, may_go_on=lambda: visit.has_read_units(_RESERVE)
     )
     if survey.is_whole:
@@ -68,6 +68,8 @@ def topic_settings(visit: Visit) -> Shown:
     topic = visit.topic(consistent=True)
     survey = None
     with suppress(Unavailable):
-        survey = visit.deps.surveyor.look(topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE))
+        survey = visit.deps.surveyor.survey(
+            topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
+        )
         survey = survey.seen_by(visit.caller)
     return Page("topic_settings.html", {"topic": topic, "survey": survey})

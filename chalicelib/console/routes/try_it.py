@@ -81,7 +81,7 @@ def _lines(visit: Visit, mode: str) -> list[Any]:
         topic = visit.deps.catalog.topic(f"try-{mode}")
     except NotFound:
         return []
-    survey = visit.deps.surveyor.look(topic, ages=False)
+    survey = visit.deps.surveyor.survey(topic, ages=False)
     lines = []
     for id in visit.query.get("ids", "").split()[:_MOST]:
         try:

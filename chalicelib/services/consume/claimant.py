@@ -15,7 +15,8 @@ from ...modes import POLICIES, Policy
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMessage:
-    """One granted message: its contents for the consumer, and the receipt to settle it with."""
+    """One granted message: its contents for the consumer, and the receipt to settle it with. `attempt` counts all
+    attempts, those before the message came to a retry lane, too (a span counts from 1 in each)."""
 
     message: Message
     attempt: int

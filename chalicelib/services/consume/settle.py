@@ -49,6 +49,7 @@ class Settler:
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
         by_ladder = how.delay_ms is None
+        # by the ladder, now stands for the time that `_by_ladder` computes: 0 would be an attempt at once
         due_ms = self._context.clock.now_ms() + (how.delay_ms or 0) if by_ladder or how.delay_ms else 0
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:

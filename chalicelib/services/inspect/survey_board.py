@@ -61,7 +61,7 @@ class Board:
             if not may_go_on():
                 break
             if self._seen_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
-                self.keep(self._surveyor.look(topic, may_go_on=may_go_on))
+                self.keep(self._surveyor.survey(topic, may_go_on=may_go_on))
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
 
     def _remember(self, survey: TopicSurvey) -> _Memory:

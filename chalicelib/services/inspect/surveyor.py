@@ -38,7 +38,7 @@ class Surveyor:
         self._records = records
         self._clock = clock
 
-    def look(
+    def survey(
         self,
         topic: Topic,
         *,

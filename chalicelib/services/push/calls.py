@@ -122,13 +122,13 @@ class Calls:
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
-        contents = with_bodies(self._blobs, self._clock, [d.message for d in claimed_messages])
+        contents = with_bodies(self._blobs, self._clock, [each.message for each in claimed_messages])
         attempts = tuple(
-            Attempt(message, d.attempt)
-            for message, d in zip(contents, claimed_messages, strict=True)
+            Attempt(message, claimed_message.attempt)
+            for message, claimed_message in zip(contents, claimed_messages, strict=True)
             if isinstance(message, Message)
         )
-        waited_ms = self._clock.now_ms() - min(d.receipt.claimed_ms for d in claimed_messages)
+        waited_ms = self._clock.now_ms() - min(each.receipt.claimed_ms for each in claimed_messages)
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
             return (CallResult(Verdict.NOT_ATTEMPTED),) * len(claimed_messages)

@@ -57,8 +57,8 @@ class Capacity:
     def count(self, consumer: Consumer, messages: Sequence[ClaimedMessage], sign: int) -> None:
         """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result."""
         self._by_consumer[consumer.uid] += sign * len(messages)
-        self._from_lane += sign * sum(d.receipt.entry is not None for d in messages)
-        self._bytes += sign * sum(d.message.draft.size for d in messages)
+        self._from_lane += sign * sum(each.receipt.entry is not None for each in messages)
+        self._bytes += sign * sum(each.message.draft.size for each in messages)
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""

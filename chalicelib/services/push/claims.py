@@ -130,7 +130,9 @@ class Claims:
         count = len(messages) - max(0, min(excess, unsure, len(messages)))
         if count < len(messages):
             self._capacity.is_limited = True
-            self._settlements.give_back(sources.topic, sources.group, [d.receipt for d in messages[count:]])
+            self._settlements.give_back(
+                sources.topic, sources.group, [each.receipt for each in messages[count:]]
+            )
         return messages[:count]
 
     def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:

@@ -190,7 +190,9 @@ class DispatchRun:
             self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
-        is_repeated = all(d.receipt.attempt_since_redrive(d.attempt) > 1 for d in call.claimed_messages)
+        is_repeated = all(
+            each.receipt.attempt_since_redrive(each.attempt) > 1 for each in call.claimed_messages
+        )
         most = group.max_in_flight
         self._context.subscriber_health.note(
             topic, group, call.consumer, call.results, most, is_repeated=is_repeated

@@ -59,7 +59,7 @@ class MemoryTimers:
         with self._tables.lock:
             self._forwards = {id: row for id, row in self._forwards.items() if row[1] > now_s}
 
-    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
+    def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         rows = (timer for timer in self._of(fragment) if timer.sort_key > behind and timer.due_ms <= until_ms)
         return first_of(rows, limit)
 
@@ -104,7 +104,7 @@ class MemoryTimers:
             self.aside = [timer for timer in self.aside if timer.kind in UNREADABLE]
             return len(readable)
 
-    def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
         with self._tables.lock:
             holder, deadline_ms = self._leases.get(fragment, (owner, 0))
             if holder != owner and deadline_ms > now_ms:
@@ -112,7 +112,7 @@ class MemoryTimers:
             self._leases[fragment] = (owner, until_ms)
             return True
 
-    def let_go(self, fragment: int, owner: str) -> None:
+    def release_lease(self, fragment: int, owner: str) -> None:
         with self._tables.lock:
             if self._leases.get(fragment, ("", 0))[0] == owner:
                 del self._leases[fragment]

@@ -1,6 +1,6 @@
 import { HeadraceError } from "./errors.js";
 
-/** When a call is attempt again: `attempts` times at most (the first included), within `totalMs`. */
+/** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`. */
 export interface Retries {
   attempts: number;
   /** A random part of this, doubled each time, up to `capMs`; never less than the service's `Retry-After`. */

@@ -253,7 +253,7 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
     timers = [make.timer(fragment=n) for n in range(2)]
 
     def there() -> list[object]:
-        return [t for f in range(2) for t in a.timers.look(f, 10**14, 1_000).timers if t in timers]
+        return [t for f in range(2) for t in a.timers.first_due(f, 10**14, 1_000).timers if t in timers]
 
     after = start_at(1)
     change = cursor_write.replacement(Cursor(), after)

@@ -237,8 +237,8 @@ move_calls = st.lists(
         st.tuples(
             st.just("put"), st.integers(0, 3), st.sets(st.tuples(st.booleans(), few)), st.sampled_from("xy ")
         ),
-        st.tuples(st.just("hold"), st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 9)),
-        st.tuples(st.just("let_go"), st.sampled_from("ab")),
+        st.tuples(st.just("acquire_lease"), st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("release_lease"), st.sampled_from("ab")),
     ),
     min_size=1,
     max_size=25,
@@ -261,7 +261,7 @@ class MoveCalls:
 
     def play(self, call: tuple[Any, ...]) -> None:
         getattr(self, call[0])(*call[1:])
-        self.pair.ask(lambda s: s.adapters.timers.look(0, 2, 2).timers)
+        self.pair.ask(lambda s: s.adapters.timers.first_due(0, 2, 2).timers)
         self.pair.ask(lambda s: s.adapters.timers.next_ms(0))
         self.pair.ask(lambda s: s.adapters.records.dead(self.topic, self.group, None, 2))
         self.pair.ask(lambda s: s.adapters.records.count_dead(self.topic.uid, self.group.uid))
@@ -310,18 +310,18 @@ class MoveCalls:
         )
         self.pair.ask(lambda s: s.adapters.log.tail(self.lane))
 
-    def hold(self, owner: str, now_ms: int, until_ms: int) -> None:
-        self.pair.ask(lambda s: s.adapters.timers.hold(self.fragment, owner, now_ms, until_ms))
+    def acquire_lease(self, owner: str, now_ms: int, until_ms: int) -> None:
+        self.pair.ask(lambda s: s.adapters.timers.acquire_lease(self.fragment, owner, now_ms, until_ms))
 
-    def let_go(self, owner: str) -> None:
-        self.pair.ask(lambda s: s.adapters.timers.let_go(self.fragment, owner))
+    def release_lease(self, owner: str) -> None:
+        self.pair.ask(lambda s: s.adapters.timers.release_lease(self.fragment, owner))
 
 
 @settings(max_examples=25)
 @given(calls=move_calls)
 def test_timers_letters_and_moves_answer_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
     player = MoveCalls(pair)
-    pair.ask(lambda s: s.adapters.timers.drop(s.adapters.timers.look(0, 9, 99).timers))
+    pair.ask(lambda s: s.adapters.timers.drop(s.adapters.timers.first_due(0, 9, 99).timers))
     for call in calls:
         player.play(call)
 

@@ -52,7 +52,7 @@ def filed(timers: Timers, count: int) -> list[Timer]:
 
 
 def left(timers: Timers, batch: list[Timer]) -> list[Timer]:
-    there = {t.id for f in range(8) for t in timers.look(f, 10**14, 1_000).timers}
+    there = {t.id for f in range(8) for t in timers.first_due(f, 10**14, 1_000).timers}
     return [timer for timer in batch if timer.id in there]
 
 

@@ -37,7 +37,9 @@ def fragment_of_lease() -> int:
 
 
 def everything(timers: Timers) -> list[Timer]:
-    return [timer for fragment in range(FRAGMENTS) for timer in timers.look(fragment, FOREVER, 1_000).timers]
+    return [
+        timer for fragment in range(FRAGMENTS) for timer in timers.first_due(fragment, FOREVER, 1_000).timers
+    ]
 
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=12)
@@ -63,7 +65,7 @@ any_timers = st.builds(
 @given(timer=any_timers)
 def test_a_timer_is_read_as_it_was_filed(timers: Timers, timer: Timer) -> None:
     timers.store([timer])
-    look = timers.look(timer.fragment, timer.due_ms, 9)
+    look = timers.first_due(timer.fragment, timer.due_ms, 9)
     timers.drop([timer])
     assert look.timers == [timer]
     assert everything(timers) == []
@@ -84,9 +86,9 @@ def test_a_retry_waits_as_a_reference_alone(timers: Timers, origin: Origin) -> N
 def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> None:
     timer = make.timer(START_MS, fragment=3)
     timers.store([timer])
-    assert timers.look(3, START_MS - 1, 9).timers == []
-    assert timers.look(3, START_MS, 9).timers == [timer]
-    assert timers.look(2, START_MS, 9).timers == [], "each fragment for itself"
+    assert timers.first_due(3, START_MS - 1, 9).timers == []
+    assert timers.first_due(3, START_MS, 9).timers == [timer]
+    assert timers.first_due(2, START_MS, 9).timers == [], "each fragment for itself"
 
 
 def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
@@ -94,9 +96,9 @@ def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> N
     batch = [make.timer(due_ms, fragment=1) for due_ms in times]
     timers.store(batch)
     in_order = sorted(batch, key=lambda timer: timer.due_ms)
-    assert timers.look(1, START_MS + 9, 9).timers == in_order[:3]
-    assert timers.look(1, FOREVER, 4).timers == in_order[:4]
-    assert timers.look(1, FOREVER, 99).timers == in_order
+    assert timers.first_due(1, START_MS + 9, 9).timers == in_order[:3]
+    assert timers.first_due(1, FOREVER, 4).timers == in_order[:4]
+    assert timers.first_due(1, FOREVER, 99).timers == in_order
     assert timers.next_ms(1) == 5
 
 
@@ -104,7 +106,7 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
     times = [START_MS, START_MS, START_MS + 1, 5, 253_402_300_799_999]
     batch = [make.timer(due_ms, fragment=1) for due_ms in times]
     timers.store(batch)
-    assert timers.hold(1, "owner", START_MS, START_MS + 1)
+    assert timers.acquire_lease(1, "owner", START_MS, START_MS + 1)
     assert timers.cancel(*_another(timers))
     in_order = sorted(batch, key=lambda timer: timer.sort_key)
     assert timers.behind(1, sort_key_of(0), 99) == in_order
@@ -112,7 +114,7 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
         assert timers.behind(1, timer.sort_key, 2) == in_order[n : n + 2]
     assert timers.behind(1, sort_key_of(START_MS), 1) == in_order[1:2]
     assert timers.behind(2, sort_key_of(0), 9) == []
-    timers.let_go(1, "owner")
+    timers.release_lease(1, "owner")
 
 
 def _another(timers: Timers) -> tuple[Timer, int]:
@@ -125,12 +127,12 @@ def _another(timers: Timers) -> tuple[Timer, int]:
 def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:
     batch = [make.timer(START_MS, fragment=1) for _ in range(3)]
     timers.store(batch)
-    assert timers.look(1, START_MS, 9).timers == sorted(batch, key=lambda timer: timer.id)
+    assert timers.first_due(1, START_MS, 9).timers == sorted(batch, key=lambda timer: timer.id)
 
 
 def test_a_fragment_with_nothing_in_it_is_due_never(timers: Timers) -> None:
     assert timers.next_ms(5) is None
-    assert timers.look(5, FOREVER, 9).timers == []
+    assert timers.first_due(5, FOREVER, 9).timers == []
 
 
 def test_filing_twice_is_filing_once(timers: Timers) -> None:
@@ -162,8 +164,8 @@ def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
     drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(20)]
     batch = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
     timers.store(batch)
-    assert timers.look(4, FOREVER, 19).timers == batch[:19]
-    assert timers.look(4, FOREVER, 99).timers == batch
+    assert timers.first_due(4, FOREVER, 19).timers == batch[:19]
+    assert timers.first_due(4, FOREVER, 99).timers == batch
 
 
 def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
@@ -172,45 +174,47 @@ def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
     batch = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
     timers.store(batch)
     timers_read: list[Timer] = []
-    look = timers.look(4, FOREVER, 99)
+    look = timers.first_due(4, FOREVER, 99)
     assert look.go_on_after
     while look.go_on_after:
         assert sum(timer.weight for timer in look.timers) <= MAX_LOOK_BYTES + 250_000
         timers_read += look.timers
-        look = timers.look(4, FOREVER, 99, look.go_on_after)
+        look = timers.first_due(4, FOREVER, 99, look.go_on_after)
     assert [*timers_read, *look.timers] == batch
 
 
 def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.hold(fragment_of_lease, "a", 1_000, 2_000)
-    assert not timers.hold(fragment_of_lease, "b", 1_999, 3_000)
-    assert timers.hold(fragment_of_lease, "b", 2_000, 3_000), "at its deadline a lease is free"
-    assert not timers.hold(fragment_of_lease, "a", 2_001, 9_000), "and its owner has lost it"
-    assert timers.hold(fragment_of_lease + 500, "a", 2_001, 9_000), "another fragment is another lease"
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000)
+    assert not timers.acquire_lease(fragment_of_lease, "b", 1_999, 3_000)
+    assert timers.acquire_lease(fragment_of_lease, "b", 2_000, 3_000), "at its deadline a lease is free"
+    assert not timers.acquire_lease(fragment_of_lease, "a", 2_001, 9_000), "and its owner has lost it"
+    assert timers.acquire_lease(fragment_of_lease + 500, "a", 2_001, 9_000), (
+        "another fragment is another lease"
+    )
 
 
 def test_an_owner_renews_its_lease_early_and_late(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.hold(fragment_of_lease, "a", 1_000, 2_000)
-    assert timers.hold(fragment_of_lease, "a", 1_500, 4_000)
-    assert not timers.hold(fragment_of_lease, "b", 3_999, 9_000)
-    assert timers.hold(fragment_of_lease, "a", 5_000, 6_000), "nobody else took it"
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000)
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_500, 4_000)
+    assert not timers.acquire_lease(fragment_of_lease, "b", 3_999, 9_000)
+    assert timers.acquire_lease(fragment_of_lease, "a", 5_000, 6_000), "nobody else took it"
 
 
 def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.hold(fragment_of_lease, "a", 1_000, 2_000)
-    timers.let_go(fragment_of_lease, "b")
-    assert not timers.hold(fragment_of_lease, "b", 1_000, 2_000)
-    timers.let_go(fragment_of_lease, "a")
-    timers.let_go(fragment_of_lease, "a")
-    assert timers.hold(fragment_of_lease, "b", 1_000, 2_000)
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000)
+    timers.release_lease(fragment_of_lease, "b")
+    assert not timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000)
+    timers.release_lease(fragment_of_lease, "a")
+    timers.release_lease(fragment_of_lease, "a")
+    assert timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000)
 
 
 def test_a_lease_is_no_timer(timers: Timers) -> None:
-    assert timers.hold(6, "a", 1_000, 2_000)
+    assert timers.acquire_lease(6, "a", 1_000, 2_000)
     assert timers.next_ms(6) is None
-    assert timers.look(6, FOREVER, 9).timers == []
+    assert timers.first_due(6, FOREVER, 9).timers == []
     timer = make.timer(fragment=6)
     timers.store([timer])
-    assert timers.look(6, FOREVER, 9).timers == [timer]
-    timers.let_go(6, "a")
-    assert timers.look(6, FOREVER, 9).timers == [timer]
+    assert timers.first_due(6, FOREVER, 9).timers == [timer]
+    timers.release_lease(6, "a")
+    assert timers.first_due(6, FOREVER, 9).timers == [timer]

@@ -71,7 +71,7 @@ def kinds(desk: Desk, ids: Iterable[str]) -> set[TimerKind]:
     return {
         t.kind
         for f in range(FRAGMENTS)
-        for t in timers.look(f, 10**15 - 2, 10_000).timers
+        for t in timers.first_due(f, 10**15 - 2, 10_000).timers
         if t.id in set(ids)
     }
 

@@ -142,7 +142,7 @@ def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
     group = desk.group()
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(delay_ms=5 * SECOND_MS))
-    (timer,) = [t for f in range(FRAGMENTS) for t in own.adapters.timers.look(f, 10**14, 9).timers]
+    (timer,) = [t for f in range(FRAGMENTS) for t in own.adapters.timers.first_due(f, 10**14, 9).timers]
     change_timer(own, timer.due_ms, timer.id, having("m", {"S": "?"}))
     own.clock.advance(5 * SECOND_MS)
     assert desk.receive(group) == []
@@ -202,7 +202,7 @@ def test_what_lies_in_a_fragment_that_is_not_its_ids_is_set_aside_from_there(
 ) -> None:
     desk = Desk.at(stage, shards=1)
     _, due_ms = later(desk, 1)
-    (timer,) = [t for f in range(FRAGMENTS) for t in stage.adapters.timers.look(f, due_ms, 9).timers]
+    (timer,) = [t for f in range(FRAGMENTS) for t in stage.adapters.timers.first_due(f, due_ms, 9).timers]
     elsewhere = str((timer.fragment + 1) % FRAGMENTS)
     timers: Any = stage.adapters.timers
     row = {**store._item(timer), "f": {"S": elsewhere}}

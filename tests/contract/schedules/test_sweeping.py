@@ -163,7 +163,7 @@ def test_a_mark_that_cannot_be_stored_for_a_while_is_made_up_for(minutes: int) -
     for _ in range(20):
         deps.producer.produce(deps.catalog.topic(world.names[1]), [make.draft()])
         world.stage.clock.advance(3_000)
-    timers = sum(len(deps.adapters.timers.look(f, 1 << 50, 100).timers) for f in range(FRAGMENTS))
+    timers = sum(len(deps.adapters.timers.first_due(f, 1 << 50, 100).timers) for f in range(FRAGMENTS))
     assert timers == 2, "one in half a minute"
     for minute in range(minutes + 2):
         away[0] = minute + 1 < minutes

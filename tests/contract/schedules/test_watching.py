@@ -157,7 +157,7 @@ def test_a_shard_whose_cursor_cannot_be_read_is_no_backlog_which_is_told(desk: D
     assert [(backlog.group, backlog.messages) for backlog in report.backlogs] == [(group.name, 3)]
     [trouble] = report.stretch.troubles
     assert trouble.topic == desk.topic.name
-    survey = desk.stage.process().surveyor.look(desk.topic)
+    survey = desk.stage.process().surveyor.survey(desk.topic)
     assert ([each.backlog for each in survey.groups], survey.is_whole) == ([3], False)
 
 
@@ -170,7 +170,7 @@ def test_a_shard_that_is_not_begun_beside_a_cursor_that_cannot_be_read_is_backlo
     change_cursor(desk.stage, cursor_key(desk.topic, group, 0), without("x"))
     report = watch_of(desk).run_once()
     assert [(backlog.group, backlog.messages) for backlog in report.backlogs] == [(group.name, 3)]
-    survey = desk.stage.process().surveyor.look(desk.topic)
+    survey = desk.stage.process().surveyor.survey(desk.topic)
     assert [each.backlog for each in survey.groups] == [3]
 
 

@@ -25,7 +25,7 @@ def desk() -> PushDesk:
 
 def timers(desk: PushDesk) -> list[Timer]:
     rows = desk.stage.adapters.timers
-    return [t for fragment in range(FRAGMENTS) for t in rows.look(fragment, 10**14, 99).timers]
+    return [t for fragment in range(FRAGMENTS) for t in rows.first_due(fragment, 10**14, 99).timers]
 
 
 def woken(desk: PushDesk) -> list[str]:

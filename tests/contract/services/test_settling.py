@@ -31,7 +31,7 @@ def record(desk: Desk, group: Group, consumer_uid: str = "") -> Record | None:
 
 def timer(desk: Desk) -> Timer:
     timers = desk.stage.adapters.timers
-    (timer,) = [t for fragment in range(FRAGMENTS) for t in timers.look(fragment, 10**14, 9).timers]
+    (timer,) = [t for fragment in range(FRAGMENTS) for t in timers.first_due(fragment, 10**14, 9).timers]
     return timer
 
 

@@ -117,7 +117,7 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "group name": (128, named("{topic}/groups/{name}")),
     "consumer name": (128, named("{topic}/groups/g/consumers/{name}")),
     "receive": (limits.MAX_RECEIVE, post("/groups/g/receive", lambda n: {"max": n})),
-    "wait": (limits.MAX_WAIT_SECONDS, post("/groups/g/receive", lambda n: {"wait_seconds": n})),
+    "wait": (limits.MAX_RECEIVE_WAIT_SECONDS, post("/groups/g/receive", lambda n: {"wait_seconds": n})),
     "receive's lease": (LEASE, post("/groups/g/receive", lambda n: {"lease_seconds": n})),
     "receipts to ack": (limits.MAX_RECEIPTS, post("/groups/g/ack", lambda n: {"receipts": ["x"] * n})),
     "receipts to nack": (limits.MAX_RECEIPTS, post("/groups/g/nack", lambda n: {"receipts": ["x"] * n})),

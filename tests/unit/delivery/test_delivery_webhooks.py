@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from standardwebhooks import Webhook
 
-from chalicelib.delivery.retry_after import wait_ms
+from chalicelib.delivery.retry_after import asked_wait_ms
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import format_secret, parse_secret, sign, verify
 from chalicelib.domain.secret import Secret
@@ -122,7 +122,7 @@ def test_an_old_secret_signs_until_its_time_and_not_at_it() -> None:
     ],
 )
 def test_a_wait_is_read_and_capped_at_a_day(text: str, ms: int) -> None:
-    assert wait_ms(text, START_MS) == ms
+    assert asked_wait_ms(text, START_MS) == ms
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_a_wait_is_read_and_capped_at_a_day(text: str, ms: int) -> None:
     ],
 )  # fmt: skip
 def test_a_wait_that_is_nonsense_or_past_is_ignored(text: str | None) -> None:
-    assert wait_ms(text, START_MS) is None
+    assert asked_wait_ms(text, START_MS) is None
 
 
 @given(st.integers(1, 86_400))
 def test_a_date_waits_until_that_date(seconds: int) -> None:
     date = datetime.fromtimestamp(START_MS // 1000 + seconds, UTC)
-    assert wait_ms(format_datetime(date, usegmt=True), START_MS) == seconds * 1000
+    assert asked_wait_ms(format_datetime(date, usegmt=True), START_MS) == seconds * 1000
 
 
 @given(st.text(max_size=60) | st.text("0123456789 ,:-GMTJanFri", max_size=40))
 def test_any_text_gives_a_wait_within_a_day_or_none(text: str) -> None:
-    wait = wait_ms(text, START_MS)
+    wait = asked_wait_ms(text, START_MS)
     assert wait is None or 0 <= wait <= DAY_MS

@@ -90,18 +90,18 @@ def a_timer_is_set_aside_once(stage: Stage) -> None:
     assert not moves(stage, make.timer(id=timer.id + "x"))
 
 
-def a_fragment_is_held_by_one(stage: Stage) -> None:
+def one_owns_a_fragment(stage: Stage) -> None:
     timers, fragment = stage.adapters.timers, uuid4().int >> 90
-    assert timers.hold(fragment, "a", 1_000, 2_000)
-    assert timers.hold(fragment, "a", 1_500, 2_500)
-    assert not timers.hold(fragment, "b", 2_499, 3_000)
-    timers.let_go(fragment, "b")
-    assert not timers.hold(fragment, "b", 2_499, 3_000)
-    assert timers.hold(fragment, "b", 2_500, 3_000)
-    timers.let_go(fragment, "a")
-    assert not timers.hold(fragment, "a", 2_999, 4_000)
-    timers.let_go(fragment, "b")
-    assert timers.hold(fragment, "a", 2_999, 4_000)
+    assert timers.acquire_lease(fragment, "a", 1_000, 2_000)
+    assert timers.acquire_lease(fragment, "a", 1_500, 2_500)
+    assert not timers.acquire_lease(fragment, "b", 2_499, 3_000)
+    timers.release_lease(fragment, "b")
+    assert not timers.acquire_lease(fragment, "b", 2_499, 3_000)
+    assert timers.acquire_lease(fragment, "b", 2_500, 3_000)
+    timers.release_lease(fragment, "a")
+    assert not timers.acquire_lease(fragment, "a", 2_999, 4_000)
+    timers.release_lease(fragment, "b")
+    assert timers.acquire_lease(fragment, "a", 2_999, 4_000)
 
 
 def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
@@ -121,6 +121,6 @@ SCENES = (
     a_timer_is_cancelled_as_it_was_read,
     a_timer_without_an_edition_is_taken_once,
     a_timer_is_set_aside_once,
-    a_fragment_is_held_by_one,
+    one_owns_a_fragment,
     a_delayed_message_has_its_dedup_id_once,
 )

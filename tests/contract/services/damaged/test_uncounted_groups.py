@@ -76,7 +76,7 @@ def test_how_many_groups_are_missing_from_the_sums_is_told(stage: Stage, unreada
     [stats] = deps.counts.stats([desk.topic])
     assert list(stats.groups) == [good.name]
     assert topics.stats(stats, lambda _: True).get("uncounted_groups") == 1
-    survey = deps.surveyor.look(desk.topic)
+    survey = deps.surveyor.survey(desk.topic)
     page = overview([desk.topic], {desk.topic.uid: survey}, {}, stage.clock.now_ms())
     assert (page.groups_left, page.is_whole, page.backlog) == (1, False, 3)
 

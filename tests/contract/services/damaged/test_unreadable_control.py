@@ -355,7 +355,7 @@ def test_counts_of_all_topics_go_on_without_a_broadcast_one_of_whose_consumers_c
     desk.restarted()
     [stats] = desk.deps.counts.stats([desk.topic])
     assert [*stats.groups] == ["queue"]
-    survey = desk.deps.surveyor.look(desk.topic)
+    survey = desk.deps.surveyor.survey(desk.topic)
     assert [each.group.name for each in survey.groups] == ["queue"]
     assert (survey.groups_left, survey.is_whole) == (1, False), "that one more is there is said"
     with pytest.raises(Unavailable, match="cannot be read"):
@@ -375,7 +375,7 @@ def test_meters_are_read_beside_a_group_that_cannot_be_counted_which_is_said(sta
     desk.restarted()
     reading = desk.deps.surveyor.reading(desk.topic)
     assert (reading.accepted, [*reading.groups], reading.is_whole) == (1, [good.name], False)
-    survey = desk.deps.surveyor.look(desk.topic)
+    survey = desk.deps.surveyor.survey(desk.topic)
     assert (survey.groups_left, survey.is_whole, survey.has_all_shards) == (1, False, True)
 
 
