@@ -68,7 +68,8 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    items = [groups.summary(group, counts.readable_status(topic, group)) for group in rest[:limit]]
+    statuses = counts.readable_statuses(topic, rest[:limit])
+    items = [groups.summary(group, statuses.get(group.name)) for group in rest[:limit]]
     next_start = rest[limit - 1].name if len(rest) > limit else None
     return Response(page(context, purpose, items, next_start))
 

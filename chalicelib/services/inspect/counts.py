@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...domain import ranges
@@ -102,10 +103,7 @@ class Counts:
     def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
         tails, unreadable_rows = self._tails(topic), list[str]()
         groups = self._catalog.groups(topic, unreadable_rows.append)
-        status_by_group: dict[str, GroupStatus] = {}
-        for group in groups:
-            if status := self.readable_status(topic, group, tails):
-                status_by_group[group.name] = status
+        status_by_group = self._readable_statuses(topic, groups, tails)
         transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
@@ -128,16 +126,19 @@ class Counts:
     def _tails(self, topic: Topic) -> list[int]:
         return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
 
-    def readable_status(
-        self, topic: Topic, group: Group, tails: Sequence[int] | None = None
-    ) -> GroupStatus | None:
-        """The group's counts, as `group_status` has them; None if a row of the group cannot be read."""
-        if self._catalog.has_hidden_cursors(topic, group):
-            return None
-        try:
-            return self.group_status(topic, group, tails)
-        except Unreadable:
-            return None
+    def readable_statuses(self, topic: Topic, groups: Sequence[Group]) -> dict[str, GroupStatus]:
+        """The counts of groups by name, as `group_status` has them, but for those of which a row cannot be read."""
+        return self._readable_statuses(topic, groups, self._tails(topic) if groups else ())
+
+    def _readable_statuses(
+        self, topic: Topic, groups: Iterable[Group], tails: Sequence[int]
+    ) -> dict[str, GroupStatus]:
+        statuses: dict[str, GroupStatus] = {}
+        for group in groups:
+            if not self._catalog.has_hidden_cursors(topic, group):
+                with suppress(Unreadable):
+                    statuses[group.name] = self.group_status(topic, group, tails)
+        return statuses
 
     def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
         """The group's backlog and other counts, exact because offsets have no gaps. Pass `tails` if they are

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 _STEPS = 60
 BURY = Nack(dead_letter=True)
@@ -68,6 +70,21 @@ def test_a_page_of_topics_ends_where_counting_takes_long(empty_stage: Stage) -> 
     assert 1 < len(slow.counts.stats([desk.topic] * 50)) < 50
     assert len(slow.counts.stats([desk.topic])) == 1
     assert slow.counts.stats([]) == []
+
+
+def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, shards=3)
+    groups = [desk.group(), *(desk.group(name) for name in ("audit", "search"))]
+    calls: list[str] = []
+
+    def refuses(name: str, *_: object) -> bool:
+        calls.append(name)
+        return False
+
+    log: Any = Troubled(empty_stage.adapters.log, refuses)
+    deps = Deps(replace(empty_stage.another(), log=log))
+    assert deps.counts.readable_statuses(desk.topic, groups).keys() == {group.name for group in groups}
+    assert calls.count("tail") == 3
 
 
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
