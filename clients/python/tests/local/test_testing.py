@@ -150,6 +150,32 @@ def test_what_other_threads_do_is_waited_for(headrace: LocalHeadrace) -> None:
         worker.join()
 
 
+@pytest.mark.parametrize("group", ["mailer", None])
+def test_a_group_that_another_thread_makes_is_waited_for(
+    headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch, group: str | None
+) -> None:
+    looked = threading.Event()
+
+    def telling(method):
+        def call(*args):
+            answer = method(*args)
+            looked.set()
+            return answer
+
+        return call
+
+    def work() -> None:
+        assert looked.wait(30)
+        headrace.put_group("orders", "mailer")
+
+    for name in ("get_topic", "list_groups"):
+        monkeypatch.setattr(headrace, name, telling(getattr(headrace, name)))
+    worker = threading.Thread(target=work)
+    worker.start()
+    headrace.expect("orders", group, within=30).delivered(0)
+    worker.join()
+
+
 def test_a_failure_tells_what_there_is(headrace: LocalHeadrace) -> None:
     headrace.put_group("orders", "mailer", begin="earliest")
     headrace.send("orders", 1)

@@ -17,6 +17,10 @@ _LOOK_SECONDS = 0.02
 _SHOWN = 5
 
 
+class _NoGroup(AssertionError):
+    """The group is not there; another thread may be about to make it."""
+
+
 class Expectation:
     """Each method holds, or raises AssertionError with what there is instead. They can be chained."""
 
@@ -87,13 +91,21 @@ class Expectation:
     def _holds(self, state: str, expected_value: T, look: Callable[[], T]) -> Expectation:
         self._hr.clock.settle()
         until = time.monotonic() + self._within
-        while (value := look()) != expected_value:
-            if time.monotonic() > until or not self._others_at_work():
-                raise AssertionError(
-                    f"{self._where()}: {value!r} {state}, expected {expected_value!r}\n{self._picture()}"
-                )
+        while True:
+            is_last = time.monotonic() > until or not self._others_at_work()
+            try:
+                value = look()
+            except _NoGroup:
+                if is_last:
+                    raise
+            else:
+                if value == expected_value:
+                    return self
+                if is_last:
+                    raise AssertionError(
+                        f"{self._where()}: {value!r} {state}, expected {expected_value!r}\n{self._picture()}"
+                    )
             time.sleep(_LOOK_SECONDS)
-        return self
 
     def _others_at_work(self) -> bool:
         """Could it still change? Where this is the only thread, deliveries have ended."""
@@ -109,7 +121,7 @@ class Expectation:
             return self._named
         names = [group.group for group in self._hr.list_groups(self._topic)]
         if len(names) != 1:
-            raise AssertionError(
+            raise (AssertionError if names else _NoGroup)(
                 f"{self._topic} has {len(names)} groups ({', '.join(names) or 'none'}): name one, as in "
                 f'expect("{self._topic}", "mailer").'
             )
@@ -120,7 +132,7 @@ class Expectation:
         group = self._group()
         counts = self._stats().groups.get(group)
         if counts is None:
-            raise AssertionError(f"{self._topic} has no group {group}.")
+            raise _NoGroup(f"{self._topic} has no group {group}.")
         return counts
 
     def _messages(self) -> list[StoredMessage]:
