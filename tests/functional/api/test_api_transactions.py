@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -374,7 +375,10 @@ def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, wo
         world.pass_time(1.1)
         assert time.monotonic() - start < 30
     after = state(topic, transaction)
-    assert (after["checks"], after["last_answer"]) == (1, "no answer within 1 s")
+    assert after["checks"] == 1
+    assert re.fullmatch(r"no answer within (1|0\.\d) s", after["last_answer"]), (
+        "less where the machine is slow"
+    )
     world.pass_time(1.1)
     after = state(topic, transaction)
     assert (after["checks"], after["last_answer"]) == (2, "no connection")
