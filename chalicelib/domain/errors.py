@@ -1,12 +1,19 @@
 """The one error tree. Each error has a stable code, a sentence, and says whether to try again.
 
-    HeadraceError ├── Malformed the request cannot be read (400) ├── Unauthorized no valid token (401) ├── Forbidden the
-    token lacks a scope or a topic (403) ├── NotFound the named thing does not exist (404) ├── Conflict the state of
-    things does not allow it (409) │ └── ChangedMeanwhile another change of the same thing was faster (409) ├── TooLarge
-    over a size limit (413) ├── UnsupportedMedia not a media type this call takes (415) ├── Refused well-formed, but not
-    allowed (422) ├── TooMany slow down (429) └── Unavailable unknown outcome, safe to repeat (503) └── Unreadable a row
-    is damaged, and an operator has to decide what to do with it (503) └── LaterRelease the row is whole, but only a
-    later release can read it (503)
+    HeadraceError
+    ├── Malformed             the request cannot be read (400)
+    ├── Unauthorized          no valid token (401)
+    ├── Forbidden             the token lacks a scope or a topic (403)
+    ├── NotFound              the named thing does not exist (404)
+    ├── Conflict              the state of things does not allow it (409)
+    │   └── ChangedMeanwhile  another change of the same thing was faster (409)
+    ├── TooLarge              over a size limit (413)
+    ├── UnsupportedMedia      not a media type this call takes (415)
+    ├── Refused               well-formed, but not allowed (422)
+    ├── TooMany               slow down (429)
+    └── Unavailable           unknown outcome, safe to repeat (503)
+        └── Unreadable        a row is damaged, and an operator has to decide what to do with it (503)
+            └── LaterRelease  the row is whole, but only a later release can read it (503)
 
 Expected outcomes (a lost race, a duplicate, a stale receipt among good ones) are values, not exceptions.
 """
