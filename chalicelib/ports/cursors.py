@@ -17,7 +17,7 @@ NoteUnreadable = Callable[[str, str], object]
 """Told of each cursor that cannot be read: the log's partition key, and where and why."""
 
 
-def leave_out(shard: str, row: str) -> None:
+def ignore_unreadable(shard: str, row: str) -> None:
     """A NoteUnreadable that ignores the cursor: for readers to whom it has everything before it."""
 
 
@@ -49,7 +49,7 @@ class Cursors(Protocol):
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        note_unreadable: NoteUnreadable = leave_out,
+        note_unreadable: NoteUnreadable = ignore_unreadable,
     ) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be

@@ -18,7 +18,7 @@ from ..domain.record import Record
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, leave_out
+from ..ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, ignore_unreadable
 from .attributes import Item, known_int, number, text, text_of
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
@@ -52,7 +52,7 @@ class DynamoCursors:
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        note_unreadable: NoteUnreadable = leave_out,
+        note_unreadable: NoteUnreadable = ignore_unreadable,
     ) -> dict[str, Cursor]:
         items = self._dynamo.query(
             TableName=self._table,

@@ -17,8 +17,7 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
 from chalicelib.ports.control import PassOver, Staffed, leave_out
-from chalicelib.ports.cursors import NoteUnreadable, WriteRefused
-from chalicelib.ports.cursors import leave_out as leave_out_cursor
+from chalicelib.ports.cursors import NoteUnreadable, WriteRefused, ignore_unreadable
 from chalicelib.store import control as control_store
 from chalicelib.store import cursors as cursor_store
 from chalicelib.store import records as record_store
@@ -173,7 +172,7 @@ class ScarredCursors(Scarred):
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        note_unreadable: NoteUnreadable = leave_out_cursor,
+        note_unreadable: NoteUnreadable = ignore_unreadable,
     ) -> dict[str, Cursor]:
         cursors: dict[str, Cursor] = self._port.of_owner(group_uid, consumer_uid)
         keys = {str(key.shard): key for key in self._port._items}

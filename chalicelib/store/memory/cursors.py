@@ -10,7 +10,7 @@ from ...domain.errors import unavailable
 from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, leave_out
+from ...ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, ignore_unreadable
 from .tables import MemoryTables, check_actions
 
 
@@ -33,7 +33,7 @@ class MemoryCursors:
         consumer_uid: str = "",
         *,
         consistent: bool = False,
-        note_unreadable: NoteUnreadable = leave_out,
+        note_unreadable: NoteUnreadable = ignore_unreadable,
     ) -> dict[str, Cursor]:
         with self._lock:
             return {
