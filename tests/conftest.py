@@ -13,6 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from chalicelib.store import clients
 from local.engine import Engine
 from local.fetch import EngineError
 from tests.support import environment, examples
@@ -104,6 +105,9 @@ def engine(pytestconfig: pytest.Config) -> Iterator[str]:
                 os.environ[_ENDPOINT] = stack.enter_context(Engine(is_busy=True)).endpoint
             if is_ours and not SOAK:
                 _sign_with_a_constant(stack.enter_context(pytest.MonkeyPatch.context()))
+                clients._session().events.register(
+                    "before-parameter-build.dynamodb.CreateTable", _without_stream
+                )
             yield os.environ[_ENDPOINT]
     finally:
         os.environ.clear()
@@ -122,3 +126,9 @@ def _sign_with_a_constant(patch: pytest.MonkeyPatch) -> None:
             sign(self, request)
 
     patch.setattr(SigV4Auth, "add_auth", add_auth)
+
+
+def _without_stream(params: dict[str, Any], **_: Any) -> None:
+    """DynamoDB Local looks through the streams of all stages at each write, which is most of its time once tests have
+    made a hundred. Tests of streams make their own; in the soak every stage has them."""
+    params.pop("StreamSpecification", None)
