@@ -113,7 +113,7 @@ class CoreServices:
     def attempt_log(self) -> AttemptLog:
         from ..services.core.attempt_log import AttemptLog
 
-        return AttemptLog(self.adapters.traces, self.assignments.standing, self.adapters.clock)
+        return AttemptLog(self.adapters.traces, self.assignments.name_and_rank, self.adapters.clock)
 
     @cached_property
     def waker(self) -> Waker:

@@ -11,7 +11,7 @@ from typing import Any
 
 from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
-from glue_jobs.reporting.standing import Standing
+from glue_jobs.reporting.group_counts import GroupCounts
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str]
@@ -39,7 +39,7 @@ class Report:
     backlog: Sequence[Row] = ()
     explained: Sequence[Row] = ()
     hourly: Sequence[Row] = ()
-    standing: Sequence[Standing] = ()
+    counts: Sequence[GroupCounts] = ()
     gaps: Sequence[str] = field(default=())
 
     @property
@@ -71,7 +71,7 @@ class _Group:
     failures: list[Row]
     backlog: list[Row]
     explained: Row
-    standing: Standing | None
+    counts: GroupCounts | None
 
     def sum(self, name: str) -> int:
         return sum(row[name] or 0 for row in self.daily.values())
@@ -84,12 +84,12 @@ class _Group:
         """Messages that had not ended when the archive ends; of a group that tried nothing, the service's backlog."""
         if self.explained:
             return int(self.explained["waiting"] + self.explained["under_way"])
-        return self.standing.backlog if self.standing else 0
+        return self.counts.backlog if self.counts else 0
 
     @property
     def is_healthy(self) -> bool:
         """Nothing is dead and nothing is left over."""
-        return not (self.sum("dead_letters") or self.open or (self.standing and self.standing.dead))
+        return not (self.sum("dead_letters") or self.open or (self.counts and self.counts.dead))
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ def _groups(report: Report) -> list[_Group]:
     for row in report.backlog:
         backlog[row["topic"], row["group"]].append(row)
     fates = {(row["topic"], row["group"]): row for row in report.explained}
-    standings = {(each.topic, each.group): each for each in report.standing}
+    counts = {(each.topic, each.group): each for each in report.counts}
     hourly: defaultdict[Pair, dict[date, Row]] = defaultdict(dict)
     for row in report.hourly:
         hourly[row["topic"], row["group"]][row["hour"]] = row
@@ -159,9 +159,9 @@ def _groups(report: Report) -> list[_Group]:
             failures=failures[pair],
             backlog=backlog[pair],
             explained=fates.get(pair, {}),
-            standing=standings.get(pair),
+            counts=counts.get(pair),
         )
-        for pair in {**daily, **backlog, **fates, **standings}
+        for pair in {**daily, **backlog, **fates, **counts}
     ]
 
 
@@ -195,7 +195,7 @@ def _overview(report: Report, groups: Sequence[_Group]) -> str:
             *(number(g.explained.get(fate)) for fate in FATES),
             number(g.sum("attempts")),
             *(duration(g.worst(f"latency_{p}_ms")) for p in ("p50", "p99")),
-            *_now(g.standing),
+            *_now(g.counts),
         )
         for g in groups[:MOST_PAIRS]
     ]
@@ -205,11 +205,11 @@ def _overview(report: Report, groups: Sequence[_Group]) -> str:
     return _table(_HEADS, rows, texts=2)
 
 
-def _now(standing: Standing | None) -> tuple[str, str]:
-    if not standing:
+def _now(counts: GroupCounts | None) -> tuple[str, str]:
+    if not counts:
         return "-", "-"
-    age = standing.oldest_age_seconds
-    return number(standing.backlog), duration(None if age is None else age * 1000)
+    age = counts.oldest_age_seconds
+    return number(counts.backlog), duration(None if age is None else age * 1000)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:

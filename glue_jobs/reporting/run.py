@@ -21,8 +21,8 @@ from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES
 from glue_jobs.common.session import Start
 from glue_jobs.reporting import aggregates, hours
+from glue_jobs.reporting.group_counts import GroupCounts, groups
 from glue_jobs.reporting.page import Report, is_short, page
-from glue_jobs.reporting.standing import Standing, groups
 from glue_jobs.reporting.tables import rows_of, write
 
 _DAYS = 7
@@ -134,8 +134,8 @@ class ReportJob:
         self._topics = [topic] if topic else None
         self.folder = f"reports/{span.first}_{span.last}" + (f"_{topic}" if topic else "")
 
-    def run(self, standing: Sequence[Standing], silent: str | None) -> tuple[dict[str, int], list[str]]:
-        """Write everything; the number of rows of each table, and what the archive lacks. `standing` is what the
+    def run(self, counts: Sequence[GroupCounts], silent: str | None) -> tuple[dict[str, int], list[str]]:
+        """Write everything; the number of rows of each table, and what the archive lacks. `counts` is what the
         service says of its groups, `silent` why it says nothing. Raises NothingArchived, Unreadable,
         Changed."""
         manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
@@ -157,7 +157,7 @@ class ReportJob:
         gap_sentences = gaps(manifests, self._span, quiet)
         service_notes = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
         sentences = [*gap_sentences, *notes(manifests), *service_notes]
-        report = Report(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
+        report = Report(self._span.first, self._span.last, **rows, counts=counts, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(report))
         return {name: len(table) for name, table in rows.items()}, gap_sentences
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
 from glue_jobs.archiving.engine import SPARK, Unusual
-from glue_jobs.archiving.on_arrow import lines, rows, shelf
+from glue_jobs.archiving.on_arrow import lines, rows, spill
 from glue_jobs.common.arguments import INCOMPLETE
 from glue_jobs.common.bucket import Entry
 from glue_jobs.common.manifest import TooNew
@@ -52,7 +52,7 @@ def archived_rows(table: str, raw: list[bytes]) -> list[dict[str, Any]]:
     content = gzip.compress(b"\n".join(raw))
     table_rows: list[dict[str, Any]] = []
     journal_lines = lines.read(table, DAY, [Entry("a", len(content))], lambda _: content)
-    for key, part in shelf.sorted_out(journal_lines, rows.PLACES[table]):
+    for key, part in spill.partition(journal_lines, rows.PLACES[table]):
         place = rows.place_of(table, key)
         if table == "messages":
             table_rows += rows.messages(

@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 from pyspark.sql import SparkSession
 
 from glue_jobs.archiving.engine import ARROW, SPARK, Settings, Unusual
-from glue_jobs.archiving.on_arrow import engine, hashes, lines, shelf
+from glue_jobs.archiving.on_arrow import engine, hashes, lines, spill
 from glue_jobs.archiving.on_arrow.rows import DELIVERIES, MESSAGES
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import session
@@ -137,7 +137,7 @@ def test_the_same_journal_becomes_the_same_archive(
         each["trace"] = f"t{number % 15}"
         each["started_ms"] = NOON_MS + number % 15
     attempt_lines = list({json.dumps({**each, "attempt": 0}): each for each in attempt_lines}.values())
-    monkeypatch.setattr(shelf, "BLOCK", 5)
+    monkeypatch.setattr(spill, "BLOCK", 5)
     places = [make_place(ARROW), make_place(SPARK)]
     for place in places:
         for name, some_lines in (
@@ -308,9 +308,9 @@ def test_headers_belong_to_their_lines_however_they_are_written(apart: tuple[str
 def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(spill, "MEMORY_BYTES", 100)
     monkeypatch.setattr(lines, "_AT_ONCE", 1)
-    monkeypatch.setattr(shelf, "BLOCK", 2)
+    monkeypatch.setattr(spill, "BLOCK", 2)
     for number in range(6):
         place.journal(f"{number}", [message(n, shard=n % 3) for n in range(number, number + 6)])
         place.journal(f"d{number}", [delivery(n, shard=n % 3) for n in range(number, number + 6)])
@@ -327,10 +327,10 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
 def test_a_block_that_memory_does_not_hold_is_unusual(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "_BLOCK_BYTES", 1_000)
-    some_lines = pa.table({"offset": [0, 1, shelf.BLOCK], "body": ["a" * 600, "b" * 600, "c" * 600]})
-    full = shelf.Shelf(tmp_path)
-    full.put(shelf.sorted_out(some_lines, ()))
+    monkeypatch.setattr(spill, "_BLOCK_BYTES", 1_000)
+    some_lines = pa.table({"offset": [0, 1, spill.BLOCK], "body": ["a" * 600, "b" * 600, "c" * 600]})
+    full = spill.Spill(tmp_path)
+    full.put(spill.partition(some_lines, ()))
     assert full.take((1,))["body"].to_pylist() == ["c" * 600]
     with pytest.raises(Unusual):
         full.take((0,))

@@ -1,4 +1,4 @@
-"""The Arrow engine by itself, without Spark: lines to rows, shelves, files, and what it leaves to Spark."""
+"""The Arrow engine by itself, without Spark: lines to rows, spill, files, and what it leaves to Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from glue_jobs.archiving.engine import AttemptCount, Settings, Unusual
-from glue_jobs.archiving.on_arrow import engine, lines, rows, shelf
+from glue_jobs.archiving.on_arrow import engine, lines, rows, spill
 from glue_jobs.archiving.on_arrow.files import Files
 from glue_jobs.archiving.publish import ASIDE, Mismatch
 from glue_jobs.archiving.window import Window
@@ -142,10 +142,10 @@ def test_objects_without_a_last_newline_stay_apart(monkeypatch: pytest.MonkeyPat
 def test_lines_lie_by_what_they_belong_to_in_memory_and_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "MEMORY_BYTES", 0)
-    monkeypatch.setattr(shelf, "BLOCK", 4)
+    monkeypatch.setattr(spill, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(spill, "BLOCK", 4)
     table = pa.table({"k": ["b", None, "a", "b", None], "s": [1, 1, 1, 2, 1], "offset": range(5)})
-    parts = shelf.sorted_out(table, ["k", "s"])
+    parts = spill.partition(table, ["k", "s"])
     assert {key: part["offset"].to_pylist() for key, part in parts} == {
         (None, 1, 0): [1],
         (None, 1, 1): [4],
@@ -153,14 +153,14 @@ def test_lines_lie_by_what_they_belong_to_in_memory_and_on_the_disk(
         ("b", 2, 0): [3],
         ("a", 1, 0): [2],
     }
-    stored = shelf.Shelf(tmp_path / "shelf")
+    stored = spill.Spill(tmp_path / "spill")
     stored.put(parts)
     stored.put(parts)
     order = [(None, 1, 0), (None, 1, 1), ("a", 1, 0), ("b", 1, 0), ("b", 2, 0)]
-    assert shelf.in_order(stored.counts) == order
+    assert spill.in_order(stored.counts) == order
     assert set(stored.counts.values()) == {2}
     assert len(list(tmp_path.rglob("*.arrow"))) == 10
-    assert stored.look((None, 1, 1))["offset"].to_pylist() == [4, 4]
+    assert stored.read((None, 1, 1))["offset"].to_pylist() == [4, 4]
     assert [stored.take(key)["offset"].to_pylist() for key in stored.counts if key[0] == "a"] == [[2, 2]]
     assert len(list(tmp_path.rglob("*.arrow"))) == 8
 
@@ -168,15 +168,15 @@ def test_lines_lie_by_what_they_belong_to_in_memory_and_on_the_disk(
 def test_what_arrow_cannot_sort_out_or_take_from_the_disk_is_sparks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(spill, "MEMORY_BYTES", 0)
     with pytest.raises(Unusual):
-        shelf.sorted_out(pa.table({"k": ["a"], "offset": ["no number"]}), ["k"])
-    shelves = shelf.Shelf(tmp_path / "shelf")
-    shelves.put(shelf.sorted_out(pa.table({"k": ["a"], "offset": [0]}), ["k"]))
+        spill.partition(pa.table({"k": ["a"], "offset": ["no number"]}), ["k"])
+    stored = spill.Spill(tmp_path / "spill")
+    stored.put(spill.partition(pa.table({"k": ["a"], "offset": [0]}), ["k"]))
     for file in tmp_path.rglob("*.arrow"):
         file.write_bytes(b"something else")
     with pytest.raises(Unusual):
-        shelves.take(("a", 0))
+        stored.take(("a", 0))
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 6, 100])
@@ -242,7 +242,7 @@ def put(bucket: FolderBucket, name: str, some: Sequence[Line]) -> None:
 
 @pytest.fixture
 def arrow(bucket: FolderBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(shelf, "BLOCK", 2)
+    monkeypatch.setattr(spill, "BLOCK", 2)
 
     def made() -> engine.OnArrow:
         made_one = engine.OnArrow(

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spar
 
 from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.reporting.group_counts import GroupCounts
 from glue_jobs.reporting.page import MOST_PAIRS, Report, page
-from glue_jobs.reporting.standing import Standing
 from glue_jobs.reporting.tables import as_csv
 
 DAY = date(2030, 1, 1)
@@ -117,10 +117,10 @@ def overview(text: str) -> list[list[str]]:
 
 
 def test_every_group_has_a_row_and_a_stuck_one_stands_first() -> None:
-    stuck_group = Standing(
+    stuck_group = GroupCounts(
         "orders", "stuck", backlog=2, in_flight=0, retrying=0, dead=0, oldest_age_seconds=1_111
     )
-    text = page(report_of(explained=[fate_row(delivered=11)], standing=[stuck_group]))
+    text = page(report_of(explained=[fate_row(delivered=11)], counts=[stuck_group]))
     first, second = overview(text)
     assert (first[1], first[-2:]) == ("stuck", ["2", "18.5 min"])
     assert (second[1], second[3:8]) == ("g", ["11", "0", "0", "0", "0"])

@@ -47,7 +47,7 @@ from tests.contract.services import test_in_flight as in_flight
 from tests.contract.services import test_key_statuses as key_statuses
 from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
 from tests.contract.services import test_sharing as sharing
-from tests.contract.services import test_statuses as standing
+from tests.contract.services import test_statuses as message_statuses
 from tests.contract.services import test_troubled as troubled
 from tests.contract.services import test_waking as waking
 from tests.support.clock import ManualClock
@@ -184,7 +184,7 @@ BUGS: Planted = {
             'acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))',
             "timer.draft",
         ),
-        lambda: standing.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
+        lambda: message_statuses.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
     ),
     "a batch that nobody answered, cut at once": (
         Bug(run, "is_to_be_split", " and r.is_own_answer", ""),
@@ -374,7 +374,9 @@ BUGS: Planted = {
     ),
     "a broadcast that tells of one consumer": (
         Bug(statuses, "_together", "combined([each.status for each in statuses])", "statuses[-1].status"),
-        lambda: standing.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(memory_stage()),
+        lambda: message_statuses.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(
+            memory_stage()
+        ),
     ),
     "a delayed message that forgets when it was accepted": (
         Bug(
@@ -383,13 +385,13 @@ BUGS: Planted = {
             "replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)",
             "timer.draft",
         ),
-        lambda: standing.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
+        lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
             memory_stage(), "delay"
         ),
     ),
     "a change that leaves no trace": (
         Bug(Delayed, "_amend", "acted(draft, *self._acts(changes, due_ms, by))", "draft"),
-        lambda: standing.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
+        lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
             memory_stage(), "delay"
         ),
     ),

@@ -21,7 +21,7 @@ from infra import alarms
 from local import wire
 from tests.contract.ports import test_dead_letters as dead_letters
 from tests.contract.services import test_resending as resending
-from tests.contract.services import test_statuses as standing
+from tests.contract.services import test_statuses as message_statuses
 from tests.infra import test_alarms as alarming
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
@@ -144,7 +144,7 @@ BUGS: Planted = {
             "if state is Position.RUNNING:",
             "if state is Position.RUNNING and record is None:",
         ),
-        lambda: standing.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(
+        lambda: message_statuses.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(
             memory_stage()
         ),
     ),

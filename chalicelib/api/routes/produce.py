@@ -57,7 +57,7 @@ def one(context: Context, draft: Draft) -> Response[Produced]:
 
 def _status_lookup(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
     """Returns a lookup of messages' statuses. It reads nothing unless there is a duplicate."""
-    return cache(lambda: context.deps.lookup.standing(topic))
+    return cache(lambda: context.deps.lookup.status_by_id(topic))
 
 
 def _view(

@@ -84,13 +84,13 @@ def message(visit: Visit) -> Shown:
         "is_cut": view.is_cut(whole.draft, form),
         "editable": view.editable_body(whole.draft),
         "id": id,
-        **_standing(visit, topic, result),
+        **_status_and_path(visit, topic, result),
     }
     return Page("message.html", model)
 
 
-def _standing(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
-    """Where a message stands, and how it came there."""
+def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
+    """The status of a message, and its path to there."""
     from ...domain.message import Message, overall
     from ...domain.transaction import Transaction
     from ...services.inspect.lookup import status_before_log

@@ -102,7 +102,7 @@ class Assignments:
             return None
         return Seat(assignment.epoch, pull_uids.index(uid), len(pull_uids), asked_count)
 
-    def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
+    def name_and_rank(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
         """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""
         if not uid:
             return "", None, 0

@@ -198,7 +198,7 @@ class Lookup:
             raise newer_format()
         return slot.message if slot.message and slot.message.id == message_id else None
 
-    def standing(self, topic: Topic) -> Callable[[str], str]:
+    def status_by_id(self, topic: Topic) -> Callable[[str], str]:
         """Returns a function from a message id to its status, as produce shows it of a duplicate; NEW if the message
         has expired. Groups and cursors are read once for all ids."""
         topic_statuses = self.statuses.of_topic(topic)

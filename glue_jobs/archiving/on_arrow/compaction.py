@@ -1,4 +1,4 @@
-"""A partition's rows into fewer files by Arrow: through the shelf, so that memory does not grow with them."""
+"""A partition's rows into fewer files by Arrow: through the spill, so that memory does not grow with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glue_jobs.archiving.on_arrow import rows
 from glue_jobs.archiving.on_arrow.files import Files
 from glue_jobs.archiving.on_arrow.hashes import checksum
 from glue_jobs.archiving.on_arrow.lines import only_usual
-from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
+from glue_jobs.archiving.on_arrow.spill import Key, Spill, in_order, partition
 from glue_jobs.archiving.on_arrow.workers import Workers
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Part
@@ -39,21 +39,21 @@ def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) ->
     aside, places = publish.folder_aside(table, day), rows.PLACES[table]
     bucket.delete(aside)
     with tempfile.TemporaryDirectory(prefix="headrace-compaction-") as folder, Workers() as workers:
-        shelf = Shelf(Path(folder) / "shelf")
+        spill = Spill(Path(folder) / "spill")
         batches = _batches(bucket, table, part.files, Path(folder))
-        for parts in workers.ahead(lambda batch: sorted_out(batch, places), batches):
-            shelf.put(parts)
-        keys = in_order(shelf.counts)
+        for parts in workers.ahead(lambda batch: partition(batch, places), batches):
+            spill.put(parts)
+        keys = in_order(spill.counts)
 
         def made(key: Key) -> pa.Table:
-            return _sorted(table, shelf.take(key), key)
+            return _sorted(table, spill.take(key), key)
 
         new_files = Files(
             bucket=bucket,
             home=f"{aside}/of={part.topic}",
             folder=Path(folder) / "files",
             schema=rows.TABLES[table],
-            most=math.ceil(sum(shelf.counts.values()) / files),
+            most=math.ceil(sum(spill.counts.values()) / files),
         )
         for block in workers.ahead(made, keys):
             new_files.add(block)

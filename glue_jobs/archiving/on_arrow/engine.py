@@ -21,7 +21,7 @@ from glue_jobs.archiving import backfill, publish
 from glue_jobs.archiving.engine import AttemptCount, Gap, Scan, Settings, Topic, Unusual, Written, shard_key
 from glue_jobs.archiving.on_arrow import lines, rows
 from glue_jobs.archiving.on_arrow.files import Files
-from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
+from glue_jobs.archiving.on_arrow.spill import Key, Spill, in_order, partition
 from glue_jobs.archiving.on_arrow.workers import Item, Made, Workers
 from glue_jobs.archiving.window import Window, inputs
 from glue_jobs.common.bucket import Bucket, Entry
@@ -64,17 +64,17 @@ class OnArrow:
 
     def look_again(self) -> None:
         self._entries, self.digest = inputs(self._bucket, self._window)
-        self._attempts: Shelf | None = None
+        self._attempts: Spill | None = None
 
     # Messages
 
     def write_messages(self, old: Manifest | None) -> Written:
         self._bucket.delete(f"{publish.ASIDE}/{self._window.name}")
-        shelf = self._read(MESSAGES, self._journal(MESSAGES))
-        keys = in_order(shelf.counts)
+        spill = self._read(MESSAGES, self._journal(MESSAGES))
+        keys = in_order(spill.counts)
 
         def made(key: Key) -> rows.Block:
-            return rows.messages(shelf.take(key), rows.place_of(MESSAGES, key), self._bodies)
+            return rows.messages(spill.take(key), rows.place_of(MESSAGES, key), self._bodies)
 
         ranges: defaultdict[str, list[Range]] = defaultdict(list)
         places: dict[str, tuple[str, str, int]] = {}
@@ -115,12 +115,12 @@ class OnArrow:
             if entry.name.endswith(".gz")
         ]
         try:
-            shelf = self._read(MESSAGES, entries)
+            spill = self._read(MESSAGES, entries)
         except TooNew as error:
             raise Unusual(str(error)) from error
         ranges: defaultdict[str, list[Range]] = defaultdict(list)
-        for key in shelf.counts:
-            ranges[shard_key(*key[:-1])] += rows.ranges_of(rows.ids([shelf.take(key)]).offsets)
+        for key in spill.counts:
+            ranges[shard_key(*key[:-1])] += rows.ranges_of(rows.ids([spill.take(key)]).offsets)
         return {name: merged(each) for name, each in ranges.items()}
 
     def messages(self, scan: Scan) -> dict[str, Part]:
@@ -130,11 +130,11 @@ class OnArrow:
 
     @lines.only_usual()
     def tried(self) -> Sequence[AttemptCount]:
-        self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES))
+        self._attempts = spill = self._read(DELIVERIES, self._journal(DELIVERIES))
         attempts_by_key: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
-        for key in shelf.counts:
+        for key in spill.counts:
             topic, _, topic_uid, shard, _ = key
-            sums = shelf.look(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
+            sums = spill.read(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
             for row in sums.to_pylist():
                 group = (topic, topic_uid, shard, row["group_uid"])
                 first, count = attempts_by_key.get(group, (row["offset_min"], 0))
@@ -145,15 +145,15 @@ class OnArrow:
         self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
         assert self._attempts is not None, "tried comes first"
-        shelf, self._attempts = self._attempts, None
+        spill, self._attempts = self._attempts, None
         for topic in {each.topic for each in attempt_counts}:
             self._files[topic] = [*self._files.get(topic, ()), *self._of_other_days(topic, other_days)]
-        keys = in_order(shelf.counts)
+        keys = in_order(spill.counts)
 
         def made(key: Key) -> tuple[pa.Table, int]:
             topic, _, topic_uid, shard, _ = key
             place = rows.place_of(DELIVERIES, key)
-            return rows.summed(rows.deliveries(shelf.take(key), place, self._ids(topic, topic_uid, shard)))
+            return rows.summed(rows.deliveries(spill.take(key), place, self._ids(topic, topic_uid, shard)))
 
         topics, without_id = {}, 0
         for topic, each in groupby(
@@ -229,7 +229,7 @@ class OnArrow:
         traces: set[tuple[str, int]] = set()
         for key in self._attempts.counts:
             if (key[0], *key[2:-1]) == (attempt_count.topic, attempt_count.topic_uid, attempt_count.shard):
-                attempts = self._attempts.look(key)
+                attempts = self._attempts.read(key)
                 own = attempts.filter(pc.equal(attempts["group_uid"], attempt_count.group_uid or ""))
                 traces |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
         return traces
@@ -263,16 +263,14 @@ class OnArrow:
             raise Unusual("An object of the journal is empty.")
         return entries
 
-    def _read(self, table: str, entries: Sequence[Entry]) -> Shelf:
+    def _read(self, table: str, entries: Sequence[Entry]) -> Spill:
         def part(some: Sequence[Entry]) -> list[tuple[Key, pa.Table]]:
-            return sorted_out(
-                lines.read(table, self._window.name, some, self._bucket.get), rows.PLACES[table]
-            )
+            return partition(lines.read(table, self._window.name, some, self._bucket.get), rows.PLACES[table])
 
-        shelf = Shelf(Path(tempfile.mkdtemp(dir=self._folder)))
+        spill = Spill(Path(tempfile.mkdtemp(dir=self._folder)))
         for parts in self._workers.ahead(part, lines.batches(entries)):
-            shelf.put(parts)
-        return shelf
+            spill.put(parts)
+        return spill
 
     def _files_of(self, table: str, topic: str, within: str = "") -> Files:
         home = f"{publish.folder_aside(table, self._window.name)}/of={topic}{within}"

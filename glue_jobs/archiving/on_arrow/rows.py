@@ -76,7 +76,7 @@ class Block:
 
 
 def place_of(table_name: str, key: Sequence[Any]) -> dict[str, Any]:
-    """Where rows belong, as the shelf's key has it."""
+    """Where rows belong, as the spill's key has it."""
     return dict(zip(PLACES[table_name], key[:-1], strict=True))
 
 

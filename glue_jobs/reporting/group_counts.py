@@ -15,8 +15,8 @@ from glue_jobs.common.service import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A group as it stands when the report is made."""
+class GroupCounts:
+    """What a group has at the moment when the report is made."""
 
     topic: str
     group: str
@@ -27,7 +27,7 @@ class Standing:
     oldest_age_seconds: float | None
 
 
-def groups(arguments: argparse.Namespace) -> tuple[list[Standing], str | None]:
+def groups(arguments: argparse.Namespace) -> tuple[list[GroupCounts], str | None]:
     """Every group of the topics in question; and, where the service could not be asked, why not."""
     if not access.has_token(arguments):
         return [], "there is no token (HEADRACE_TOKEN, HEADRACE_DATA or --token-secret)"
@@ -37,12 +37,12 @@ def groups(arguments: argparse.Namespace) -> tuple[list[Standing], str | None]:
         return [], sentence(error)
 
 
-def _groups(service: Service, name: str | None) -> Iterator[Standing]:
+def _groups(service: Service, name: str | None) -> Iterator[GroupCounts]:
     topics = [service.ask("GET", f"/v1/topics/{quote(name)}")] if name else _topics(service)
     for topic in topics:
         for group, stats in topic["stats"]["groups"].items():
             counts = {key: stats[key] for key in ("backlog", "in_flight", "retrying", "dead")}
-            yield Standing(topic["topic"], group, **counts, oldest_age_seconds=stats["oldest_age_seconds"])
+            yield GroupCounts(topic["topic"], group, **counts, oldest_age_seconds=stats["oldest_age_seconds"])
 
 
 def _topics(service: Service) -> Iterator[dict[str, Any]]:

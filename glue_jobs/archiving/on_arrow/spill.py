@@ -1,4 +1,4 @@
-"""Lines put by where they belong: in memory, and what is more on the disk."""
+"""Lines partitioned by where they belong: in memory, and what is more spilled to the disk."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Key = tuple[Any, ...]
 """The place of lines (rows.py), and after it the block of offsets."""
 
 
-class Shelf:
-    """Lines by where they belong. `folder` is for what memory does not hold."""
+class Spill:
+    """Lines by where they belong. What memory does not hold is spilled to files in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,17 +37,17 @@ class Shelf:
         self.counts: Counter[Key] = Counter()
 
     def put(self, parts: Sequence[tuple[Key, pa.Table]]) -> None:
-        """Add what `sorted_out` made."""
+        """Add what `partition` returned."""
         for key, part in parts:
             self._tables[key].append(part)
             self._bytes += part.nbytes
             self._sizes[key] += part.nbytes
             self.counts[key] += part.num_rows
         if self._bytes > MEMORY_BYTES:
-            self._to_disk()
+            self._spill()
 
     @only_usual()
-    def look(self, key: Key) -> pa.Table:
+    def read(self, key: Key) -> pa.Table:
         """What was put under a key. Raises Unusual."""
         tables = [*map(pa.feather.read_table, self._files.get(key, ())), *self._tables.get(key, ())]
         return pa.concat_tables(tables)
@@ -57,13 +57,13 @@ class Shelf:
         """The same, once. Raises Unusual, also where it is too much for memory."""
         if self._sizes[key] > _BLOCK_BYTES:
             raise Unusual(f"Bodies are large: {self._sizes[key]:,} bytes lie together.")
-        lines = self.look(key).combine_chunks()
+        lines = self.read(key).combine_chunks()
         self._tables.pop(key, None)
         for file in self._files.pop(key, ()):
             file.unlink()
         return lines
 
-    def _to_disk(self) -> None:
+    def _spill(self) -> None:
         self._folder.mkdir(exist_ok=True)
         for key, tables in self._tables.items():
             file = self._folder / f"{self._number}.arrow"
@@ -75,7 +75,7 @@ class Shelf:
 
 
 @only_usual()
-def sorted_out(lines: pa.Table, place: Sequence[str]) -> list[tuple[Key, pa.Table]]:
+def partition(lines: pa.Table, place: Sequence[str]) -> list[tuple[Key, pa.Table]]:
     """The lines by the columns that say where they belong, and by the block of their offsets; without these columns.
     Raises Unusual."""
     if not lines.num_rows:
