@@ -25,8 +25,9 @@ from tests.contract.services import test_statuses as message_statuses
 from tests.infra import test_alarms as alarming
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
-from tests.unit import test_caches_and_tokens as caches
+from tests.unit import test_caches as caches
 from tests.unit import test_mover_troubles as mover_troubles
+from tests.unit import test_tokens as tokens
 
 _NAMES = ("1 own", "2 theirs", "3 own", "4 own")
 
@@ -91,15 +92,15 @@ BUGS: Planted = {
     ),
     "a token with texts without end": (
         Bug(Tokens, "rotate", "len(former) > MAX_OVERLAPPING_SECRETS", "False"),
-        caches.test_a_token_is_rotated_so_often_at_once_and_no_more,
+        tokens.test_a_token_is_rotated_so_often_at_once_and_no_more,
     ),
     "a token good a millisecond too long": (
         Bug(Tokens, "_is_good", "token.expires_ms <= now_ms", "token.expires_ms < now_ms"),
-        caches.test_a_token_is_good_up_to_its_last_millisecond,
+        tokens.test_a_token_is_good_up_to_its_last_millisecond,
     ),
     "a rubbish token that asks the store": (
         Bug(Tokens, "_is_plausible", "not self._checked or tail == checksum(token_id, body)", "True"),
-        caches.test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store,
+        tokens.test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store,
     ),
     "a cache that grows without bound": (
         Bug(BoundedCache, "of", "len(self._held) >= self._most", "False"),

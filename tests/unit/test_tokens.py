@@ -1,10 +1,9 @@
-"""What is cached grows old even in constant use; tokens that are no good are no good alike."""
+"""Tokens that are no good are no good alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -22,99 +21,9 @@ from chalicelib.domain.errors import (
 from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Token
-from chalicelib.services.core.catalog import Catalog
-from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.manage.tokens import Tokens, checksum
 from chalicelib.store.memory import MemoryControl
-from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededRandom
-
-
-def test_a_value_is_kept_until_it_is_too_old() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    assert cache.get("a") is None
-    assert cache.put("a", 1) == 1
-    clock.advance(100)
-    assert cache.get("a") == 1
-    clock.advance(1)
-    assert cache.get("a") is None
-
-
-def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    cache.put("a", 1)
-    clock.advance(60)
-    cache.get("a")
-    clock.advance(60)
-    assert cache.get("a") is None
-    cache.put("a", 2)
-    clock.advance(60)
-    assert cache.get("a") == 2
-
-
-def test_the_oldest_make_room_and_dropping_forgets() -> None:
-    cache: TtlCache[str, int] = TtlCache(ManualClock(), 100, most=2)
-    for n, key in enumerate("abac"):
-        cache.put(key, n)
-    assert [cache.get(key) for key in "abc"] == [2, None, 3]
-    cache.drop("a")
-    cache.drop("never there")
-    assert cache.get("a") is None
-
-
-class SetClock(ManualClock):
-    """Its time can be set; its monotonic time cannot, but it stands still while the process is `frozen`."""
-
-    set_ms = frozen_ms = 0
-
-    def now_ms(self) -> int:
-        return self.at_ms + self.set_ms
-
-    def monotonic_ms(self) -> int:
-        return self.at_ms - self.frozen_ms
-
-
-@pytest.mark.parametrize(("set_ms", "frozen_ms"), [(-60, 0), (-1, 0), (0, 101), (0, 60), (1, 1)])
-def test_a_value_is_as_old_as_either_clock_says(set_ms: int, frozen_ms: int) -> None:
-    clock = SetClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    cache.put("a", 1)
-    clock.advance(101)
-    clock.set_ms, clock.frozen_ms = set_ms, frozen_ms
-    assert cache.get("a") is None
-
-
-def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    cache.put("a", 1)
-    clock.advance(-10_000)
-    assert cache.get("a") is None, "else it would be kept for ten seconds more"
-    cache.put("a", 2)
-    assert cache.get("a") == 2
-
-
-def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
-    clock = ManualClock()
-    cache: TtlCache[int, int] = TtlCache(clock, None, most=3)
-    for n in range(5):
-        cache.put(n, n)
-        clock.advance(DAY_MS if n % 2 else -DAY_MS)
-    assert [cache.get(n) for n in range(5)] == [None, None, 2, 3, 4]
-
-
-def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much() -> None:
-    numbers: list[int] = []
-    few: BoundedCache[str, int] = BoundedCache(most=2)
-
-    def make_one() -> int:
-        numbers.append(len(numbers))
-        return numbers[-1]
-
-    assert [few.of(key, make_one) for key in "aabbac"] == [0, 0, 1, 1, 0, 2]
-    assert few.of("a", make_one) == 3
 
 
 class Stage:
@@ -338,24 +247,6 @@ def test_a_given_admin_token_is_valid_exactly_as_given() -> None:
     for malformed in ("", "hr_me", "hr_me_short", "hr_me_1234 5678"):
         with pytest.raises(ValueError, match="HEADRACE_TOKEN"):
             stage.mine.ensure_admin(malformed)
-
-
-def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() -> None:
-    clock, control = ManualClock(), MemoryControl()
-    catalog = Catalog(control, clock)
-    topic = make.topic()
-    control.put_topic(topic, None)
-    stored_topic = replace(topic, version=1)
-    group = make.group(stored_topic)
-    control.put_group(stored_topic, group, None)
-    catalog.topic(topic.name)
-    catalog.group(stored_topic, group.name)
-    control.put_topic(replace(stored_topic, rate_limit=1), stored_topic)
-    control.put_group(stored_topic, replace(group, paused=True, version=1), replace(group, version=1))
-    for _ in range(10):
-        clock.advance(500)
-        settings_seen = catalog.topic(topic.name).rate_limit, catalog.group(stored_topic, group.name).paused
-    assert settings_seen == (1, True)
 
 
 @given(st.frozensets(names, max_size=8), st.frozensets(patterns, min_size=1, max_size=3), names | st.just(""))
