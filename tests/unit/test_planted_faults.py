@@ -338,6 +338,17 @@ BUGS: Planted = {
         Bug(breaker, "after", "if is_own_answer and is_repeated and not half_open:", "if False:"),
         breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
     ),
+    "redriven messages that say nothing about who fails": (
+        Bug(
+            DispatchRun,
+            "_note_health",
+            "each.receipt.attempt_since_redrive(each.attempt) > 1",
+            "each.attempt > 1",
+        ),
+        lambda: test_push_circuit.test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(
+            memory_stage()
+        ),
+    ),
     "a batch whose halves wait": (
         Bug(run, "is_to_be_split", "len(claimed_messages) > 1 and", "len(claimed_messages) > 999 and"),
         lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),

@@ -6,6 +6,7 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, Parcel, Verdict
 from chalicelib.domain.ladder import Retry
+from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.push import EXACT, PushDesk
 from tests.support.stages import Stage
@@ -133,5 +134,20 @@ def test_other_processes_hear_of_an_open_circuit(empty_stage: Stage) -> None:
     desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "no answer"))
     desk.produce(*make.drafts(20))
     desk.push()
+    (consumer,) = stage.adapters.control.consumers(desk.topic, group)
+    assert consumer.open_until_ms
+
+
+def test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.produce(*make.drafts(20))
+    while messages := desk.receive(group, 20):
+        desk.nack(group, messages, Nack(dead_letter=True))
+    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "no answer"))
+    letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
+    desk.deps.redriver.redrive(desk.topic, group, letters)
+    desk.pass_time(3)
+    assert {number for numbers in desk.subscribers.numbers().values() for number in numbers} == {2}
     (consumer,) = stage.adapters.control.consumers(desk.topic, group)
     assert consumer.open_until_ms
