@@ -8,19 +8,21 @@ from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.times import DAY_MS
 from ...domain.topic import Scope
 from ...services.inspect.audit_list import AuditFilter, newest_first
-from .. import parse
+from .. import list_filters, parse
 from ..calls import Context, Reach, Response, call
 from ..http import check_name
 from ..responses import audit
 from ..responses.audit import AuditView
 from ..responses.common import Page, page
 
+_FILTERS = ("topic", "token", "from", "to")
+
 
 @call(
     "GET",
     "/v1/audit",
     scopes=(Scope.ADMIN,),
-    query=("topic", "token", "from", "to", "limit", "page_token"),
+    query=(*_FILTERS, "limit", "page_token"),
     reach=Reach.SERVICE,
 )
 def list_audit(context: Context) -> Response[Page[AuditView]]:
@@ -29,12 +31,13 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
     entries for each page."""
     selection = which(context.query, context.deps.adapters.clock.now_ms())
-    before, limit = parse.page_start(context, "audit"), parse.limit(context.query)
+    purpose = list_filters.purpose("audit", [], context.query, _FILTERS)
+    before, limit = parse.page_start(context, purpose), parse.limit(context.query)
     trail = context.deps.adapters.audit
     entries, next_start = newest_first(
         trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
     )
-    return Response(page(context, "audit", [audit.view(entry) for entry in entries], next_start))
+    return Response(page(context, purpose, [audit.view(entry) for entry in entries], next_start))
 
 
 def which(query: Mapping[str, str], now_ms: int) -> AuditFilter:

@@ -40,6 +40,14 @@ A_FILTER = {
     "to": "2999-01-01T00:00:00Z",
 }
 """A filter that more than one message of `long_topic` passes."""
+A_PARAMETER = A_FILTER | {
+    "state": "COMMITTED",
+    "reason": "REJECTED",
+    "since": "2001-01-01T00:00:00Z",
+    "topic": "a",
+    "token": "a",
+}
+"""A value for each parameter of any list."""
 NO_FILTERS = (
     "dedup_id",
     "limit",
@@ -131,6 +139,24 @@ def test_a_page_token_is_good_for_its_own_list_only(long_topic: Topic) -> None:
                 reply.expect(200)
             else:
                 reply.refused(400, "PAGE_TOKEN_INVALID")
+
+
+def test_a_page_token_is_good_for_the_parameters_that_it_was_made_for(long_topic: Topic) -> None:
+    dead = long_topic.group("dead")
+    dead.nack(*dead.receive(2), dead_letter=True)
+    for n in range(2):
+        long_topic.api.post(f"{long_topic.path}/transactions", {"message": {"body": n}}).expect(201)
+    narrowed = [
+        (call.path.format(topic=long_topic.name, group="dead"), set(call.query).difference(NO_FILTERS))
+        for call in CALLS
+        if call.method == "GET" and "page_token" in call.query
+    ]
+    assert len([path for path, names in narrowed if names]) >= 4
+    for path, names in narrowed:
+        for name in names:
+            token = long_topic.api.get(f"{path}?limit=1").expect(200)["next_page_token"]
+            reply = long_topic.api.get(f"{path}?limit=1&{name}={A_PARAMETER[name]}&page_token={token}")
+            reply.refused(400, "PAGE_TOKEN_INVALID")
 
 
 def test_filters_that_read_alike_do_not_share_page_tokens(api: Client) -> None:
