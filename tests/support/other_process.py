@@ -11,7 +11,7 @@ from tests.support.background import Background
 from tests.support.http import Client, Gateway
 
 
-class Elsewhere:
+class OtherProcess:
     """The gateway of another process on the same store."""
 
     def __init__(self, gateway: Gateway, deps: wiring.Deps) -> None:
@@ -26,6 +26,6 @@ class Elsewhere:
             return self._gateway.handle(method, path, headers, body)
 
 
-def client_elsewhere(api: Client, background: Background) -> Client:
+def client_of_another_process(api: Client, background: Background) -> Client:
     """A client of another process on the same store."""
-    return Client(Elsewhere(api.gateway, wiring.Deps(background.deps.adapters)), api.token)
+    return Client(OtherProcess(api.gateway, wiring.Deps(background.deps.adapters)), api.token)

@@ -13,8 +13,8 @@ from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import bury, edit
-from tests.support.elsewhere import client_elsewhere
 from tests.support.http import Client, Group, Topic
+from tests.support.other_process import client_of_another_process
 
 LONG = "x" * 20
 REPLAYED = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
@@ -114,33 +114,33 @@ def test_a_call_that_a_raised_setting_allows_is_accepted_in_every_process(
     api: Client, background: Background, settings: tuple[Any, Any, Any], call: Call
 ) -> None:
     before, after, fields = settings
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     topic = api.topic(**before)
     with background.clock.stopped():
-        elsewhere.get(topic.path).expect(200)
+        other.get(topic.path).expect(200)
         api.put(topic.path, after).expect(200)
-        call(elsewhere, topic, **fields)
+        call(other, topic, **fields)
 
 
 @pytest.mark.parametrize("of", ["", "/trace", "/fate"])
 def test_a_message_that_a_raised_retention_keeps_is_found_in_every_process(
     api: Client, background: Background, of: str
 ) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     topic = api.topic()
     id = topic.produce("x")["id"]
     background.pass_time(2 * DAY_SECONDS)
     api.put(topic.path, {"retention_days": 1}).expect(200)
     with background.clock.stopped():
-        elsewhere.get(f"{topic.path}/messages/{id}{of}").refused(404, "MESSAGE_NOT_FOUND")
+        other.get(f"{topic.path}/messages/{id}{of}").refused(404, "MESSAGE_NOT_FOUND")
     background.pass_time(1)
     with background.clock.stopped():
-        elsewhere.get(topic.path).expect(200)
+        other.get(topic.path).expect(200)
         api.put(topic.path, {"retention_days": 7}).expect(200)
-        elsewhere.get(f"{topic.path}/messages/{id}{of}").expect(200)
+        other.get(f"{topic.path}/messages/{id}{of}").expect(200)
 
 
-def test_every_setting_that_refuses_a_call_is_tried_elsewhere() -> None:
+def test_every_setting_that_refuses_a_call_is_tried_in_another_process() -> None:
     settings = {*TopicBody.__struct_encode_fields__, *GroupBody.__struct_encode_fields__}
     assert settings == NEVER_REFUSE | REFUSE.keys() | {"retention_days"}
 
@@ -149,7 +149,7 @@ def test_what_a_topic_refuses_makes_a_process_read_it_once_a_second(
     api: Client, background: Background
 ) -> None:
     topic = api.topic(max_body_bytes=10)
-    theirs = Topic(client_elsewhere(api, background), topic.name)
+    theirs = Topic(client_of_another_process(api, background), topic.name)
     with background.clock.stopped():
         theirs.publish(LONG.encode()).refused(413, "BODY_TOO_LARGE")
         api.put(topic.path, {"max_body_bytes": 100}).expect(200)
@@ -162,17 +162,17 @@ def test_what_a_topic_refuses_makes_a_process_read_it_once_a_second(
 def test_a_heartbeat_counts_for_the_consumer_that_has_the_name_now(
     api: Client, background: Background, receiver: Receiver, was: str
 ) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     group = api.topic(shards=1).group()
     path = f"{group.path}/consumers/c"
     api.put(path, {"url": receiver.url} if was == "push" else {}).expect(201)
     with background.clock.stopped():
-        elsewhere.get(path).expect(200)
+        other.get(path).expect(200)
         if was == "another":
             api.delete(path).expect(204)
         registered = api.put(path).expect(201 if was == "another" else 200)
         background.clock.advance(1)
-        answer = elsewhere.post(f"{path}/heartbeat").expect(200)
+        answer = other.post(f"{path}/heartbeat").expect(200)
     assert (answer["kind"], answer["rank"], answer["total"]) == ("pull", 0, 1)
     assert answer["last_seen_at"] > registered["last_seen_at"]
 
@@ -180,11 +180,11 @@ def test_a_heartbeat_counts_for_the_consumer_that_has_the_name_now(
 def test_a_consumer_is_tested_as_it_is_registered_now(
     api: Client, background: Background, receiver: Receiver
 ) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     group = api.topic().group()
     path = f"{group.path}/consumers/c"
     api.put(path).expect(201)
     with background.clock.stopped():
-        elsewhere.get(path).expect(200)
+        other.get(path).expect(200)
         api.put(path, {"url": receiver.url}).expect(200)
-        elsewhere.post(f"{path}/test").expect(200)
+        other.post(f"{path}/test").expect(200)

@@ -15,8 +15,8 @@ from chalicelib.api.calls import CALLS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import bodies, bury, edit, letters, redriven, retry_now
-from tests.support.elsewhere import client_elsewhere
 from tests.support.http import Client, Group, Reply
+from tests.support.other_process import client_of_another_process
 
 ONE = {
     *("put_group", "delete_group", "pause_group", "resume_group", "create_replay"),  # of the group's own row
@@ -26,48 +26,48 @@ ONE = {
 """The calls with a group that do not concern all its consumers."""
 
 
-def _sought(elsewhere: Client, group: Group, message_id: str) -> None:
-    elsewhere.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    assert bodies(Group(elsewhere, group.topic, group.name), consumer="late") == ["x"]
+def _sought(other: Client, group: Group, message_id: str) -> None:
+    other.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
+    assert bodies(Group(other, group.topic, group.name), consumer="late") == ["x"]
 
 
-def _redriven(elsewhere: Client, group: Group, message_id: str) -> None:
-    assert redriven(Group(elsewhere, group.topic, group.name)) == 1
+def _redriven(other: Client, group: Group, message_id: str) -> None:
+    assert redriven(Group(other, group.topic, group.name)) == 1
     assert bodies(group, consumer="late") == ["x"]
 
 
-def _redriven_by_id(elsewhere: Client, group: Group, message_id: str) -> None:
-    assert redriven(Group(elsewhere, group.topic, group.name), ids=[message_id]) == 1
+def _redriven_by_id(other: Client, group: Group, message_id: str) -> None:
+    assert redriven(Group(other, group.topic, group.name), ids=[message_id]) == 1
     assert bodies(group, consumer="late") == ["x"]
 
 
-def _tried_now(elsewhere: Client, group: Group, message_id: str) -> None:
-    retry_now(Group(elsewhere, group.topic, group.name), message_id).expect(200)
+def _tried_now(other: Client, group: Group, message_id: str) -> None:
+    retry_now(Group(other, group.topic, group.name), message_id).expect(200)
     assert bodies(group, consumer="late") == ["x"]
 
 
-def _edited(elsewhere: Client, group: Group, message_id: str) -> None:
-    edit(Group(elsewhere, group.topic, group.name), message_id, "y").expect(200)
+def _edited(other: Client, group: Group, message_id: str) -> None:
+    edit(Group(other, group.topic, group.name), message_id, "y").expect(200)
     assert [letter["body"] for letter in letters(group)] == ["y"]
 
 
-def _merged(elsewhere: Client, group: Group, message_id: str) -> None:
+def _merged(other: Client, group: Group, message_id: str) -> None:
     patch = {"ids": [message_id], "patch": {"y": 1}}
-    elsewhere.call("PATCH", f"{group.path}/dead-letters", patch).expect(200)
+    other.call("PATCH", f"{group.path}/dead-letters", patch).expect(200)
     assert [letter["body"] for letter in letters(group)] == [{"y": 1}]
 
 
-def _deleted(elsewhere: Client, group: Group, message_id: str) -> None:
-    elsewhere.delete(f"{group.path}/dead-letters/{message_id}").expect(204)
+def _deleted(other: Client, group: Group, message_id: str) -> None:
+    other.delete(f"{group.path}/dead-letters/{message_id}").expect(204)
     assert letters(group) == []
 
 
-def _left(elsewhere: Client, group: Group, message_id: str) -> None:
+def _left(other: Client, group: Group, message_id: str) -> None:
     """Who came back under the name that another process knew is the one who leaves."""
     group.api.delete(f"{group.path}/consumers/early").expect(204)
     group.register("early")
-    elsewhere.delete(f"{group.path}/consumers/early").expect(204)
-    assert [each["consumer"] for each in _consumers(elsewhere, group)] == ["late"]
+    other.delete(f"{group.path}/consumers/early").expect(204)
+    assert [each["consumer"] for each in _consumers(other, group)] == ["late"]
 
 
 DEEDS: dict[str, list[Callable[[Client, Group, str], None]]] = {
@@ -85,21 +85,21 @@ DEEDS: dict[str, list[Callable[[Client, Group, str], None]]] = {
 def test_a_change_reaches_a_consumer_that_another_process_registered(
     api: Client, background: Background, deed: Callable[[Client, Group, str], None]
 ) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     topic = api.topic(mode="broadcast", shards=1)
     group = topic.group()
     group.register("early")
     with background.clock.stopped():
-        assert len(_consumers(elsewhere, group)) == 1
+        assert len(_consumers(other, group)) == 1
         group.register("late")
         message = topic.produce("x")
         assert group.ack(*group.receive(consumer="early")) == ["ok"]
         bury(group, consumer="late")
-        assert len(_consumers(elsewhere, group)) == 1, "what it shows may be old"
-        deed(elsewhere, group, message["id"])
+        assert len(_consumers(other, group)) == 1, "what it shows may be old"
+        deed(other, group, message["id"])
 
 
-def test_every_change_of_a_group_is_tried_elsewhere() -> None:
+def test_every_change_of_a_group_is_tried_in_another_process() -> None:
     changes = [call for call in CALLS if call.method != "GET"]
     fields = {call.handler.__name__: getattr(call.body, "__struct_fields__", ()) for call in changes}
     of_groups = {
@@ -130,36 +130,36 @@ OF_LETTERS: dict[str, Callable[[Client, Group, str], Reply]] = {
 def test_a_message_is_found_by_a_process_that_does_not_know_its_shard_yet(
     api: Client, background: Background, name: str
 ) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     topic = api.topic(shards=1)
     group = topic.group()
     with background.clock.stopped():
-        assert elsewhere.get(topic.path).expect(200)["shards"] == 1
+        assert other.get(topic.path).expect(200)["shards"] == 1
         api.put(topic.path, {"shards": NEW_SHARD + 1}).expect(200)
         message = topic.produce("x", shard=NEW_SHARD, keys=["k"], dedup_id="d")
         for query in ("key=k", "dedup_id=d"):
-            [item] = elsewhere.get(f"{topic.path}/messages?{query}").expect(200)["items"]
+            [item] = other.get(f"{topic.path}/messages?{query}").expect(200)["items"]
             assert item["id"] == message["id"]
         if name in OF_LETTERS:
             bury(group)
-        reply = (LOOKS | OF_LETTERS)[name](elsewhere, group, message["id"])
+        reply = (LOOKS | OF_LETTERS)[name](other, group, message["id"])
         reply.expect(204 if reply.raw == b"" else 200)
 
 
 def test_a_delayed_message_is_found_in_whatever_shard_it_came(api: Client, background: Background) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     topic = api.topic(shards=1)
     with background.clock.stopped():
-        elsewhere.get(topic.path).expect(200)
+        other.get(topic.path).expect(200)
         api.put(topic.path, {"shards": 8, "key_shards": 8}).expect(200)
         ids = [topic.produce("x", ordering_key=key, delay_seconds=1)["id"] for key in "abcdefgh"]
         background.pass_time(1)
-        messages = [elsewhere.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
-        assert elsewhere.get(topic.path).expect(200)["shards"] == 1, "what it shows may be old"
+        messages = [other.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+        assert other.get(topic.path).expect(200)["shards"] == 1, "what it shows may be old"
     assert len({message["shard"] for message in messages}) > 1
 
 
-def test_every_call_about_a_message_is_tried_elsewhere() -> None:
+def test_every_call_about_a_message_is_tried_in_another_process() -> None:
     about_one = {call.handler.__name__ for call in CALLS if "{topic}" in call.path and "{id}" in call.path}
     assert about_one == LOOKS.keys() | OF_LETTERS.keys()
 
@@ -168,16 +168,16 @@ def test_every_call_about_a_message_is_tried_elsewhere() -> None:
 def test_a_secret_is_rotated_of_the_consumer_that_is_there_now(
     api: Client, background: Background, receiver: Receiver, comes_back: bool, status: int
 ) -> None:
-    elsewhere = client_elsewhere(api, background)
+    other = client_of_another_process(api, background)
     group = api.topic().group()
     path = f"{group.path}/consumers/c"
     api.put(path, {"url": receiver.url}).expect(201)
     with background.clock.stopped():
-        assert len(_consumers(elsewhere, group)) == 1
+        assert len(_consumers(other, group)) == 1
         api.delete(path).expect(204)
         if comes_back:
             api.put(path, {"url": receiver.url}).expect(201)
-        elsewhere.post(f"{path}/rotate-secret").expect(status)
+        other.post(f"{path}/rotate-secret").expect(status)
 
 
 def _consumers(client: Client, group: Group) -> list[Any]:
