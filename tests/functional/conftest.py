@@ -17,6 +17,7 @@ import pytest
 import app
 from chalicelib import settings, wiring
 from chalicelib.adapters import dynamo_adapters, memory_adapters
+from chalicelib.services.manage.tokens import SCOPES
 from local.gateway import Gateway
 from local.key_file import FileCipher
 from tests.functional.delivery.receivers import Receiver, http_receiver
@@ -81,7 +82,8 @@ def api(services: Background) -> Iterator[Client]:
     """A client with an admin token."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: services.deps)
-        yield Client(Gateway(app.app), services.deps.tokens.ensure_admin(None))
+        _, token = services.deps.tokens.create("admin of the tests", SCOPES)
+        yield Client(Gateway(app.app), token)
 
 
 @pytest.fixture
