@@ -99,6 +99,9 @@ def test_a_page_token_is_no_receipt_and_a_receipt_no_page_token(group_and_lease:
 
 @pytest.fixture(scope="module")
 def long_topic(api: Client) -> Topic:
+    """A topic with two of everything that is listed, beside another topic and another token."""
+    api.topic()
+    api.post("/v1/tokens", {"name": "another", "scopes": ["admin"]}).expect(201)
     topic = api.topic(shards=1)
     topic.batch([{"body": n, "tag": "t", "keys": ["k"]} for n in range(5)])
     for name in ("a", "b", "c"):
