@@ -23,7 +23,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run console test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit checkov clean
+.PHONY: stage help setup run console test typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ compare: $(FOR_JOB) ## Compare two groups over the same messages, one of them in
 
 soak: $(READY) $(if $(MINUTES),,$(SPARK)) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours; MINUTES=60: new worlds for so long)
 	@$(if $(MINUTES),exec $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS);) HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
+
+alone: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run each test as the first of a process of its own (half an hour; ARGS="tests/functional" for some)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.support.alone -n 3 --timeout 600 $(ARGS)
 
 mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
 	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)
