@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from chalicelib import settings
 from chalicelib.api import docs_page, openapi
-from chalicelib.api.calls import CALLS
+from chalicelib.api.calls import CALLS, Call
 from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
@@ -147,16 +147,40 @@ def test_every_limit_is_documented(name: str) -> None:
     )
 
 
-def parameters_in(page: Path) -> set[str]:
-    """The names that a page writes as code, or in a query."""
-    names = re.findall(r"`([a-z_]+)`|[?&]([a-z_]+)=", page.read_text())
-    return {name for pair in names for name in pair if name}
+PAGES = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/howto").glob("*.md")]
+OF_ANY_LIST = {"limit", "page_token"}
 
 
-def test_every_query_parameter_is_documented() -> None:
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/howto").glob("*.md")]
-    documented_names = set().union(*map(parameters_in, pages))
-    assert {name for entry in CALLS for name in entry.query} - documented_names == set()
+def names_in(page: Path) -> set[str]:
+    """The names that a page writes as code, in a query, or as JSON does."""
+    names = re.findall(r"`([a-z_0-9]+)`|[?&]([a-z_]+)=|\"([a-z_0-9]+)\\?\"", page.read_text())
+    return {name for groups in names for name in groups if name}
+
+
+def is_told_of(call: Call, page: Path) -> bool:
+    """Does a page write the end of this call's path?"""
+    *_, last = (part for part in call.path.split("/") if not part.startswith("{"))
+    return re.search(rf"/{last}\b", page.read_text()) is not None
+
+
+@pytest.mark.parametrize(
+    "call", [call for call in CALLS if call.query], ids=lambda call: call.handler.__name__
+)
+def test_the_parameters_of_a_call_are_documented_where_the_call_is(call: Call) -> None:
+    names = set().union(*(names_in(page) for page in PAGES if is_told_of(call, page)))
+    assert set(call.query) - OF_ANY_LIST - names == set()
+
+
+def test_the_parameters_of_any_list_are_documented() -> None:
+    assert names_in(ROOT / "docs/inspect.md") >= OF_ANY_LIST
+
+
+def test_every_field_of_every_body_is_documented() -> None:
+    bodies = {call.body for call in CALLS if call.body}
+    schemas = [schema for body in bodies for schema in msgspec.json.schema(body)["$defs"].values()]
+    fields = {name for schema in schemas for name in schema.get("properties", ())}
+    assert len(fields) > 60
+    assert fields - set().union(*map(names_in, PAGES)) == set()
 
 
 def test_the_filters_of_the_list_of_messages_have_a_row_each() -> None:
