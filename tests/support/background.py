@@ -32,9 +32,9 @@ class Background:
         self.clock.advance(seconds)
         self.move()
 
-    def run(self, topic: Topic | None = None) -> dict[str, Any]:
-        """What was woken, and what that wakes, until there is nothing; how many attempts came to what, of this topic
-        or of all: other tests' consumers are woken as well when their time comes."""
+    def run(self, topic: Topic) -> dict[str, Any]:
+        """What was woken, and what that wakes, until there is nothing; how many attempts of this topic came to what:
+        other tests' consumers are woken as well when their time comes."""
         totals: dict[str, Any] = {}
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
@@ -45,7 +45,7 @@ class Background:
             job = task_of(event)
             with at_work("deliver"):
                 report = self.deps.dispatcher.deliver(job, lambda: 60.0).as_dict()
-            if topic is not None and job.topic != topic.name:
+            if job.topic != topic.name:
                 continue
             for name in report.keys() - {"finished"}:
                 totals[name] = totals.get(name, 0) + report[name]

@@ -377,7 +377,7 @@ def test_a_subscriber_gets_the_edited_body_under_the_old_id(
     edit(group, message["id"], "good").expect(200)
     receiver.status = 200
     assert redriven(group) == 1
-    assert background.run() == {"DONE": 1}
+    assert background.run(topic) == {"DONE": 1}
     first, second = receiver.seen
     assert (first.body, second.body) == (b'"bad"', b'"good"')
     assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]

@@ -202,7 +202,7 @@ def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
     again = api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(200)
     assert again["state"] == "ACTIVE"
     assert "secret" not in again
-    assert background.run() == {"DONE": 1}
+    assert background.run(topic) == {"DONE": 1}
     assert attempts(receiver) == [1, 2]
     assert group.status_of(message["id"])["status"] == "SUCCESS"
 
@@ -294,7 +294,7 @@ def test_nothing_is_sent_to_a_paused_group_and_everything_when_it_resumes(
     topic.produce("x")
     assert background.push(topic) == {}
     api.post(f"{group.path}/resume").expect(200)
-    assert background.run() == {"DONE": 1}
+    assert background.run(topic) == {"DONE": 1}
 
 
 def test_when_shards_are_divided_among_workers_anew_all_are_woken_seconds_later(
@@ -372,9 +372,9 @@ def test_a_topic_whose_wake_is_direct_needs_no_stream(
     for wake, expected in (("stream", {}), ("direct", {"DONE": 1})):
         topic = api.topic(wake=wake)
         subscribe(topic.group(), url=receiver.url)
-        background.run()
+        background.run(topic)
         topic.produce("x")
-        assert background.run() == expected
+        assert background.run(topic) == expected
 
 
 def test_a_delivery_that_calls_headrace_is_refused(api: Client) -> None:

@@ -73,7 +73,7 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     receiver.headers["WebHook-Allowed-Origin"] = ORIGIN
     again = api.put(f"{group.path}/consumers/c", {"url": "https://hooks.example.com/in"}).expect(200)
     assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)
-    assert background.run() == {"DONE": 1}
+    assert background.run(topic) == {"DONE": 1}
     assert signed(consumer["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
 
 

@@ -98,6 +98,6 @@ def test_a_subscriber_is_called_at_once_for_what_is_tried_now(
     receiver.status = 200
     assert background.push(topic) == {}
     retry_now(group, message["id"]).expect(200)
-    assert background.run() == {"DONE": 1}
+    assert background.run(topic) == {"DONE": 1}
     assert background.later(topic, 7200) == {}
     assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]

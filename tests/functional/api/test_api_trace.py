@@ -164,7 +164,7 @@ def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
     background.later(topic, 6)
     redrive(group)
     receiver.status = 200
-    assert background.run() == {"DONE": 1}
+    assert background.run(topic) == {"DONE": 1}
     events = path(topic, message["id"])
     assert told(events, "event", "consumer", "attempt", "rank", "total", "outcome", "detail") == [
         ("accepted", None, None, None, None, None, None),

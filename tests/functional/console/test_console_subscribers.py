@@ -145,7 +145,7 @@ def test_what_failed_since_a_moment_is_counted_and_sent_again(
     receiver.status = 200
     screen = browser.submit(screen.form("redrive"))
     assert "3 dead letters are on their way again." in screen.text
-    assert background.run() == {"DONE": 3}
+    assert background.run(group.topic) == {"DONE": 3}
 
 
 def test_it_stays_cheap_with_many_shards_and_dead_letters(
