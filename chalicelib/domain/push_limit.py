@@ -41,12 +41,19 @@ class InFlight:
         """How many slots are in use or reserved by the guarantee."""
         return self.cursors * self.guaranteed + sum(max(0, n - self.guaranteed) for n in self.leased.values())
 
-    def slots_for_others(self, own: Iterable[str]) -> int:
-        """How many more slots to leave to cursors that aren't `own`. A cursor that uses its whole guarantee is assumed
-        to want an equal share."""
-        busy = {key for key, n in self.leased.items() if n and n >= self.guaranteed}
-        part = self.most // max(1, len(busy.union(own)))
-        return sum(max(0, part - self.leased[key]) for key in busy.difference(own))
+    @property
+    def busy(self) -> set[str]:
+        """The cursors that use their whole guarantee: each is assumed to want an equal share."""
+        return {key for key, n in self.leased.items() if n and n >= self.guaranteed}
+
+    def slots_for_others(self, own: Iterable[str], busy_before: Iterable[str] = ()) -> int:
+        """How many more slots to leave to cursors that aren't `own`. One that was busy a moment ago, and is between two
+        claims, wants its share, too. Of `own` those that are busy count, but one at least: the one that asks."""
+        wanting = self.busy.union(busy_before)
+        others = wanting.difference(own)
+        sharing = len(others) + max(1, len(wanting.intersection(own)))
+        part = (self.most - self.guaranteed * max(0, self.cursors - sharing)) // sharing
+        return sum(max(0, part - max(self.leased.get(key, 0), self.guaranteed)) for key in others)
 
 
 def in_flight_of(

@@ -260,6 +260,43 @@ def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
     assert shed.mover.run_once(fragments=[timer.fragment]).moved == 1
 
 
+def test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one() -> None:
+    """Whoever stored it has just woken this mover, and wakes no other."""
+
+    class Slow(Inline):
+        """The answer to the first look is late."""
+
+        def submit(self, work: Callable[..., Any], /, *args: Any, **settings: Any) -> Future[Any]:
+            answered = super().submit(work, *args, **settings)
+            if answers:
+                return answered
+            answers.append((Future(), answered.result()))
+            return answers[0][0]
+
+    class Passing(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.at_ms == START_MS + 1_000:
+                shed.timers.store([timer])
+            if self.at_ms == START_MS + 3_000:
+                ((future, result),) = answers
+                future.set_result(result)
+
+    answers: list[tuple[Future[Any], Any]] = []
+    timer = make.timer(START_MS + 2_500)
+    shed = Shed(clock=Passing())
+    run = MoverRun(
+        timers=shed.timers,
+        ways=shed.ways,
+        clock=shed.clock,
+        owner="slow",
+        threads=Slow(),
+        patience_seconds=0.001,
+    )
+    run.stay([timer.fragment], lambda: True, awake_ms=2_000)
+    assert shed.moved == [timer]
+
+
 def test_a_fragment_is_its_movers_for_three_renewals() -> None:
     class Slow(Shed):
         def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:

@@ -39,6 +39,7 @@ from tests.contract.schedules import test_sweeping as sweeping
 from tests.contract.services import test_assigning as assigning
 from tests.contract.services import test_burials as burials
 from tests.contract.services import test_burying as burying
+from tests.contract.services import test_capacity as capacity
 from tests.contract.services import test_changes_meanwhile as meanwhile
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
@@ -46,6 +47,7 @@ from tests.contract.services import test_delayed as delayed
 from tests.contract.services import test_in_flight as in_flight
 from tests.contract.services import test_key_statuses as key_statuses
 from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
+from tests.contract.services import test_shared_slots as shared_slots
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as message_statuses
 from tests.contract.services import test_troubled as troubled
@@ -222,6 +224,36 @@ BUGS: Planted = {
             memory_stage(), 1, waking.grows
         ),
     ),
+    "small claims beside others that had everything a moment ago": (
+        Bug(Capacity, "is_to_look", "(is_old or sources.most - self._others < sources.few)", "is_old"),
+        lambda: shared_slots.test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
+            4, False
+        ),
+    ),
+    "a shard between two claims that is taken for idle": (
+        Bug(
+            Capacity,
+            "read_other_runs",
+            "slots_for_others(sources.keys(), busy_before)",
+            "slots_for_others(sources.keys())",
+        ),
+        lambda: shared_slots.test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
+            4, True
+        ),
+    ),
+    "a drained shard that asks for slots all the same": (
+        Bug(Claims, "_from_source", "self._capacity.is_limited = was_limited", "pass"),
+        lambda: shared_slots.test_a_run_whose_shard_is_drained_does_not_ask_for_slots(),
+    ),
+    "a run that begins with what others want, too": (
+        Bug(
+            Capacity,
+            "free",
+            "self._others if self._others_ms else sources.most - sources.part",
+            "self._others",
+        ),
+        lambda: shared_slots.test_runs_that_begin_together_begin_with_nearly_equal_parts(),
+    ),
     "others have all places, and nobody comes back": (
         Bug(
             Capacity,
@@ -229,9 +261,7 @@ BUGS: Planted = {
             "max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)",
             "limits.part - self._others_by.get(consumer.uid, 0)",
         ),
-        lambda: in_flight.test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
-            memory_stage(), 50, "between its claim and its look"
-        ),
+        lambda: capacity.test_a_consumer_whose_part_others_have_keeps_its_guarantee(capacity.new_scene()),
     ),
     "a function that outlives its lease": (
         Bug(

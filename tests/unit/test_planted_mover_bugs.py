@@ -123,6 +123,10 @@ BUGS: Planted = {
             )
         ),
     ),
+    "a last look that began before the timer was stored": (
+        Bug(MoverRun, "stay", "< awake_until_ms or bool(self._takes.under_way)", "< awake_until_ms"),
+        runs.test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one,
+    ),
     "a look that takes all the memory": (
         Bug(
             store,

@@ -86,10 +86,18 @@ def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
     assert (in_flight.cursors, in_flight.guaranteed, in_flight.most) == (3, 5, 60)
 
 
-def test_a_cursor_at_work_wants_its_equal_part() -> None:
-    in_flight = InFlight(leased={"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, cursors=5, guaranteed=2, most=12)
-    assert in_flight.slots_for_others(["0"]) == 2, "of three at work, each four: the first is who asks"
+def test_a_cursor_at_work_wants_its_equal_part_of_what_is_not_reserved_for_idle_ones() -> None:
+    in_flight = InFlight(leased={"0": 1, "1": 20, "2": 2, "3": 1, "4": 0}, cursors=5, guaranteed=2, most=22)
+    assert in_flight.slots_for_others(["0"]) == 4, "of three at work, each six of 18: the first is who asks"
+    assert in_flight.slots_for_others(["0", "3"]) == 4, "two that are idle ask for one"
     assert in_flight.slots_for_others(["2"]) == 0
+
+
+def test_a_cursor_between_two_claims_wants_its_part_too() -> None:
+    in_flight = InFlight(leased={"0": 8, "1": 0}, cursors=3, guaranteed=2, most=22)
+    assert in_flight.slots_for_others(["0"]) == 0
+    assert in_flight.slots_for_others(["0"], ["1"]) == 10 - 2, "of 20; two of them it has in any case"
+    assert in_flight.slots_for_others(["0"], ["0"]) == 0
 
 
 @pytest.mark.parametrize(

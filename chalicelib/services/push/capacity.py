@@ -16,7 +16,7 @@ from ..core.catalog import Catalog
 from .health import SubscriberHealth
 from .sources import Sources, lane_share
 
-_LOOK_MS = 1_000  # how long the counts of other runs are used
+_LOOK_MS = 1_000  # how long the counts of other runs are used, and who was busy is remembered
 
 
 class Capacity:
@@ -46,6 +46,8 @@ class Capacity:
         self._others = 0  # slots of the group that other runs had at the last reading of its cursors
         self._others_by: Mapping[str, int] = {}  # of these, the slots of each consumer
         self._others_ms = 0
+        self._busy_ms: dict[str, int] = {}  # when a cursor was last seen busy, or further than before
+        self._next: Mapping[str, int] = {}  # how far each cursor was
         self.is_limited = False  # other runs had a slot that this one could use
         self.circuits_ms: list[int] = []  # when consumers with an open circuit may be called again
 
@@ -74,18 +76,29 @@ class Capacity:
         consumers = self._catalog.readable_consumers(topic, group)
         leases = in_flight_of(topic, group, cursors, consumers, now_ms)
         own = self._by_consumer + (new_leases or Counter())
-        self._others = max(0, leases.slots - own.total()) + leases.slots_for_others(sources.keys())
+        reached = {key: cursor.next for key, cursor in cursors.items()}
+        moved = {key for key, offset in reached.items() if self._next.get(key, offset) != offset}
+        self._next = reached
+        self._busy_ms |= dict.fromkeys(leases.busy | moved, now_ms)
+        busy_before = (key for key, at_ms in self._busy_ms.items() if 0 <= now_ms - at_ms <= _LOOK_MS)
+        wanted = leases.slots_for_others(sources.keys(), busy_before)
+        self._others = max(0, leases.slots - own.total()) + wanted
         self._others_by = {uid: n - own[uid] for uid, n in leases.by_consumer.items()}
         self._others_ms = now_ms
         return leases.slots
 
-    def is_stale(self) -> bool:
-        """Is the last reading of the group's cursors too old to be used?"""
-        return self._clock.now_ms() - self._others_ms > _LOOK_MS
+    def is_to_look(self, sources: Sources) -> bool:
+        """Are the group's cursors to be read again? Other runs had slots that this one could use, and have perhaps
+        returned them: at the last reading they left it hardly more than its guarantee, or it is long ago. Claims of a
+        few messages cost as many writes as those of many."""
+        is_old = self._clock.now_ms() - self._others_ms > _LOOK_MS
+        return self.is_limited and (is_old or sources.most - self._others < sources.few)
 
     def free(self, sources: Sources) -> int:
-        """How many more messages may be in flight, as far as is known."""
-        return sources.most - self._others - self.under_way
+        """How many more messages may be in flight, as far as is known; an equal part before the first reading of the
+        group's cursors."""
+        others = self._others if self._others_ms else sources.most - sources.part
+        return sources.most - others - self.under_way
 
     def allowance(self, sources: Sources) -> int:
         """The largest number of messages in flight that the health of any one consumer allows; 0 if all circuits are

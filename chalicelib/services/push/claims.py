@@ -60,7 +60,7 @@ class Claims:
         holds slots will come back for the rest; if slots are free by now, claim again."""
         for _ in range(_LOST_RACES):
             self.looks += 1
-            if self._capacity.is_limited and self._capacity.is_stale():
+            if self._capacity.is_to_look(sources):
                 self._capacity.read_other_runs(sources)
             self._capacity.is_limited = False
             for shard in sources.in_turn(self.looks, self._capacity.allowance(sources)):
@@ -77,26 +77,38 @@ class Claims:
                 return
 
     def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:
-        """The consumers of a source take turns; each claims its share of the messages."""
+        """The consumers of a source take turns; each claims its share of the messages. What is learnt during a round of
+        all of them frees no slots before the next round: its last ones would get more than their share."""
         losses = 0
         served_uids: set[str] = set()
         consumers = self._in_order(sources, shard)
+        was_limited = self._capacity.is_limited
+        free = self._capacity.free(sources)
         while losses < _LOST_RACES:
             rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
             if not rooms:
                 return
             next_consumers = [c for c in rooms if c.uid not in served_uids]
+            if served_uids and (free <= 0 or not next_consumers):
+                free = self._capacity.free(sources)
             if not next_consumers:
+                if free < sources.few:  # the next look takes them, with what ends by then
+                    return
                 served_uids, next_consumers = set(), list(rooms)
-            self._capacity.is_limited |= self._capacity.free(sources) <= 0
-            claimant = self._claimant(sources, shard, next_consumers[0], len(next_consumers))
+            free = min(free, self._capacity.free(sources))
+            self._capacity.is_limited |= free <= 0
+            claimant = self._claimant(sources, shard, next_consumers[0], len(next_consumers), free)
             messages = self._claimer.claim(claimant, shard, rooms[next_consumers[0]])
             if messages is None:
                 losses += 1
                 continue
             if not messages:
+                # If it had slots, messages are what is missing.
+                if claimant.room(self._claimer.in_flight(claimant, shard)) > 0:
+                    self._capacity.is_limited = was_limited
                 return
             served_uids.add(next_consumers[0].uid)
+            free -= len(messages)
             sendable = self._within_bounds(sources, claimant, shard, messages)
             yield next_consumers[0], sendable
             if len(sendable) < len(messages):
@@ -135,7 +147,9 @@ class Claims:
             )
         return messages[:count]
 
-    def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:
+    def _claimant(
+        self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1, free: int = 0
+    ) -> Claimant:
         limits = sources.limits(shard)
         return Claimant(
             topic=sources.topic,
@@ -147,7 +161,7 @@ class Claims:
             consumer_uid=self._consumer_uid,
             most_in_flight=limits.most,
             guaranteed=limits.guaranteed,
-            free=max(0, self._capacity.free(sources)),
+            free=max(0, free),
             parts=parts,
             batch=batch_of(sources.group, consumer),
         )

@@ -35,9 +35,10 @@ class Sources:
         self.group = group
         self.most = group.max_in_flight
         self._guaranteed = guaranteed_of(topic, group)
+        self._workers = workers_of(topic, group)
         self.most_here = min(self.most, MAX_CALLS * group.batch_size)
         self._lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
-        workers = workers_of(topic, group)
+        workers = self._workers
         # An earlier setting or another release may have had more workers.
         worker = task.worker % workers
         self._shards = range(worker, topic.shards, workers)
@@ -60,6 +61,17 @@ class Sources:
         yield from (*self._shards[start:], *self._shards[:start])
         if self._has_lane and not lane_first:
             yield None
+
+    @property
+    def part(self) -> int:
+        """The slots of this task, if the group's other tasks have as much to do: their runs mostly begin together."""
+        return self.most // self._workers
+
+    @property
+    def few(self) -> int:
+        """Fewer slots than this are too few for a claim of their own, if more may soon be free: 0 if there is no other
+        task that could return any."""
+        return self.part // 2 if self._workers > 1 else 0
 
     def limits(self, shard: int | None) -> SourceLimits:
         """How many messages of one source may be under way."""

@@ -1,0 +1,123 @@
+"""The runs of a group share its slots in large parts: claims of a few messages cost as many writes as those of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from chalicelib.domain.cursor import Disposition
+from chalicelib.domain.topic import Consumer, Group
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.decision import SettleDecision
+from chalicelib.services.core.wake import DispatchTask
+from chalicelib.services.push.capacity import Capacity
+from chalicelib.services.push.claims import Claims
+from chalicelib.services.push.run_time import RunTime
+from chalicelib.services.push.settlements import Settlements
+from chalicelib.services.push.sources import Sources
+from tests.support import factories as make
+from tests.support.push import PushDesk
+from tests.support.stages import memory_stage
+
+MOST = 64
+
+
+@dataclass
+class Run:
+    """The run of one of the group's tasks, in a process of its own; a test says when its calls end."""
+
+    desk: PushDesk
+    group: Group
+    worker: int
+    under_way: list[tuple[Consumer, Sequence[ClaimedMessage]]] = field(default_factory=list)
+    claims_made: int = 0
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        deps = self.desk.stage.process()
+        self.settler = deps.settler
+        context = deps.dispatcher.context
+        task = DispatchTask(self.desk.topic.name, self.group.name, self.worker)
+        self.sources = Sources(self.desk.topic, self.group, task, context.teams(self.desk.topic, self.group))
+        self.capacity = Capacity(
+            catalog=deps.catalog,
+            claimer=deps.claimer,
+            health=context.subscriber_health,
+            clock=self.desk.stage.clock,
+            consumer_uid="",
+        )
+        self.claims = Claims(
+            claimer=deps.claimer,
+            capacity=self.capacity,
+            time=RunTime(lambda: 600.0),
+            settlements=Settlements(deps.settler),
+            consumer_uid="",
+        )
+
+    def launch(self) -> None:
+        for consumer, messages in self.claims.grants(self.sources):
+            self.capacity.count(consumer, messages, +1)
+            self.under_way.append((consumer, messages))
+            self.claims_made += 1
+            self.sent += len(messages)
+
+    def end(self) -> None:
+        """All its calls are answered."""
+        for consumer, messages in self.under_way:
+            self.capacity.count(consumer, messages, -1)
+            receipts = [each.receipt for each in messages]
+            answers = self.settler.settle(
+                self.desk.topic, self.group, receipts, lambda *_: SettleDecision(Disposition.SUCCESS)
+            )
+            assert set(answers) <= {None}
+        self.under_way.clear()
+
+
+@pytest.mark.parametrize("shards", [2, 4, 8])
+@pytest.mark.parametrize("keep_step", [True, False], ids=["in step", "one after the other"])
+def test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
+    shards: int, keep_step: bool
+) -> None:
+    desk = PushDesk.at(memory_stage(), shards=shards)
+    group = desk.group(max_in_flight=MOST)
+    desk.subscriber(group, "one")
+    for shard in range(shards):
+        desk.produce(*make.drafts(1_600, shard=shard))
+    runs = [Run(desk, group, worker) for worker in range(shards)]
+    for _ in range(20):
+        desk.stage.clock.advance(10)
+        for run in runs:
+            run.end()
+            if not keep_step:
+                run.launch()
+        for run in runs if keep_step else ():
+            run.launch()
+        assert sum(len(messages) for run in runs for _, messages in run.under_way) <= MOST
+    for run in runs:
+        assert run.sent / run.claims_made > 0.45 * MOST / shards
+        assert run.sent > 0.45 * 20 * MOST / shards
+
+
+def test_runs_that_begin_together_begin_with_nearly_equal_parts() -> None:
+    desk = PushDesk.at(memory_stage(), shards=4)
+    group = desk.group(max_in_flight=MOST)
+    desk.subscriber(group, "one")
+    for shard in range(4):
+        desk.produce(*make.drafts(40, shard=shard))
+    runs = [Run(desk, group, worker) for worker in range(4)]
+    first_grants = [next(run.claims.grants(run.sources)) for run in runs]
+    assert min(len(messages) for _, messages in first_grants) >= 12
+
+
+def test_a_run_whose_shard_is_drained_does_not_ask_for_slots() -> None:
+    desk = PushDesk.at(memory_stage(), shards=2)
+    group = desk.group(max_in_flight=MOST)
+    desk.subscriber(group, "one")
+    drained, other = (Run(desk, group, worker) for worker in range(2))
+    desk.produce(*make.drafts(40, shard=1))
+    other.launch()
+    drained.capacity.read_other_runs(drained.sources)
+    drained.launch()
+    assert drained.claims.looks == 1
