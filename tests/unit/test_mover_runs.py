@@ -63,6 +63,17 @@ class Shed:
             threads=Inline,
         )
 
+    def run(self, owner: str, threads: Inline) -> MoverRun:
+        """One run, which waits for nothing that its threads are late with."""
+        return MoverRun(
+            timers=self.timers,
+            ways=self.ways,
+            clock=self.clock,
+            owner=owner,
+            threads=threads,
+            patience_seconds=0.001,
+        )
+
     def tell(self, where: str, error: BaseException) -> None:
         self.told.append((where, str(error)))
 
@@ -135,14 +146,7 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
     tasks: list[Callable[[], object]] = []
     shed = Shed()
     shed.timers.store([make.timer(START_MS + 30_000, fragment=3)])
-    run = MoverRun(
-        timers=shed.timers,
-        ways=shed.ways,
-        clock=shed.clock,
-        owner="late",
-        threads=Late(),
-        patience_seconds=0.001,
-    )
+    run = shed.run("late", Late())
     run.stay([3], lambda: False)
     (take,) = tasks
     take()
@@ -285,14 +289,7 @@ def test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one() -> No
     answers: list[tuple[Future[Any], Any]] = []
     timer = make.timer(START_MS + 2_500)
     shed = Shed(clock=Passing())
-    run = MoverRun(
-        timers=shed.timers,
-        ways=shed.ways,
-        clock=shed.clock,
-        owner="slow",
-        threads=Slow(),
-        patience_seconds=0.001,
-    )
+    run = shed.run("slow", Slow())
     run.stay([timer.fragment], lambda: True, awake_ms=2_000)
     assert shed.moved == [timer]
 

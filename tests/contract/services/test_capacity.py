@@ -9,11 +9,11 @@ import pytest
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.capacity import Capacity
 from chalicelib.services.push.sources import Sources, lane_share
 from tests.support import factories as make
 from tests.support.push import PushDesk
+from tests.support.push_run import capacity_of, sources_of
 from tests.support.stages import memory_stage
 
 MOST = 8
@@ -39,17 +39,7 @@ def new_scene() -> Scene:
     desk = PushDesk.at(memory_stage())
     group = desk.group(max_in_flight=MOST)
     consumer = desk.subscriber(group, "one")
-    deps = desk.deps
-    task = DispatchTask(desk.topic.name, group.name)
-    sources = Sources(desk.topic, group, task, deps.dispatcher.context.teams(desk.topic, group))
-    capacity = Capacity(
-        catalog=deps.catalog,
-        claimer=deps.claimer,
-        health=deps.dispatcher.context.subscriber_health,
-        clock=desk.stage.clock,
-        consumer_uid="",
-    )
-    return Scene(desk, group, consumer, sources, capacity)
+    return Scene(desk, group, consumer, sources_of(desk.deps, desk.topic, group), capacity_of(desk.deps))
 
 
 def test_what_a_run_has_sent_itself_is_counted_once(scene: Scene) -> None:
@@ -119,17 +109,7 @@ def one_of_two() -> OneOfTwo:
     desk = PushDesk.at(memory_stage(), shards=2)
     group = desk.group(max_in_flight=64)
     consumer = desk.subscriber(group, "one")
-    context = desk.deps.dispatcher.context
-    capacity = Capacity(
-        catalog=desk.deps.catalog,
-        claimer=desk.deps.claimer,
-        health=context.subscriber_health,
-        clock=desk.stage.clock,
-        consumer_uid="",
-    )
-    task = DispatchTask(desk.topic.name, group.name)
-    sources = Sources(desk.topic, group, task, context.teams(desk.topic, group))
-    return OneOfTwo(desk, group, consumer, sources, capacity)
+    return OneOfTwo(desk, group, consumer, sources_of(desk.deps, desk.topic, group), capacity_of(desk.deps))
 
 
 def test_a_run_begins_with_an_equal_part(one_of_two: OneOfTwo) -> None:
@@ -178,9 +158,7 @@ def fail_until_open(scene: Scene, consumer: Consumer) -> None:
 
 def test_one_sound_consumer_is_enough_to_go_on(scene: Scene) -> None:
     other = scene.desk.subscriber(scene.group, "two")
-    team = scene.desk.deps.dispatcher.context.teams(scene.desk.topic, scene.group)
-    task = DispatchTask(scene.desk.topic.name, scene.group.name)
-    both = Sources(scene.desk.topic, scene.group, task, team)
+    both = sources_of(scene.desk.deps, scene.desk.topic, scene.group)
     assert scene.capacity.allowance(both) == MOST
     fail_until_open(scene, scene.consumer)
     assert scene.capacity.allowance(both) == MOST
@@ -225,8 +203,7 @@ def test_after_a_recovery_the_lane_gets_its_share_of_what_is_allowed_then(scene:
 
 def test_what_others_of_the_same_run_are_sent_takes_of_its_places(scene: Scene) -> None:
     other = scene.desk.subscriber(scene.group, "two")
-    team = scene.desk.deps.dispatcher.context.teams(scene.desk.topic, scene.group)
-    both = Sources(scene.desk.topic, scene.group, DispatchTask(scene.desk.topic.name, scene.group.name), team)
+    both = sources_of(scene.desk.deps, scene.desk.topic, scene.group)
     assert scene.capacity.room(both, 0, scene.consumer) == MOST // 2
     scene.capacity.count(other, [make.claimed()] * (MOST - 1), +1)
     assert scene.capacity.room(both, 0, scene.consumer) == 1
@@ -237,17 +214,9 @@ def test_a_run_of_one_of_a_broadcast_counts_what_other_runs_of_it_have(scene: Sc
     group = desk.group("all", mode="broadcast", max_in_flight=MOST)
     one, two = desk.subscriber(group, "one"), desk.subscriber(group, "two")
     desk.produce(*make.drafts(5))
-    context = desk.deps.dispatcher.context
     for consumer, count in ((one, 5), (two, 3)):
         assert len(desk.receive(group, count, consumer)) == count
-        capacity = Capacity(
-            catalog=desk.deps.catalog,
-            claimer=desk.deps.claimer,
-            health=context.subscriber_health,
-            clock=desk.stage.clock,
-            consumer_uid=consumer.uid,
-        )
-        task = DispatchTask(desk.topic.name, group.name, 0, consumer.uid)
-        sources = Sources(desk.topic, group, task, context.teams(desk.topic, group))
+        capacity = capacity_of(desk.deps, consumer.uid)
+        sources = sources_of(desk.deps, desk.topic, group, consumer_uid=consumer.uid)
         capacity.read_other_runs(sources)
         assert capacity.room(sources, 0, consumer) == MOST - count

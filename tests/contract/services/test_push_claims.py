@@ -11,16 +11,12 @@ import pytest
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.manage.dead_letters import Wanted
-from chalicelib.services.push.capacity import Capacity
-from chalicelib.services.push.claims import Claims
-from chalicelib.services.push.run_time import RunTime
-from chalicelib.services.push.settlements import Settlements
-from chalicelib.services.push.sources import Sources, lane_share
+from chalicelib.services.push.sources import lane_share
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
+from tests.support.push_run import capacity_of, claims_of, sources_of
 from tests.support.stages import memory_stage
 from tests.support.troubled import Troubled
 
@@ -34,23 +30,9 @@ class Run:
         self.one, self.two = (self.desk.subscriber(self.group, name) for name in ("one", "two"))
         a = self.desk.deps.adapters
         deps = Deps(replace(a, cursors=Troubled(a.cursors, refuses))) if refuses else self.desk.deps
-        context = deps.dispatcher.context
-        task = DispatchTask(self.desk.topic.name, self.group.name)
-        self.sources = Sources(self.desk.topic, self.group, task, context.teams(self.desk.topic, self.group))
-        self.capacity = Capacity(
-            catalog=deps.catalog,
-            claimer=deps.claimer,
-            health=context.subscriber_health,
-            clock=self.desk.stage.clock,
-            consumer_uid="",
-        )
-        self.claims = Claims(
-            claimer=deps.claimer,
-            capacity=self.capacity,
-            time=RunTime(lambda: 600.0),
-            settlements=Settlements(deps.settler),
-            consumer_uid="",
-        )
+        self.sources = sources_of(deps, self.desk.topic, self.group)
+        self.capacity = capacity_of(deps)
+        self.claims = claims_of(deps, self.capacity)
 
     def sent(self) -> Counter[str]:
         """How many messages each consumer is granted now; they stay under way."""

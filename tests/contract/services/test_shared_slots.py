@@ -11,14 +11,9 @@ from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
-from chalicelib.services.core.wake import DispatchTask
-from chalicelib.services.push.capacity import Capacity
-from chalicelib.services.push.claims import Claims
-from chalicelib.services.push.run_time import RunTime
-from chalicelib.services.push.settlements import Settlements
-from chalicelib.services.push.sources import Sources
 from tests.support import factories as make
 from tests.support.push import PushDesk
+from tests.support.push_run import capacity_of, claims_of, sources_of
 from tests.support.stages import memory_stage
 
 MOST = 64
@@ -38,23 +33,9 @@ class Run:
     def __post_init__(self) -> None:
         deps = self.desk.stage.process()
         self.settler = deps.settler
-        context = deps.dispatcher.context
-        task = DispatchTask(self.desk.topic.name, self.group.name, self.worker)
-        self.sources = Sources(self.desk.topic, self.group, task, context.teams(self.desk.topic, self.group))
-        self.capacity = Capacity(
-            catalog=deps.catalog,
-            claimer=deps.claimer,
-            health=context.subscriber_health,
-            clock=self.desk.stage.clock,
-            consumer_uid="",
-        )
-        self.claims = Claims(
-            claimer=deps.claimer,
-            capacity=self.capacity,
-            time=RunTime(lambda: 600.0),
-            settlements=Settlements(deps.settler),
-            consumer_uid="",
-        )
+        self.sources = sources_of(deps, self.desk.topic, self.group, self.worker)
+        self.capacity = capacity_of(deps)
+        self.claims = claims_of(deps, self.capacity)
 
     def launch(self) -> None:
         for consumer, messages in self.claims.grants(self.sources):
