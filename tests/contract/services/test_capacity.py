@@ -135,6 +135,15 @@ def test_a_shard_that_was_busy_a_moment_ago_is_left_its_part(one_of_two: OneOfTw
         assert one_of_two.capacity.free(one_of_two.sources) == 64 - places
 
 
+def test_a_clock_that_is_set_back_makes_nobody_busy_for_longer(one_of_two: OneOfTwo) -> None:
+    messages = one_of_two.lease(10, shard=1)
+    one_of_two.capacity.read_other_runs(one_of_two.sources)
+    assert one_of_two.desk.ack(one_of_two.group, messages) == [None] * 10
+    one_of_two.desk.stage.clock.advance(-1)
+    one_of_two.capacity.read_other_runs(one_of_two.sources)
+    assert one_of_two.capacity.free(one_of_two.sources) == 64 - 3 * 5
+
+
 def test_a_run_that_is_left_hardly_more_than_its_guarantee_asks_the_others_at_once(
     one_of_two: OneOfTwo,
 ) -> None:
