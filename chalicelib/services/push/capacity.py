@@ -89,7 +89,7 @@ class Capacity:
 
     def is_to_look(self, sources: Sources) -> bool:
         """Are the group's cursors to be read again? Other runs had slots that this one could use, and have perhaps
-        returned them: at the last reading they left it hardly more than its guarantee, or it is long ago. Claims of a
+        returned them: at the last reading they left it less than half a part, or it is long ago. Claims of a
         few messages cost as many writes as those of many."""
         is_old = self._clock.now_ms() - self._others_ms > _LOOK_MS
         return self.is_limited and (is_old or sources.most - self._others < sources.few)
