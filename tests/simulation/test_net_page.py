@@ -28,6 +28,7 @@ from tests.support.planting import Bug
 from tests.unit import test_planted_bad_data as bad_data
 from tests.unit import test_planted_faults as faults
 from tests.unit import test_planted_mover_bugs as movers
+from tests.unit import test_planted_push_bugs as pushes
 from tests.unit import test_planted_request_bugs as requests
 
 PAGE = Path("docs/net.md").read_text()
@@ -44,6 +45,7 @@ NETS: dict[str, Collection[str]] = {
     "Memory of a run": memory.BUGS,
     "Two releases": releases.BUGS,
     "Quick tests": faults.BUGS,
+    "Push runs": pushes.BUGS,
     "Requests, tokens and edges": requests.BUGS,
     "Movers, wake-ups and lines": movers.BUGS,
     "Bad data": bad_data.BUGS,

@@ -1,0 +1,202 @@
+"""Bugs in the runs that push, planted one at a time: each is seen by a quick test."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.services.push import run
+from chalicelib.services.push.calls import Calls
+from chalicelib.services.push.capacity import Capacity
+from chalicelib.services.push.claims import Claims
+from chalicelib.services.push.dispatcher import Dispatcher
+from chalicelib.services.push.health import SubscriberHealth
+from chalicelib.services.push.run import DispatchRun
+from chalicelib.services.push.run_time import RunTime
+from chalicelib.services.push.settlements import Settlements
+from tests.contract.services import test_capacity as capacity
+from tests.contract.services import test_in_flight as in_flight
+from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
+from tests.contract.services import test_shared_slots as shared_slots
+from tests.contract.services import test_sharing as sharing
+from tests.contract.services import test_troubled as troubled
+from tests.contract.services import test_waking as waking
+from tests.support.planting import Bug, Planted, assert_seen
+from tests.support.stages import memory_stage
+from tests.unit import test_breaker as breaker
+
+
+def _in_a_batch(*, is_gone: bool) -> None:
+    stage = memory_stage()
+    bodies = troubled.Bodies(stage.adapters.blobs)
+    troubled.test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(stage, bodies, is_gone)
+
+
+BUGS: Planted = {
+    "a paused group that is served on": (
+        Bug(
+            DispatchRun,
+            "_find",
+            "None if group.paused and not even_paused else (topic, group)",
+            "(topic, group)",
+        ),
+        lambda: (
+            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
+                memory_stage()
+            )
+        ),
+    ),
+    "an outcome that a pause takes away": (
+        Bug(DispatchRun, "_settle", "self._find(even_paused=True)", "self._find()"),
+        lambda: (
+            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
+                memory_stage()
+            )
+        ),
+    ),
+    "a bell that nobody hears": (
+        Bug(Dispatcher, "_may_end", "run.report.finished and run.was_woken()", "False"),
+        lambda: test_push_runs.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
+    ),
+    "a delivery that failed, in the way of others": (
+        Bug(Dispatcher, "deliver", "del self._running[task]", "pass"),
+        lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
+    ),
+    "a run out of time that nobody goes on with": (
+        Bug(DispatchRun, "leave", "self._context.waker.start(self.task)", "pass"),
+        lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
+    ),
+    "an open circuit that one process knows of": (
+        Bug(SubscriberHealth, "_learn", "_row(after) != _row(before) and", "False and"),
+        lambda: test_push_circuit.test_other_processes_hear_of_an_open_circuit(memory_stage()),
+    ),
+    "a batch that nobody answered, cut at once": (
+        Bug(run, "is_to_be_split", " and r.is_own_answer", ""),
+        lambda: (
+            test_push_batches.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
+                memory_stage()
+            )
+        ),
+    ),
+    "a group that goes on where it is taken for paused": (
+        Bug(Dispatcher, "_hear", "catalog.forget(topic, group)", "pass"),
+        lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(memory_stage()),
+    ),
+    "a seek that a delivery has not heard of": (
+        Bug(Dispatcher, "_hear", "claimer.reread(", "("),
+        lambda: waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(memory_stage()),
+    ),
+    "small claims beside others that had everything a moment ago": (
+        Bug(Capacity, "is_to_look", "(is_old or sources.most - self._others < sources.few)", "is_old"),
+        lambda: shared_slots.test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
+            4, False
+        ),
+    ),
+    "a shard between two claims that is taken for idle": (
+        Bug(
+            Capacity,
+            "read_other_runs",
+            "slots_for_others(sources.keys(), busy_before)",
+            "slots_for_others(sources.keys())",
+        ),
+        lambda: shared_slots.test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
+            4, True
+        ),
+    ),
+    "a drained shard that asks for slots all the same": (
+        Bug(Claims, "_from_source", "self._capacity.is_limited = was_limited", "pass"),
+        lambda: shared_slots.test_a_run_whose_shard_is_drained_does_not_ask_for_slots(),
+    ),
+    "a run that begins with what others want, too": (
+        Bug(
+            Capacity,
+            "free",
+            "self._others if self._others_ms else sources.most - sources.part",
+            "self._others",
+        ),
+        lambda: shared_slots.test_runs_that_begin_together_begin_with_nearly_equal_parts(),
+    ),
+    "others have all places, and nobody comes back": (
+        Bug(
+            Capacity,
+            "room",
+            "max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)",
+            "limits.part - self._others_by.get(consumer.uid, 0)",
+        ),
+        lambda: capacity.test_a_consumer_whose_part_others_have_keeps_its_guarantee(capacity.new_scene()),
+    ),
+    "a function that outlives its lease": (
+        Bug(
+            RunTime,
+            "lease_seconds",
+            "max(self.attempt_seconds(sources, consumer), consumer.busy_seconds)",
+            "self.attempt_seconds(sources, consumer)",
+        ),
+        lambda: test_push_functions.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
+            memory_stage(), None, 910
+        ),
+    ),
+    "a function called again beside itself": (
+        Bug(run, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
+        lambda: test_push_functions.test_i4_a_function_is_not_called_beside_itself(
+            memory_stage(), "queue", None, 910
+        ),
+    ),
+    "a function that outlives its run": (
+        Bug(RunTime, "allows_attempt", "< seconds + MARGIN_SECONDS", "< MARGIN_SECONDS"),
+        lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
+    ),
+    "an unreadable body that fails its neighbours": (
+        Bug(
+            Calls,
+            "_send",
+            "self._sender.send(consumer, parcel, seconds) if attempts else ()",
+            "[CallResult(Verdict.FAILED)] * len(contents)",
+        ),
+        lambda: _in_a_batch(is_gone=True),
+    ),
+    "a settlement that was throttled, forgotten": (
+        Bug(Settlements, "settle", "self._owed[receipt] = decisions[receipt]", "pass"),
+        lambda: troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for(
+            memory_stage(), "queue", 3
+        ),
+    ),
+    "a bound on what is under way that each shard has": (
+        Bug(Claims, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
+        lambda: in_flight.test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
+            memory_stage(), 3, 1, 1, "while it sends"
+        ),
+    ),
+    "subscribers that get all of a shard": (
+        Bug(
+            Claims,
+            "_in_order",
+            "return (*consumers[start:], *consumers[:start])",
+            "return consumers[:1]",
+        ),
+        lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(memory_stage(), 2, 60, 60),
+    ),
+    "a circuit that opens because of messages": (
+        Bug(breaker, "after", "if is_own_answer and is_repeated and not half_open:", "if False:"),
+        breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
+    ),
+    "redriven messages that say nothing about who fails": (
+        Bug(
+            DispatchRun,
+            "_note_health",
+            "each.receipt.attempt_since_redrive(each.attempt) > 1",
+            "each.attempt > 1",
+        ),
+        lambda: test_push_circuit.test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(
+            memory_stage()
+        ),
+    ),
+    "a batch whose halves wait": (
+        Bug(run, "is_to_be_split", "len(claimed_messages) > 1 and", "len(claimed_messages) > 999 and"),
+        lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert_seen(*BUGS[name], monkeypatch)
