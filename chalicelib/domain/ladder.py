@@ -71,7 +71,7 @@ def wait_seconds(retry: Retry, failed_attempt: int) -> int:
     return ladder[min(failed_attempt, len(ladder)) - 1]
 
 
-def wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
+def jittered_wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
     """The wait after the n-th failed attempt (from 1): the step, never less, and up to `jitter` of it more.
 
     The addition is computed from the message id and the attempt, so that it is the same at every call.
@@ -85,4 +85,4 @@ def next_wait_ms(retry: Retry, failed_attempt: int, message_id: str, retry_after
     """The wait, with the Retry-After of the subscriber: the longer of the two, of which a Retry-After counts for a day
     at most."""
     asked_ms = min(retry_after_ms or 0, round(MAX_RETRY_AFTER.total_seconds() * 1000))
-    return max(wait_ms(retry, failed_attempt, message_id), asked_ms)
+    return max(jittered_wait_ms(retry, failed_attempt, message_id), asked_ms)

@@ -25,11 +25,11 @@ WHOLE = {
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_without_jitter_every_ladder_is_walked_exactly(name: str) -> None:
     retry = Retry(1000, name, jitter=0)
-    waits = [ladder.wait_ms(retry, n + 1, "any") for n in range(len(NAMED[name]))]
+    waits = [ladder.jittered_wait_ms(retry, n + 1, "any") for n in range(len(NAMED[name]))]
     assert waits == [step * 1000 for step in NAMED[name]]
     assert sum(waits) == WHOLE[name] * 1000
     last = NAMED[name][-1] * 1000
-    assert {ladder.wait_ms(retry, len(waits) + n, "any") for n in range(1, 50)} == {last}, (
+    assert {ladder.jittered_wait_ms(retry, len(waits) + n, "any") for n in range(1, 50)} == {last}, (
         "the last step repeats"
     )
 
@@ -37,14 +37,14 @@ def test_without_jitter_every_ladder_is_walked_exactly(name: str) -> None:
 @given(retries, st.integers(1, 40), st.text(min_size=1, max_size=20))
 def test_jitter_only_adds_and_up_to_its_share(retry: Retry, failures: int, message_id: str) -> None:
     step_ms = ladder.wait_seconds(retry, failures) * 1000
-    total_ms = ladder.wait_ms(retry, failures, message_id)
+    total_ms = ladder.jittered_wait_ms(retry, failures, message_id)
     assert step_ms <= total_ms <= step_ms * (1 + retry.jitter)
-    assert total_ms == ladder.wait_ms(retry, failures, message_id)
+    assert total_ms == ladder.jittered_wait_ms(retry, failures, message_id)
 
 
 def test_a_thousand_messages_that_failed_at_once_come_back_evenly_spread() -> None:
     retry = Retry(16, (600,), jitter=0.5)
-    waits = [ladder.wait_ms(retry, 1, f"0123456789ab-{n % 4}-{n}") for n in range(1000)]
+    waits = [ladder.jittered_wait_ms(retry, 1, f"0123456789ab-{n % 4}-{n}") for n in range(1000)]
     tenths = Counter((wait - 600_000) // 30_000 for wait in waits)
     assert sorted(tenths) == list(range(10))
     assert min(tenths.values()) > 60
@@ -53,7 +53,7 @@ def test_a_thousand_messages_that_failed_at_once_come_back_evenly_spread() -> No
 
 def test_each_attempt_of_a_message_is_spread_anew() -> None:
     retry = Retry(16, (600,), jitter=0.5)
-    assert len({ladder.wait_ms(retry, n, "0123456789ab-0-0") for n in range(1, 9)}) == 8
+    assert len({ladder.jittered_wait_ms(retry, n, "0123456789ab-0-0") for n in range(1, 9)}) == 8
 
 
 @pytest.mark.parametrize(

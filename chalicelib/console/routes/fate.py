@@ -19,15 +19,15 @@ def message_fate(visit: Visit) -> Shown:
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
-    entry = find_with_dead_letters(visit, topic, id)
+    message = find_with_dead_letters(visit, topic, id)
     fate_by_group, group_names_not_owed, rest = {}, [], 0
-    if isinstance(entry, Message):
+    if isinstance(message, Message):
         for group in (
             group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
         ):
             if not visit.has_read_units(_ENOUGH):
                 rest += 1
-            elif fate := deps.fates.of_group(topic, group, entry, _MOST_ROWS):
+            elif fate := deps.fates.of_group(topic, group, message, _MOST_ROWS):
                 fate_by_group[group.name] = fate
             else:
                 group_names_not_owed.append(group.name)
@@ -36,7 +36,7 @@ def message_fate(visit: Visit) -> Shown:
         "topic": topic,
         "id": id,
         "fates": fates,
-        "is_in_log": isinstance(entry, Message),
+        "is_in_log": isinstance(message, Message),
         "adds_up": fates.adds_up,
         "is_complete": not rest and fates.is_complete,
         "groups_left": rest,

@@ -60,10 +60,10 @@ def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
     from ...domain.message import Message
     from ...services.core.bodies import with_body
 
-    entry = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
-    if entry is None:
+    message = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
+    if message is None:
         return None
-    return with_body(visit.deps.adapters.blobs, entry if isinstance(entry, Message) else entry.message)
+    return with_body(visit.deps.adapters.blobs, message if isinstance(message, Message) else message.message)
 
 
 def _newest(visit: Visit, topic: Topic) -> Message | None:

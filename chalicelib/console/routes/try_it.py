@@ -85,11 +85,11 @@ def _lines(visit: Visit, mode: str) -> list[Any]:
     lines = []
     for id in visit.query.get("ids", "").split()[:_MOST]:
         try:
-            entry = visit.deps.lookup.find(topic, id)
+            message = visit.deps.lookup.find(topic, id)
         except NotFound:
             continue
-        if isinstance(entry, Message):
-            lines.append(entry)
+        if isinstance(message, Message):
+            lines.append(message)
     return view.lines(lines, survey)
 
 

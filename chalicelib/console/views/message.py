@@ -13,9 +13,9 @@ from itertools import pairwise
 import msgspec
 
 from ...domain.message import Draft, Message, holds_json
+from ...domain.retry_policy import max_attempts, wait_ms
 from ...domain.status import OVER
 from ...domain.topic import Group, Topic
-from ...domain.waits import max_attempts, wait_ms
 from ...services.inspect.statuses import DeliveryStatus
 from ...services.inspect.trace import Event
 

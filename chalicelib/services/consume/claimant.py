@@ -8,8 +8,8 @@ from ...domain import pull_share
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
+from ...domain.retry_policy import last_attempt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
-from ...domain.waits import last_attempt
 from ...modes import POLICIES, Policy
 
 

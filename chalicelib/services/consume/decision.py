@@ -10,8 +10,8 @@ from ...domain.call_result import CallResult, Verdict
 from ...domain.cursor import Disposition
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt
+from ...domain.retry_policy import wait_ms
 from ...domain.topic import Group, Topic
-from ...domain.waits import wait_ms
 from ...modes import POLICIES
 from .claimant import ClaimedMessage
 

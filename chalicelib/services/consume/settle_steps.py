@@ -13,12 +13,12 @@ from ...domain.message import DeadReason, Draft, Message, Origin
 from ...domain.ranges import Ranges
 from ...domain.receipt import Receipt
 from ...domain.record import Record
+from ...domain.retry_policy import wait_ms
 from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
-from ...domain.waits import wait_ms
 from ..core.log_reader import LogReader
 from . import retry_lane
 from .decision import SettleDecision

@@ -10,11 +10,11 @@ from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Lease, Position, position
 from ...domain.message import Message, overall
 from ...domain.record import Record
+from ...domain.retry_policy import last_attempt
 from ...domain.spans import Span
 from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...domain.waits import last_attempt
 from ...modes import POLICIES
 from ...ports.cursors import Cursors
 from ...ports.records import Records
