@@ -25,7 +25,7 @@ from typing import Any
 
 from glue_jobs.archiving.engine import AUTO, ENGINES
 
-from .figures import Figure, markdown, measured, plain
+from .figures import Figure, markdown, plain, without_target
 from .process import usage_of
 
 _NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
@@ -58,13 +58,13 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
     """The figures for so many messages, of each number in rising order."""
     figures, jobs = [], []
     for rows in sizes:
-        job = _archived(folder / str(rows), rows, "--engine", engine)
+        job = _archive(folder / str(rows), rows, "--engine", engine)
         jobs.append(job)
-        figures += _beside(rows, job, _duckdb(folder / str(rows)))
+        figures += _archiving_figures(rows, job, _duckdb(folder / str(rows)))
     least, most = jobs[0], jobs[-1]
     if len(jobs) > 1:
         extra_cpu = (most["cpu_seconds"] - least["cpu_seconds"]) / (sizes[-1] - sizes[0])
-        figures.append(measured("CPU of a message more", f"{extra_cpu * 1e6:.1f} µs"))
+        figures.append(without_target("CPU of a message more", f"{extra_cpu * 1e6:.1f} µs"))
     size, journal = most["bytes"] / sizes[-1], most["journal"] / sizes[-1]
     file_count = Figure(
         "files written", f"{_TOPICS} partitions", str(most["files"]), most["files"] == _TOPICS
@@ -72,44 +72,47 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
     return [
         *figures,
         file_count,
-        measured("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
-        *_compacted(folder / str(sizes[0]), sizes[0], engine),
+        without_target("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
+        *_compaction_figures(folder / str(sizes[0]), sizes[0], engine),
     ]
 
 
-def _compacted(folder: Path, rows: int, engine: str) -> list[Figure]:
+def _compaction_figures(folder: Path, rows: int, engine: str) -> list[Figure]:
     """What compaction takes for so many messages in eight files a topic."""
     per_file = rows // _TOPICS // 8
     argv = ("--window", "2026-11-21", "--engine", engine)
-    _archived(folder, rows, *argv, per_file=per_file)
-    job = _job("compact", folder, "--target-mb", "256", "--grace-minutes", "0", "--engine", engine)
+    _archive(folder, rows, *argv, per_file=per_file)
+    job = _run_job("compact", folder, "--target-mb", "256", "--grace-minutes", "0", "--engine", engine)
     files = f"{job['files_before']} files to {job['files_after']}"
     pace = f"{rows / job['seconds']:,.0f} rows/s, {job['cpu_seconds'] / rows * 1e6:.1f} µs a row"
-    return [measured(f"compact {rows:,}", pace, files), measured("peak memory", f"{job['peak_mb']:,} MB")]
+    return [
+        without_target(f"compact {rows:,}", pace, files),
+        without_target("peak memory", f"{job['peak_mb']:,} MB"),
+    ]
 
 
-def _beside(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[Figure]:
+def _archiving_figures(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[Figure]:
     """What a job took for so many messages, beside DuckDB."""
     pace, (duck_pace, duck_cpu) = rows / job["seconds"], duck
     ratio, cpu = pace / duck_pace, job["cpu_seconds"] / rows
     work = f"{rows:,} messages, beside DuckDB"
     return [
         Figure(work, f"≥ {_AIM} of its pace", f"{ratio:.2f}", ratio >= _AIM, f"{pace:,.0f} rows/s"),
-        measured("the same by DuckDB", f"{duck_pace:,.0f} rows/s"),
-        measured(
+        without_target("the same by DuckDB", f"{duck_pace:,.0f} rows/s"),
+        without_target(
             "CPU of a message, process started", f"{cpu * 1e6:.1f} µs", f"{cpu / duck_cpu:.2f} of DuckDB"
         ),
-        measured("CPU of a message by DuckDB", f"{duck_cpu * 1e6:.1f} µs"),
-        measured("peak memory", f"{job['peak_mb']:,} MB"),
+        without_target("CPU of a message by DuckDB", f"{duck_cpu * 1e6:.1f} µs"),
+        without_target("peak memory", f"{job['peak_mb']:,} MB"),
     ]
 
 
-def _archived(folder: Path, rows: int, *argv: str, per_file: int = 10**9) -> dict[str, Any]:
+def _archive(folder: Path, rows: int, *argv: str, per_file: int = 10**9) -> dict[str, Any]:
     journal = folder / "journal"
     if not journal.exists():
         _write(journal, rows)
     shutil.rmtree(folder / "archive", ignore_errors=True)
-    result = _job(
+    result = _run_job(
         "archive", folder, "--now", _NOW, "--backfill", "no", "--rows-per-file", str(per_file), *argv
     )
     assert result["messages"] == rows, result
@@ -117,7 +120,7 @@ def _archived(folder: Path, rows: int, *argv: str, per_file: int = 10**9) -> dic
     return {**result, "journal": size}
 
 
-def _job(name: str, folder: Path, *argv: str) -> dict[str, Any]:
+def _run_job(name: str, folder: Path, *argv: str) -> dict[str, Any]:
     """Run a job in a process of its own; its summary, the most memory it had, and its CPU time."""
     command = [
         sys.executable,

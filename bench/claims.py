@@ -75,7 +75,7 @@ class Form:
 
     def __init__(self, client: Any, cell: Cell, name: str) -> None:
         self.client, self.cell, self.name, self.counters = client, cell, name, Counter[str]()
-        self.cache = {s: opening(cell, s, self.starts) for s in range(cell.shards)}
+        self.cache = {s: new_cursor(cell, s, self.starts) for s in range(cell.shards)}
 
     def write(self, shard: int, verb: str, condition: str, values: Item, **args: Any) -> Item:
         """A conditional write; returns and caches the item after it, or caches the item as it is and raises Lost."""
@@ -201,7 +201,7 @@ def lease(r: Range, owner: str, start: bool = True) -> str:
     return f"{r[0] if start else ''}+{r[1] - r[0] + 1};{int(time.time() * 1000) + 30_000};1;{owner}"
 
 
-def opening(cell: Cell, shard: int, starts: bool) -> Item:
+def new_cursor(cell: Cell, shard: int, starts: bool) -> Item:
     """A new cursor, with `cell.leases` claims of a batch each still out."""
     out = {f"p{i:x}": (i * BATCH, i * BATCH + BATCH - 1) for i in range(cell.leases)}
     return {
@@ -304,7 +304,7 @@ def prove(client: Any, cell: Cell, settlements: list[tuple[int, Range]]) -> None
 def run(client: Any, pipes: list[Any], cell: Cell, seed: int) -> list[float]:
     """One run; the figures per message, or the baseline's puts a second."""
     for shard in range(cell.shards if cell.form else 0):
-        client.put_item(TableName=TABLE, Item=typed(opening(cell, shard, FORMS[cell.form].starts))["M"])
+        client.put_item(TableName=TABLE, Item=typed(new_cursor(cell, shard, FORMS[cell.form].starts))["M"])
     at = time.time() + 0.05
     for pipe in pipes[: cell.consumers]:
         pipe.send((cell, seed, at))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from .figures import Figure, at_most, measured
+from .figures import Figure, at_most, without_target
 from .stage import say
 
 _ROUNDS = 9
@@ -31,16 +31,18 @@ _LINE = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| +(\S+)")
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """The ratio, by CPU time and by the clock; in turns, so that a busy machine slows both alike."""
     say(f"cold: {2 * _ROUNDS} fresh processes")
-    _imported("app"), _imported(_ALONE)  # compiles what is not compiled yet
-    rounds = [(_imported("app"), _imported(_ALONE)) for _ in range(_ROUNDS)]
+    _import_times("app"), _import_times(_ALONE)  # compiles what is not compiled yet
+    rounds = [(_import_times("app"), _import_times(_ALONE)) for _ in range(_ROUNDS)]
     ours, alone = (
         tuple(median(times) for times in zip(*side, strict=True)) for side in zip(*rounds, strict=True)
     )
     clock = f"by the clock {ours[0] / alone[0]:.2f} x"
     yield at_most("cold import of app.py", ours[1] / alone[1], 1.3, "x chalice and botocore alone", clock)
-    yield measured("cold import of app.py, CPU time", f"{ours[1] * 1000:.0f} ms of {alone[1] * 1000:.0f} ms")
-    ready = median(_imported("app", _ADAPTERS)[1] for _ in range(_ROUNDS))
-    yield measured(
+    yield without_target(
+        "cold import of app.py, CPU time", f"{ours[1] * 1000:.0f} ms of {alone[1] * 1000:.0f} ms"
+    )
+    ready = median(_import_times("app", _ADAPTERS)[1] for _ in range(_ROUNDS))
+    yield without_target(
         "the same, and the clients made that the first request needs",
         f"{ready * 1000:.0f} ms",
         f"{ready / alone[1]:.2f} x",
@@ -55,7 +57,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=True)
 
 
-def _imported(modules: str, then: str = "") -> tuple[float, float]:
+def _import_times(modules: str, then: str = "") -> tuple[float, float]:
     """Seconds by the clock and of CPU."""
     clock, cpu = _run("-c", _CODE.format(modules=modules, then=then)).stdout.split()
     return float(clock), float(cpu)

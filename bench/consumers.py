@@ -13,9 +13,9 @@ from chalicelib.domain.topic import Group, Topic, cursor_keys
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 
-from .figures import Figure, at_most, measured
+from .figures import Figure, at_most, without_target
 from .meter import Cost, Meter
-from .stage import Stage, receipts, say, stage, together
+from .stage import Stage, receipts, run_together, say, stage
 
 _CONSUMERS = 8
 _MESSAGES = 4000
@@ -45,19 +45,19 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             say(
                 f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, {shards} shards, {in_flight} in flight"
             )
-            yield from _measured(target, in_flight, shards)
+            yield from _measure_contention(target, in_flight, shards)
         for consumers in (3, 4):
             yield _shares(target, consumers)
 
 
-def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
+def _measure_contention(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     meter = Meter()
     deps = target.deps(meter)
     topic, _ = deps.admin.put_topic(f"c{in_flight}-{shards}", {"shards": shards})
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
     places, produce_cost = _produce(deps, meter, topic, _MESSAGES + in_flight)
     leased_places = _hold(target.deps(), topic, group, in_flight)
-    runs: list[_Run] = together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
+    runs: list[_Run] = run_together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
     _check(places, leased_places, [place for run in runs for place in run.places])
     cost = sum((run.cost for run in runs), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
@@ -74,9 +74,9 @@ def _measured(target: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     if shards > 1:
         yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
     else:  # the design's figure is for a topic as it comes, with 4
-        yield measured(f"{work}: read units per message", f"{cost.reads:.3g} RU")
+        yield without_target(f"{work}: read units per message", f"{cost.reads:.3g} RU")
     seconds = max(run.end for run in runs) - min(run.start for run in runs)
-    yield measured(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
+    yield without_target(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
 
 
 def _shares(target: Stage, consumers: int) -> Figure:
@@ -107,7 +107,7 @@ def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counte
     """Where the messages stand, and what it cost; the batches go round the shards."""
     places: Counter[tuple[int, int]] = Counter()
     body = b'"' + b"x" * _BODY_CHARS + b'"'
-    with meter.during() as cost:
+    with meter.measure() as cost:
         for i in range(count // _PRODUCED_AT_ONCE):
             drafts = [Draft(body, shard=i % topic.shards)] * _PRODUCED_AT_ONCE
             for result in deps.producer.produce(topic, drafts):
@@ -146,7 +146,7 @@ def _consume(
     while time.monotonic() < start + _MOST_SECONDS:
         deliveries = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
         if not deliveries:
-            if _all_claimed(deps, topic, group, end_offsets):
+            if _are_all_claimed(deps, topic, group, end_offsets):
                 break
             continue
         refusals = deps.settler.ack(topic, group, receipts(deps, deliveries))
@@ -162,7 +162,7 @@ def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:
     return {shard: offset + 1 for shard, offset in sorted(places)}
 
 
-def _all_claimed(deps: Deps, topic: Topic, group: Group, end_offsets: dict[int, int]) -> bool:
+def _are_all_claimed(deps: Deps, topic: Topic, group: Group, end_offsets: dict[int, int]) -> bool:
     """As far as the states tell that the process saw last: that costs no read."""
     cursors = {key.shard.shard: deps.states.last(key).cursor.next for key in cursor_keys(topic, group)}
     return all(cursors[shard] >= end for shard, end in end_offsets.items())

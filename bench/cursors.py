@@ -32,16 +32,16 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """The largest item of one shard's cursor, and of any in the worlds."""
     for mode in ("queue", "serial"):
         say(f"cursors: {_RECEIVES} receives of {MAX_RECEIVE:,}, {mode}")
-        yield _acked_in_any_order(mode)
+        yield _figure_of_open_leases(mode)
     say(f"cursors: {_WORLDS} worlds")
-    yield _in_worlds()
+    yield _figure_of_worlds()
 
 
 def _figure(work: str, largest: int, note: str) -> Figure:
     return at_most(f"{work}: largest cursor item", largest / 1024, MAX_CURSOR_BYTES / 1024, "KB", note)
 
 
-def _acked_in_any_order(mode: str) -> Figure:
+def _figure_of_open_leases(mode: str) -> Figure:
     """Every other message of each receive is acknowledged, in random order: so leases fall into most pieces."""
     desk, chance = Desk.at(memory_stage(), mode=mode, shards=1), random.Random(1)
     group = desk.group(mode=mode)
@@ -65,7 +65,7 @@ def _size(desk: Desk, group: Group, key: CursorKey) -> int:
     return bytes_of(key, desk.cursor(group))
 
 
-def _in_worlds() -> Figure:
+def _figure_of_worlds() -> Figure:
     largest = 0
     with pytest.MonkeyPatch.context() as patch:
         make_virtual(patch)

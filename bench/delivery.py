@@ -14,7 +14,7 @@ from typing import Any
 from chalicelib.domain.limits import FRAGMENTS
 from tests.support.receiver import How, Receiver, Reply, Visit
 
-from .figures import Figure, at_most, measured
+from .figures import Figure, at_most, without_target
 from .local_server import Client, LocalServer, serve
 from .stage import Stage, say, stage
 
@@ -43,7 +43,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         yield from _rates(bench)
         yield from _storm(bench)
         yield from _bulkhead(bench)
-        yield from _beside_bad(bench)
+        yield from _latency_beside_bad_messages(bench)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Bench:
         return id, start
 
 
-def _until(is_done: Callable[[], bool]) -> None:
+def _wait_until(is_done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not is_done():
         if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ def _latency(b: _Bench) -> Iterator[Figure]:
             wake = wakes[n % len(wakes)]
             message_id, start = b.send(f"wake-{wake}")
             send_times[wake][message_id] = start
-        _until(lambda: len(receiver.visits) >= _LATENCIES * len(wakes))
+        _wait_until(lambda: len(receiver.visits) >= _LATENCIES * len(wakes))
         for wake in wakes:
             latencies = _latencies(receiver.visits, f"wake-{wake}", send_times[wake])
             work = f'produce → HTTP subscriber, idle, wake "{wake}"'
@@ -143,15 +143,15 @@ def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any)
         b.fill(topic, messages)
         before = b.server.cpu_seconds()
         b.register(topic, groups, receiver)
-        _until(lambda: sum(map(_carried, receiver.visits[:])) >= messages * groups)
+        _wait_until(lambda: sum(map(_message_count, receiver.visits[:])) >= messages * groups)
         cpu_seconds = (b.server.cpu_seconds() - before) / (messages * groups)
         times = [v.began for v in receiver.visits]
     rate = messages * groups / (max(times) - min(times))
     ratio = f"{rate * bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
-    return measured(work, f"{rate:,.0f} msg/s", ratio)
+    return without_target(work, f"{rate:,.0f} msg/s", ratio)
 
 
-def _carried(visit: Visit) -> int:
+def _message_count(visit: Visit) -> int:
     return len(json.loads(visit.body)) if "batch" in visit.headers["content-type"] else 1
 
 
@@ -164,9 +164,9 @@ def _storm(b: _Bench) -> Iterator[Figure]:
         b.groups("storm", 1, max_in_flight=2 * _STORM)
         b.fill("storm", _STORM)
         b.register("storm", 1, receiver)
-        _until(lambda: len(receiver.visits) >= _STORM)
-        due = _due(b, _STORM)
-        _until(lambda: len(receiver.visits) >= 2 * _STORM)
+        _wait_until(lambda: len(receiver.visits) >= _STORM)
+        due = _due_times(b, _STORM)
+        _wait_until(lambda: len(receiver.visits) >= 2 * _STORM)
     first, second = ({_id(v): v for v in receiver.visits if _attempt(v) == n} for n in (1, 2))
     waits = [second[i].began - (first[i].ended or 0) for i in second]
     lateness_seconds = [second[i].began - due[i] for i in second]
@@ -185,7 +185,7 @@ def _storm(b: _Bench) -> Iterator[Figure]:
     )
     span = max(due.values()) - min(due.values())
     fullest = f"{max(tenths.values()) / _STORM:.0%} in the fullest tenth of a second"
-    yield measured(f"{work}: second attempts are due over", f"{span:.2f} s", fullest)
+    yield without_target(f"{work}: second attempts are due over", f"{span:.2f} s", fullest)
 
 
 def _id(visit: Visit) -> str:
@@ -196,18 +196,18 @@ def _attempt(visit: Visit) -> int:
     return int(visit.headers["headrace-attempt"])
 
 
-def _due(b: _Bench, count: int) -> dict[str, float]:
+def _due_times(b: _Bench, count: int) -> dict[str, float]:
     """When the retries are due that are filed, by message id; all are before the first is."""
     timers, due_times = b.target.deps().adapters.timers, dict[str, float]()
 
-    def all_filed() -> bool:
+    def are_all_filed() -> bool:
         until_ms = (int(time.time()) + 2 * _STEP_SECONDS) * 1000
         for timer in (t for f in range(FRAGMENTS) for t in timers.first_due(f, until_ms, count).timers):
             if timer.draft and timer.draft.origin:
                 due_times[timer.draft.origin.id] = timer.due_ms / 1000
         return len(due_times) == count
 
-    _until(all_filed)
+    _wait_until(are_all_filed)
     return due_times
 
 
@@ -225,7 +225,7 @@ def _bulkhead(b: _Bench) -> Iterator[Figure]:
                 time.sleep(_ROUND_PAUSE_SECONDS)
                 message_id, start = b.send(topic)
                 send_times[message_id] = start
-            _until(partial(_arrived, receiver, _ROUNDS * (_GROUPS - 1)))
+            _wait_until(partial(_has_visits_of_others, receiver, _ROUNDS * (_GROUPS - 1)))
             latencies[hangs] += _latencies([v for v in receiver.visits if v.path != "/0"], topic, send_times)
     without, beside = (_share(latencies[hangs], 0.99) for hangs in (False, True))
     work = f"1 of {_GROUPS} subscribers hangs: p99 of the others"
@@ -237,17 +237,17 @@ def _answer(hangs: bool, visit: Visit) -> Reply:
     return Reply(how=How.NEVER) if hangs and visit.path == "/0" else Reply()
 
 
-def _arrived(receiver: Receiver, count: int) -> bool:
+def _has_visits_of_others(receiver: Receiver, count: int) -> bool:
     return sum(v.path != "/0" for v in receiver.visits[:]) >= count
 
 
-def _beside_bad(b: _Bench) -> Iterator[Figure]:
+def _latency_beside_bad_messages(b: _Bench) -> Iterator[Figure]:
     """How soon good messages get through beside ones that the same subscriber always answers 500. The shares of bad
     ones take turns, so that what else the machine does meets all."""
     latencies: dict[int, list[float]] = {percent: [] for percent in _BAD_PERCENT}
     for n, percent in enumerate(_BAD_PERCENT * _MIXED_ROUNDS):
         say(f"delivery: {percent} % bad messages")
-        latencies[percent] += _mixed(b, f"bad-{n}-{percent}", percent)
+        latencies[percent] += _latencies_of_good_messages(b, f"bad-{n}-{percent}", percent)
     without = _share(latencies[0], 0.99)
     for percent in _BAD_PERCENT[1:]:
         beside = _share(latencies[percent], 0.99)
@@ -256,7 +256,7 @@ def _beside_bad(b: _Bench) -> Iterator[Figure]:
         yield at_most(work, beside / without, 2, "x without them", ratio)
 
 
-def _mixed(b: _Bench, topic: str, percent: int) -> list[float]:
+def _latencies_of_good_messages(b: _Bench, topic: str, percent: int) -> list[float]:
     """How long good messages took, among which so many in a hundred are bad."""
     send_times, sent_count = dict[str, float](), 0
     with Receiver(lambda v: Reply(500 if v.body == b'"bad"' else 200)) as receiver:
@@ -271,7 +271,7 @@ def _mixed(b: _Bench, topic: str, percent: int) -> list[float]:
             if not is_bad:
                 send_times[sent_id] = start
             time.sleep(_MIXED_PAUSE_SECONDS)
-        _until(partial(_are_all_there, receiver, send_times))
+        _wait_until(partial(_are_all_there, receiver, send_times))
         first = {_id(v): v for v in reversed(receiver.visits) if _id(v) in send_times}
     return [first[i].began - send_times[i] for i in send_times]
 

@@ -15,7 +15,7 @@ from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 
-from .figures import Figure, measured
+from .figures import Figure, without_target
 from .front_door import Api
 from .meter import Cost, Meter
 from .stage import say, stage
@@ -37,13 +37,13 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         bench.set_up()
         for size in (1, 10, 100):
             work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"
-            yield measured(f"{work}, warm", _shown(bench.delivered(size).per(size)))
+            yield without_target(f"{work}, warm", _cost_text(bench.mean_delivery_cost(size).per(size)))
         subscriber.verdict = Verdict.FAILED
         bench.produce(1)
-        yield measured("a first attempt that fails, and its timer", _shown(bench.delivery()))
+        yield without_target("a first attempt that fails, and its timer", _cost_text(bench.delivery_cost()))
         subscriber.verdict = Verdict.DONE
-        yield measured("the way back: timer to retry lane", _shown(bench.moved()))
-        yield measured("the second attempt, from the retry lane", _shown(bench.delivery()))
+        yield without_target("the way back: timer to retry lane", _cost_text(bench.move_cost()))
+        yield without_target("the second attempt, from the retry lane", _cost_text(bench.delivery_cost()))
 
 
 @dataclass
@@ -87,28 +87,28 @@ class _Bench:
         messages = [{"body": _BODY} for _ in range(count)]
         self.api.call("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic="t")
 
-    def delivery(self) -> Cost:
-        with self.meter.during() as cost:
+    def delivery_cost(self) -> Cost:
+        with self.meter.measure() as cost:
             self.deps.dispatcher.deliver(_JOB, lambda: 60.0)
         return cost
 
-    def delivered(self, size: int) -> Cost:
+    def mean_delivery_cost(self, size: int) -> Cost:
         """Mean of several, without the first ones."""
         costs = []
         for _ in range(_CYCLES):
             self.produce(size)
-            costs.append(self.delivery())
+            costs.append(self.delivery_cost())
         warm = sum(costs[2:], Cost())
         return replace(warm.per(_CYCLES - 2), trips=round(warm.trips / (_CYCLES - 2)))
 
-    def moved(self) -> Cost:
+    def move_cost(self) -> Cost:
         timers = self.deps.adapters.timers
         while not any(timers.first_due(f, int(time.time() * 1000), 1).timers for f in range(FRAGMENTS)):
             time.sleep(0.05)
-        with self.meter.during() as cost:
+        with self.meter.measure() as cost:
             self.deps.mover.tick(range(FRAGMENTS))
         return cost
 
 
-def _shown(cost: Cost) -> str:
+def _cost_text(cost: Cost) -> str:
     return f"{cost.writes:.3g} WU, {cost.reads:.3g} RU, {cost.trips} trips"

@@ -32,7 +32,7 @@ def at_least(work: str, value: float, limit: float, unit: str, ratio: str = "") 
     return Figure(work, f"≥ {limit:,.0f} {unit}", f"{value:,.0f} {unit}", value >= limit, ratio)
 
 
-def measured(work: str, value: str, ratio: str = "") -> Figure:
+def without_target(work: str, value: str, ratio: str = "") -> Figure:
     """A figure without a target."""
     return Figure(work, "-", value, None, ratio)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .figures import Figure, measured
+from .figures import Figure, without_target
 from .stage import say, stage
-from .units import GROUP, TOPIC, Bench, shown
+from .units import GROUP, TOPIC, Bench, cost_text
 
 _CONSUMER = f"{GROUP}/consumers/{{consumer}}"
 _MESSAGE = f"{TOPIC}/messages/{{id}}"
@@ -22,14 +22,18 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         bench = Bench(target.deps)
         bench.topic("t", shards=1)
         bench.group("t", "g", **{"from": "earliest"})
-        for work, method, path, body, names in [*_settings(), *_waiting(bench), *_letters(bench)]:
-            yield measured(work, shown(bench.cost(method, path, body, topic="t", **names)))
+        for work, method, path, body, names in [
+            *_setting_calls(),
+            *_waiting_message_calls(bench),
+            *_dead_letter_calls(bench),
+        ]:
+            yield without_target(work, cost_text(bench.cost(method, path, body, topic="t", **names)))
 
 
 _Call = tuple[str, str, str, Any, dict[str, str]]
 
 
-def _settings() -> Iterator[_Call]:
+def _setting_calls() -> Iterator[_Call]:
     g = {"group": "g"}
     c = {**g, "consumer": "c"}
     yield "store a topic as it is", "PUT", TOPIC, {"shards": 1}, {}
@@ -44,21 +48,21 @@ def _settings() -> Iterator[_Call]:
     yield "seek, one shard", "POST", f"{GROUP}/seek", {"to": "earliest"}, g
 
 
-def _waiting(b: Bench) -> Iterator[_Call]:
+def _waiting_message_calls(b: Bench) -> Iterator[_Call]:
     for work, method, body in (
         ("edit the body of a delayed message", "PATCH", {"body": 1}),
         ("postpone a delayed message", "PATCH", {"deliver_at": "2030-01-01T00:00:00.000Z"}),
         ("cancel a delayed message", "DELETE", None),
     ):
-        yield work, method, _MESSAGE, body, {"id": _produced(b, **_LATER)}
-    yield "edit a message in the log", "PATCH", _MESSAGE, {"body": 1}, {"id": _produced(b)}
-    yield "cancel a message in the log", "DELETE", _MESSAGE, None, {"id": _produced(b)}
+        yield work, method, _MESSAGE, body, {"id": _produce(b, **_LATER)}
+    yield "edit a message in the log", "PATCH", _MESSAGE, {"body": 1}, {"id": _produce(b)}
+    yield "cancel a message in the log", "DELETE", _MESSAGE, None, {"id": _produce(b)}
 
 
-def _letters(b: Bench) -> Iterator[_Call]:
+def _dead_letter_calls(b: Bench) -> Iterator[_Call]:
     g = {"group": "g"}
     for _ in range(3):
-        _produced(b)
+        _produce(b)
     messages = b.api.call("POST", f"{GROUP}/receive", {"max": 100}, topic="t", **g)["messages"][-3:]
     b.api.call(
         "POST",
@@ -73,7 +77,7 @@ def _letters(b: Bench) -> Iterator[_Call]:
     yield "delete a dead letter", "DELETE", _LETTER, None, {**g, "id": deleted}
 
 
-def _produced(b: Bench, **fields: Any) -> str:
+def _produce(b: Bench, **fields: Any) -> str:
     body = {"body": b.text(300), **fields}
     id: str = b.api.call("POST", f"{TOPIC}/messages", body, topic="t")["id"]
     return id

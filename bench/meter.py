@@ -52,11 +52,11 @@ class Meter:
     def watch(self, client: Any) -> None:
         """Have each answer say what it cost, and add it up."""
         client.meta.events.register("before-parameter-build.dynamodb", self._ask)
-        client.meta.events.register("before-send.dynamodb", self._sent)
-        client.meta.events.register("after-call.dynamodb", self._answered)
+        client.meta.events.register("before-send.dynamodb", self._count_trip)
+        client.meta.events.register("after-call.dynamodb", self._count_units)
 
     @contextmanager
-    def during(self) -> Iterator[Cost]:
+    def measure(self) -> Iterator[Cost]:
         """The cost of a block; complete when the block has ended."""
         before, self.cost = self.cost, Cost()
         try:
@@ -69,15 +69,15 @@ class Meter:
             params["ReturnConsumedCapacity"] = "TOTAL"
             self._actions = params.get("TransactItems", [])
 
-    def _sent(self, **_: Any) -> None:
+    def _count_trip(self, **_: Any) -> None:
         self.cost.trips += 1
 
-    def _answered(self, parsed: dict[str, Any], model: Any, **_: Any) -> None:
+    def _count_units(self, parsed: dict[str, Any], model: Any, **_: Any) -> None:
         if "Error" in parsed:
-            self._refused(parsed)
+            self._count_failure(parsed)
             return
         if model.name == "TransactWriteItems":
-            self.cost.writes += sum(_transacted(action) for action in self._actions)
+            self.cost.writes += sum(_transaction_units(action) for action in self._actions)
             return
         capacities = parsed.get("ConsumedCapacity") or []
         for part in capacities if isinstance(capacities, list) else [capacities]:
@@ -89,7 +89,7 @@ class Meter:
             else:
                 self.cost.writes += units
 
-    def _refused(self, parsed: dict[str, Any]) -> None:
+    def _count_failure(self, parsed: dict[str, Any]) -> None:
         """A failed condition costs 1 unit per started KiB of the item that stands there; no answer says so."""
         code = parsed["Error"]["Code"]
         if code == "ConditionalCheckFailedException":
@@ -101,14 +101,14 @@ class Meter:
             self.cost.writes += 2 * sum(_units(reason.get("Item")) for reason in reasons)
 
 
-def _transacted(action: dict[str, Any]) -> int:
+def _transaction_units(action: dict[str, Any]) -> int:
     """What a transaction's action costs: twice the item's units. The local engine tells one item of each table only;
     what an update or a deletion finds there is taken to be small."""
     item = action["Put"]["Item"] if "Put" in action else None
-    return 2 * (_units(item) + _indexed(item or {}))
+    return 2 * (_units(item) + _index_units(item or {}))
 
 
-def _indexed(item: dict[str, Any]) -> int:
+def _index_units(item: dict[str, Any]) -> int:
     """The one index there is lists transactions by state: a put writes its row, a decision moves it."""
     if "t" not in item or "g" not in item:
         return 0

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from .figures import Figure, at_least, measured
+from .figures import Figure, at_least, without_target
 from .local_server import LocalServer, serve
-from .stage import Stage, say, stage, together
+from .stage import Stage, run_together, say, stage
 
 _CLIENTS = (1, 4)
 _ONE_BY_ONE = 600
@@ -55,12 +55,12 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             for n in _CLIENTS:
                 name = f"b{batch}-{n}"
                 # Just before, each time: what else the machine does changes within a run.
-                bare = _rate(together(n, partial(_put, target, name, _ONE_BY_ONE // n)))
-                yield measured(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
-                yield from _measured(_Load(server, name, batch, messages // n), n, bare)
+                bare = _rate(run_together(n, partial(_put, target, name, _ONE_BY_ONE // n)))
+                yield without_target(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
+                yield from _measure_load(_Load(server, name, batch, messages // n), n, bare)
 
 
-def _measured(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
+def _measure_load(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
     load_name = f"HTTP, {'one by one' if load.batch == 1 else f'batches of {load.batch} x 240 B'}, {_clients(clients)}"
     say(load_name)
     setup = load.server.client()
@@ -68,12 +68,12 @@ def _measured(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
     setup.ask("PUT", f"{load.path}/groups/g", {"from": "earliest"})
     for verb, work in (("produce", _produce), ("receive + ack", _consume)):
         before = load.server.cpu_seconds()
-        rate = _rate(together(clients, partial(work, load)))
+        rate = _rate(run_together(clients, partial(work, load)))
         cpu_seconds = (load.server.cpu_seconds() - before) / (load.messages * clients)
         ratio = f"{rate / bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
         name = f"{load_name}: {verb}"
         if load.batch == 1:
-            yield measured(name, f"{rate:,.0f} msg/s", ratio)
+            yield without_target(name, f"{rate:,.0f} msg/s", ratio)
         else:
             yield at_least(name, rate, _TARGET, "msg/s", ratio)
 

@@ -109,7 +109,7 @@ def receipts(deps: wiring.Deps, claimed_messages: Sequence[ClaimedMessage]) -> l
     return [sign_receipt(deps.signing_key, each.receipt) for each in claimed_messages]
 
 
-def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list[Any]:
+def run_together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list[Any]:
     """Run `work(number, ready)` in `count` processes; `ready()` holds each until all have called it.
 
     The results, in order. RuntimeError where a process failed.

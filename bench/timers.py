@@ -26,7 +26,7 @@ from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Consumer, ConsumerKind, Group, Mode, Topic, cursor_key
 from chalicelib.wiring import Deps
 
-from .figures import Figure, at_most, measured, plain
+from .figures import Figure, at_most, plain, without_target
 from .meter import Cost, Meter
 from .stage import Stage, say, stage
 
@@ -43,45 +43,45 @@ _LARGE = 2_000
 def measure(endpoint: str, verbose: bool = False, timer_counts: Sequence[int] = _WAITING) -> Iterator[Figure]:
     """Units, lateness with ever more timers waiting, a crowd, and idling."""
     with stage(endpoint) as target:
-        yield from _units(target)
+        yield from _measure_units(target)
     with stage(endpoint) as target:
-        yield from _lateness(target, timer_counts)
-        yield from _crowd(target)
+        yield from _measure_lateness(target, timer_counts)
+        yield from _measure_crowd(target)
     with stage(endpoint) as target:
-        yield from _cancelled(target)
+        yield from _measure_after_cancels(target)
     with stage(endpoint) as target:
-        yield from _large(target)
+        yield from _measure_large(target)
     with stage(endpoint) as target:
-        yield from _idle(target)
+        yield from _measure_idle(target)
 
 
-def _units(target: Stage) -> Iterator[Figure]:
+def _measure_units(target: Stage) -> Iterator[Figure]:
     say("timers: units")
     meter = Meter()
     deps = target.deps(meter)
     topic, _ = deps.admin.put_topic("t", {"shards": 1})
-    with meter.during() as immediate_cost:
+    with meter.measure() as immediate_cost:
         deps.producer.produce(topic, [Draft(_BODY)])
     for count in (1, 100):
         due_ms = int(time.time() * 1000) + 1
-        with meter.during() as filing_cost:
+        with meter.measure() as filing_cost:
             for _ in range(count):
                 deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms)])
         time.sleep(0.01)
         timers = [
             t for f in range(FRAGMENTS) for t in deps.adapters.timers.first_due(f, due_ms, count).timers
         ]
-        with meter.during() as moving_cost:
+        with meter.measure() as moving_cost:
             deps.due.append(timers[0].shard, 7, timers)
         extra = (filing_cost.writes + moving_cost.writes) / count - immediate_cost.writes
         work = "a delayed message, on top of an immediate one"
         if count == 1:
-            yield measured(f"{work}: due by itself", f"{extra:.3g} WU")
+            yield without_target(f"{work}: due by itself", f"{extra:.3g} WU")
         else:
             yield at_most(f"{work}: {count} due together", extra, 3, "WU")
 
 
-def _lateness(target: Stage, timer_counts: Sequence[int]) -> Iterator[Figure]:
+def _measure_lateness(target: Stage, timer_counts: Sequence[int]) -> Iterator[Figure]:
     deps = target.deps()
     topic, _ = deps.admin.put_topic("t", {"shards": 4})
     timer_count = 0
@@ -92,7 +92,9 @@ def _lateness(target: Stage, timer_counts: Sequence[int]) -> Iterator[Figure]:
         lateness_ms, units = _probe(target, deps, topic)
         at = f"with {count:,} timers waiting"
         yield at_most(f"a delayed message enters the log {at}: p99 late by", lateness_ms[98] / 1000, 1, "s")
-        yield measured(f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU")
+        yield without_target(
+            f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU"
+        )
 
 
 def _probe(target: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
@@ -102,7 +104,7 @@ def _probe(target: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
     places = deps.producer.produce(topic, [Draft(_BODY, due_ms=d) for d in dues_ms])
     meter = Meter()
     mover = target.deps(meter).mover
-    with meter.during() as cost:
+    with meter.measure() as cost:
         mover.run_once(lambda: int(time.time() * 1000) < dues_ms[-1] + 30_000)
     lateness_ms = []
     for place, due_ms in zip(places, dues_ms, strict=True):
@@ -135,7 +137,7 @@ def _file(target: Stage, shard: ShardKey, numbers: range) -> None:
     timers.store(batch)
 
 
-def _crowd(target: Stage) -> Iterator[Figure]:
+def _measure_crowd(target: Stage) -> Iterator[Figure]:
     """10,000 due in the same second, two movers."""
     say(f"timers: {_CROWD:,} due in one second")
     deps = target.deps()
@@ -196,7 +198,7 @@ class _Movers(Nobody):
             thread.join()
 
 
-def _cancelled(target: Stage) -> Iterator[Figure]:
+def _measure_after_cancels(target: Stage) -> Iterator[Figure]:
     """How late 50 short delays are whose process has filed and cancelled long ones before. No schedule runs."""
     say(f"timers: {_CANCELS:,} cancelled")
     movers = _Movers(target)
@@ -215,19 +217,22 @@ def _cancelled(target: Stage) -> Iterator[Figure]:
         due_ms = int(time.time() * 1000) + 2_000
         places = deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms + 20 * n) for n in range(5)])
         time.sleep(2.5)
-        lateness_ms += [_late(deps, topic, place.id, due_ms + 20 * n) for n, place in enumerate(places)]  # type: ignore[union-attr]
+        lateness_ms += [
+            _lateness_ms(deps, topic, place.id, due_ms + 20 * n)  # type: ignore[union-attr]
+            for n, place in enumerate(places)
+        ]
     movers.end()
     work = f"a delay of 2 s after {_CANCELS:,} cancelled ones enters the log: p99 late by"
     yield at_most(work, sorted(lateness_ms)[-1] / 1000, 1, "s")
 
 
-def _late(deps: Deps, topic: Topic, message_id: str, due_ms: int) -> int:
+def _lateness_ms(deps: Deps, topic: Topic, message_id: str, due_ms: int) -> int:
     """How late a message entered the log, ms; a minute where it did not yet."""
     message = deps.lookup.find(topic, message_id)
     return message.accepted_ms - due_ms if isinstance(message, Message) else 60_000
 
 
-def _large(target: Stage, count: int = _LARGE) -> Iterator[Figure]:
+def _measure_large(target: Stage, count: int = _LARGE) -> Iterator[Figure]:
     """What a process that moves many large timers takes."""
     say(f"timers: {count:,} large ones")
     fork = mp.get_context("fork")
@@ -261,7 +266,7 @@ def _move_large(target: Stage, count: int, sender: Connection) -> None:
     sender.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 
 
-def _idle(target: Stage) -> Iterator[Figure]:
+def _measure_idle(target: Stage) -> Iterator[Figure]:
     """What schedules cost while nothing happens, and how long they need to find that something did."""
     meter, clock = Meter(), _Later()
 
@@ -272,19 +277,19 @@ def _idle(target: Stage) -> Iterator[Figure]:
     for topics in (10, 100, 1000):
         say(f"timers: a stage at rest, {topics:,} topics")
         for number in range(topic_count, topics):
-            _subscribed(target.deps(), f"t{number:04}")
+            _put_subscribed_topic(target.deps(), f"t{number:04}")
         topic_count = topics
         jobs = process()
         for _ in range(2):
-            with meter.during() as cost:
-                _minute(jobs)
+            with meter.measure() as cost:
+                _run_schedules(jobs)
             clock.minutes += 1
         yield at_most(f"a minute at rest, {topics:,} topics: write units", cost.writes, 0, "WU")
         yield at_most(f"a minute at rest, {topics:,} topics: read units", cost.reads, 10, "RU")
         minutes = 0
         producer = process()
         producer.producer.produce(producer.catalog.topic(f"t{topics // 2:04}"), [Draft(_BODY)])
-        while not _minute(process()):
+        while not _run_schedules(process()):
             clock.minutes += 1
             minutes += 1
         yield at_most(
@@ -295,11 +300,13 @@ def _idle(target: Stage) -> Iterator[Figure]:
         for shard in range(topic.shards):
             producer.positions.seek(topic, cursor_key(topic, group, shard), "latest")
         clock.minutes += 10
-        _minute(jobs)
-    yield measured("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(target):.3g} RU more")
+        _run_schedules(jobs)
+    yield without_target(
+        "the same: each topic with an alarm_backlog, 4 shards", f"{_watch_reads(target):.3g} RU more"
+    )
 
 
-def _subscribed(deps: Deps, name: str) -> None:
+def _put_subscribed_topic(deps: Deps, name: str) -> None:
     """A topic with a group that has a subscriber."""
     control, chance, now_ms = deps.adapters.control, deps.adapters.random, deps.adapters.clock.now_ms()
     topic = Topic(name, chance.id(8), now_ms)
@@ -314,7 +321,7 @@ def _subscribed(deps: Deps, name: str) -> None:
     )
 
 
-def _minute(deps: Deps) -> int:
+def _run_schedules(deps: Deps) -> int:
     """What schedules start in a minute; how many deliveries the sweep wakes."""
     deps.mover.run_once()
     deps.assigner.run_once()
@@ -322,16 +329,16 @@ def _minute(deps: Deps) -> int:
     return deps.sweeper.run_once().woken
 
 
-def _watching(target: Stage) -> float:
+def _watch_reads(target: Stage) -> float:
     """Read units of a minute's look at one topic that is at rest, beside the list of those that are watched."""
     meter = Meter()
     deps = target.deps(meter)
-    with meter.during() as none:
+    with meter.measure() as none:
         deps.watch.run_once()
     topic, _ = deps.admin.put_topic("watched", {"shards": 4, "alarm_backlog": 100})
     deps.admin.put_group(topic, "g", {})
     deps.watch.run_once()
-    with meter.during() as minute:
+    with meter.measure() as minute:
         deps.watch.run_once()
     return minute.reads - none.reads
 
@@ -346,7 +353,7 @@ def main() -> None:
     from local.engine import Engine
 
     with Engine(is_busy=True) as engine, stage(engine.endpoint) as target:
-        print(plain(list(_lateness(target, (most // 1_000, most // 10, most)))))
+        print(plain(list(_measure_lateness(target, (most // 1_000, most // 10, most)))))
 
 
 if __name__ == "__main__":

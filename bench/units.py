@@ -9,7 +9,7 @@ from typing import Any
 
 from chalicelib.services.inspect.filters import Filters
 
-from .figures import Figure, at_most, measured
+from .figures import Figure, at_most, without_target
 from .front_door import Api
 from .meter import Cost, Meter
 from .stage import say, stage
@@ -24,12 +24,12 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """The unit table."""
     with stage(endpoint) as target:
         bench = Bench(target.deps)
-        yield from _producing(bench)
+        yield from _measure_produce(bench)
         for mode in ("queue", "serial", "broadcast"):
             for size in (10, 100):
                 say(f"units: claim and settle {size}, {mode}")
-                yield from _consuming(bench, mode, size)
-        yield from _others(bench)
+                yield from _measure_claim_and_settle(bench, mode, size)
+        yield from _measure_others(bench)
 
 
 class Bench:
@@ -41,7 +41,7 @@ class Bench:
         self.api = Api(deps_of(self.meter))
         self.random = random.Random(11)
 
-    def cold(self) -> None:
+    def drop_caches(self) -> None:
         """As a new process: nothing cached."""
         self.api.use(self._deps_of(self.meter))
 
@@ -56,7 +56,7 @@ class Bench:
         self.api.call("PUT", GROUP, settings, topic=topic, group=name)
 
     def cost(self, method: str, path: str, body: Any = None, **params: str) -> Cost:
-        with self.meter.during() as cost:
+        with self.meter.measure() as cost:
             self.api.call(method, path, body, **params)
         return cost
 
@@ -66,18 +66,18 @@ class Bench:
     def batch(self, topic: str, messages: list[dict[str, Any]]) -> Cost:
         return self.cost("POST", f"{TOPIC}/messages/batch", {"messages": messages}, topic=topic)
 
-    def by_key(self, topic: str, key: str) -> Cost:
+    def key_lookup_cost(self, topic: str, key: str) -> Cost:
         """The last 32 messages of a key, looked up by a process that has read none of them."""
         deps = self._deps_of(self.meter)
         the_topic = deps.catalog.topic(topic)
-        with self.meter.during() as cost:
+        with self.meter.measure() as cost:
             page, _ = deps.key_lookup.newest_first(the_topic, key, Filters(), 32, None)
         if len(page) != 32:
             raise RuntimeError(f"{topic}: a lookup by key gave {len(page)} of 32")
         return cost
 
 
-def _producing(b: Bench) -> Iterator[Figure]:
+def _measure_produce(b: Bench) -> Iterator[Figure]:
     say("units: produce")
     b.topic("t")
     cold = b.produce("t", b.text(500))
@@ -85,44 +85,46 @@ def _producing(b: Bench) -> Iterator[Figure]:
     yield at_most("produce one: write units", cost.writes, 1, "WU")
     yield at_most("produce one, warm: read units", cost.reads, 0, "RU")
     yield at_most("produce one, warm: round trips", cost.trips, 1, "trips")
-    yield measured("produce one, cold process", shown(cold))
-    yield measured("produce one: longest random text for 1 WU", f"{_longest(b)} B")
+    yield without_target("produce one, cold process", cost_text(cold))
+    yield without_target("produce one: longest random text for 1 WU", f"{_longest(b)} B")
     batch = b.batch("t", [{"body": b.text(98)} for _ in range(100)])  # 98 and two quotes
     yield at_most("produce a batch of 100 x 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
     batch_cost = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
-    yield measured("the same with 20 ordering keys on 4 shards: per message", shown(batch_cost.per(100)))
+    yield without_target(
+        "the same with 20 ordering keys on 4 shards: per message", cost_text(batch_cost.per(100))
+    )
     for i in range(3):
         b.group("t", f"g{i}")
     groups_cost = b.produce("t", b.text(500))
     yield at_most("produce with three groups more: extra", groups_cost.writes - cost.writes, 0, "WU")
     b.produce("t", 1, dedup_id="warm")
-    yield measured("produce one with a dedup id", shown(b.produce("t", b.text(500), dedup_id="d1")))
-    yield measured("the same dedup id again", shown(b.produce("t", 1, dedup_id="warm")))
-    yield from _keyed(b)
+    yield without_target("produce one with a dedup id", cost_text(b.produce("t", b.text(500), dedup_id="d1")))
+    yield without_target("the same dedup id again", cost_text(b.produce("t", 1, dedup_id="warm")))
+    yield from _measure_keys(b)
     b.topic("limited", rate_limit=5_000)
     costs = [b.produce("limited", b.text(500)) for _ in range(300)]
     extra = sum(c.writes for c in costs[100:]) / 200 - 1
-    yield measured("produce one by one under a rate limit of 5,000: extra", f"{extra:.2g} WU")
-    yield from _deciding(b)
+    yield without_target("produce one by one under a rate limit of 5,000: extra", f"{extra:.2g} WU")
+    yield from _measure_transactions(b)
 
 
-def _deciding(b: Bench) -> Iterator[Figure]:
+def _measure_transactions(b: Bench) -> Iterator[Figure]:
     """A transaction's ways."""
     b.topic("transactions", shards=1)
     costs: dict[str, Cost] = {}
     for decision, fields in (("commit", {}), ("rollback", {}), ("commit for later", {"delay_seconds": 3600})):
         for _ in range(3):  # the last is warm
             message = {"message": {"body": b.text(300), **fields}, "check_after_seconds": 86_400}
-            with b.meter.during() as prepare_cost:
+            with b.meter.measure() as prepare_cost:
                 path = f"{TOPIC}/transactions"
                 id = b.api.call("POST", path, message, topic="transactions")["transaction_id"]
             costs[decision] = b.cost("POST", f"/v1/transactions/{{id}}/{decision.split()[0]}", {}, id=id)
-    yield measured("prepare", shown(prepare_cost))
+    yield without_target("prepare", cost_text(prepare_cost))
     for decision, cost in costs.items():
-        yield measured(f"prepare's {decision}", shown(cost))
+        yield without_target(f"prepare's {decision}", cost_text(cost))
 
 
-def _keyed(b: Bench) -> Iterator[Figure]:
+def _measure_keys(b: Bench) -> Iterator[Figure]:
     """Keys: what they cost, and that a lookup does not cost more in a larger topic."""
     b.topic("keyed")
     b.produce("keyed", 1)
@@ -132,10 +134,10 @@ def _keyed(b: Bench) -> Iterator[Figure]:
     )
     lookups = []
     for _ in range(2):
-        lookups.append(b.by_key("keyed", "order-1"))
+        lookups.append(b.key_lookup_cost("keyed", "order-1"))
         for _ in range(20):
             b.batch("keyed", [{"body": b.text(98), "keys": [f"n{i}"]} for i in range(100)])
-    yield measured("the last 32 messages of a key, each of a row of its own", shown(lookups[0]))
+    yield without_target("the last 32 messages of a key, each of a row of its own", cost_text(lookups[0]))
     yield at_most("the same with 2,000 messages more: extra", lookups[1].reads - lookups[0].reads, 0, "RU")
 
 
@@ -148,7 +150,7 @@ def _longest(b: Bench) -> int:
     return low
 
 
-def _consuming(b: Bench, mode: str, size: int) -> Iterator[Figure]:
+def _measure_claim_and_settle(b: Bench, mode: str, size: int) -> Iterator[Figure]:
     name = f"{mode}{size}"
     b.topic(name, shards=4)
     b.group(name, "g", mode=mode, **{"from": "latest"})
@@ -167,8 +169,10 @@ def _consuming(b: Bench, mode: str, size: int) -> Iterator[Figure]:
     beside = warm.reads - warm.log_reads
     yield at_most(f"{work}: read units besides the log's", beside, 1, "RU", f"log: {warm.log_reads:.2f} RU")
     b.batch(name, _messages(b, size))
-    b.cold()
-    yield measured(f"claim + settle {size}, {mode}, cold process", shown(_cycle(b, name, size, consumer)))
+    b.drop_caches()
+    yield without_target(
+        f"claim + settle {size}, {mode}, cold process", cost_text(_cycle(b, name, size, consumer))
+    )
 
 
 def _messages(b: Bench, size: int) -> list[dict[str, Any]]:
@@ -178,7 +182,7 @@ def _messages(b: Bench, size: int) -> list[dict[str, Any]]:
 
 def _cycle(b: Bench, topic: str, size: int, consumer: dict[str, str]) -> Cost:
     """Claim and settle one batch; RuntimeError unless one receive gives all of it."""
-    with b.meter.during() as cost:
+    with b.meter.measure() as cost:
         request = {"max": size, **consumer}
         messages = b.api.call("POST", f"{GROUP}/receive", request, topic=topic, group="g")["messages"]
         receipts = [m["receipt"] for m in messages]
@@ -188,28 +192,28 @@ def _cycle(b: Bench, topic: str, size: int, consumer: dict[str, str]) -> Cost:
     return cost
 
 
-def _others(b: Bench) -> Iterator[Figure]:
+def _measure_others(b: Bench) -> Iterator[Figure]:
     say("units: the rest")
     b.topic("rest")
     b.group("rest", "g", **{"from": "earliest"})
     polls = [b.cost("POST", f"{GROUP}/receive", {}, topic="rest", group="g") for _ in range(8)]
     yield at_most("idle receive on 4 shards: write units", max(p.writes for p in polls), 0, "WU")
-    yield measured("idle receive on 4 shards, the states just seen", shown(polls[-1]))
+    yield without_target("idle receive on 4 shards, the states just seen", cost_text(polls[-1]))
     poll = b.cost("POST", f"{GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
-    yield measured("idle receive waiting 5 s: per second", shown(poll.per(5)))
+    yield without_target("idle receive waiting 5 s: per second", cost_text(poll.per(5)))
     body = {"body": b.text(500)}
     answer = b.api.call("POST", f"{TOPIC}/messages", body, topic="rest")
     messages = b.api.call("POST", f"{GROUP}/receive", {}, topic="rest", group="g")["messages"]
     extend = {"receipts": [messages[0]["receipt"]], "lease_seconds": 60}
-    yield measured(
-        "extend a lease", shown(b.cost("POST", f"{GROUP}/extend", extend, topic="rest", group="g"))
+    yield without_target(
+        "extend a lease", cost_text(b.cost("POST", f"{GROUP}/extend", extend, topic="rest", group="g"))
     )
     lookup = b.cost("GET", f"{TOPIC}/messages/{{id}}", topic="rest", id=answer["id"])
-    yield measured("look up a message, one group", shown(lookup))
+    yield without_target("look up a message, one group", cost_text(lookup))
     seek_cost = b.cost("POST", f"{GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
-    yield measured("seek to earliest, 4 shards, and show the group", shown(seek_cost))
+    yield without_target("seek to earliest, 4 shards, and show the group", cost_text(seek_cost))
 
 
-def shown(cost: Cost) -> str:
+def cost_text(cost: Cost) -> str:
     """Its units and trips as text."""
     return f"{cost.writes:.3g} WU, {cost.reads:.3g} RU, {cost.trips} trips"

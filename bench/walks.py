@@ -59,7 +59,7 @@ class Walk:
         return len(set(pairwise(self.path)))
 
 
-Walking = Callable[[], AbstractContextManager[Walk]]
+TraceWalk = Callable[[], AbstractContextManager[Walk]]
 
 
 class Tracer:
@@ -92,7 +92,7 @@ def _is_resumed(frame: FrameType) -> bool:
 
 
 @contextmanager
-def walking(tracer: Tracer) -> Iterator[Walk]:
+def trace_walk(tracer: Tracer) -> Iterator[Walk]:
     """What happens inside, in any thread that began after `tracer` was installed."""
     tracer.walk = walk = Walk()
     try:
@@ -171,7 +171,7 @@ class Stage:
         return json.loads(answer or b"null")
 
 
-def produce(stage: Stage, walk: Walking) -> Walk:
+def produce(stage: Stage, walk: TraceWalk) -> Walk:
     """One small message, to a topic in the cache."""
     stage.call("PUT", "/topics/produce")
     stage.call("POST", "/topics/produce/messages", {"body": 0})
@@ -180,7 +180,7 @@ def produce(stage: Stage, walk: Walking) -> Walk:
     return path
 
 
-def receive(stage: Stage, walk: Walking) -> Walk:
+def receive(stage: Stage, walk: TraceWalk) -> Walk:
     """One message, claimed by a caller without a name."""
     stage.call("PUT", "/topics/receive", {"shards": 1})
     stage.call("PUT", "/topics/receive/groups/g", {"from": "earliest"})
@@ -195,7 +195,7 @@ def receive(stage: Stage, walk: Walking) -> Walk:
     return path
 
 
-def push(stage: Stage, walk: Walking) -> Walk:
+def push(stage: Stage, walk: TraceWalk) -> Walk:
     """One message to one subscriber, until nothing is left: claim, send, settle."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Subscriber)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -223,20 +223,20 @@ def _deliver(stage: Stage, event: Mapping[str, Any]) -> None:
     assert report["DONE"] == COUNT, report
 
 
-def delayed(stage: Stage, walk: Walking) -> Walk:
+def delay(stage: Stage, walk: TraceWalk) -> Walk:
     """One message filed as a timer, and the run of the mover that brings it into its log."""
     stage.call("PUT", "/topics/delayed", {"shards": 1})
     path = Walk()
     for with_a_walk in (False, True):
         if not with_a_walk:
-            _delay(stage)
+            _deliver_delayed(stage)
         else:
             with walk() as path:
-                _delay(stage)
+                _deliver_delayed(stage)
     return path
 
 
-def _delay(stage: Stage) -> None:
+def _deliver_delayed(stage: Stage) -> None:
     from chalicelib import functions
 
     stage.invocations.started.clear()
@@ -246,7 +246,7 @@ def _delay(stage: Stage) -> None:
     assert report["moved"] == 1, report
 
 
-def archived(stage: Stage, walk: Walking) -> Walk:
+def archive(stage: Stage, walk: TraceWalk) -> Walk:
     """One row of the log: written down by `journal`, and made a row of the archive's tables. Needs PySpark; what Spark
     does in processes of its own isn't seen."""
     from chalicelib import functions
@@ -290,7 +290,7 @@ def _record(stage: Stage) -> dict[str, Any]:
     return {"eventID": "1", "eventName": "INSERT", "eventSourceARN": stream, "dynamodb": change}
 
 
-WALKS = {walk.__name__: walk for walk in (produce, receive, push, delayed, archived)}
+WALKS = {"produce": produce, "receive": receive, "push": push, "delayed": delay, "archived": archive}
 
 
 def main() -> int:
@@ -317,7 +317,7 @@ def main() -> int:
         sys.setprofile(tracer)
         print("| walk | files | functions | moves | different moves |\n|---|---|---|---|---|")
         for name in options.only:
-            path = WALKS[name](stage, lambda: walking(tracer))
+            path = WALKS[name](stage, lambda: trace_walk(tracer))
             print(
                 f"| {name} | {len(path.files)} | {len(path.functions)} | {path.moves} | {path.crossings} |",
                 flush=True,

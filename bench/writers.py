@@ -12,9 +12,9 @@ from chalicelib.domain.segment import Allocation, Segment
 from chalicelib.domain.topic import Topic
 from chalicelib.services.produce.appender import ProduceResult
 
-from .figures import Figure, at_most, measured
+from .figures import Figure, at_most, without_target
 from .meter import Cost, Meter
-from .stage import Stage, say, stage, together
+from .stage import Stage, run_together, say, stage
 
 _WRITERS = 32
 _EACH = 50
@@ -45,15 +45,17 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             if shards > 1:
                 yield at_most(name, cost.writes, _LIMIT_WU, "WU", ratio)
             else:
-                yield measured(name, f"{cost.writes:.3g} WU", ratio)
-            yield measured(f"{work}: messages a second", f"{rate:,.0f}", f"{rate / alone:.2f} x one writer")
-            yield measured(f"{work}: share of messages at reserved offsets", f"{share:.0%}")
+                yield without_target(name, f"{cost.writes:.3g} WU", ratio)
+            yield without_target(
+                f"{work}: messages a second", f"{rate:,.0f}", f"{rate / alone:.2f} x one writer"
+            )
+            yield without_target(f"{work}: share of messages at reserved offsets", f"{share:.0%}")
 
 
 def _run_writers(target: Stage, writers: int, shards: int, each: int) -> list[_Run]:
     say(f"writers: {writers} processes x {each} messages on {shards} shards")
     topic, _ = target.deps().admin.put_topic(f"w{writers}-{shards}", {"shards": shards})
-    return together(writers, partial(_write, target, topic, each))
+    return run_together(writers, partial(_write, target, topic, each))
 
 
 def _write(target: Stage, topic: Topic, each: int, number: int, ready: Callable[[], None]) -> _Run:
