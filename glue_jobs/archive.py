@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with exclusive(arguments.folder):
             return job.run("archive", arguments, lambda start, bucket: run.run(start, bucket, arguments))
 
-    return job.guarded("archive", work)
+    return job.run_guarded("archive", work)
 
 
 if __name__ == "__main__":

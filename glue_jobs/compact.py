@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "compact", arguments, lambda start, bucket: compaction.run(start, bucket, arguments)
             )
 
-    return job.guarded("compact", work)
+    return job.run_guarded("compact", work)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work() -> int:
         return run.run(arguments, access.service(arguments))
 
-    return job.guarded("replay", work)
+    return job.run_guarded("replay", work)
 
 
 if __name__ == "__main__":

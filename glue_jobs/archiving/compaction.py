@@ -14,7 +14,7 @@ from glue_jobs.archiving.on_arrow import compaction as on_arrow
 from glue_jobs.archiving.on_spark import compaction as on_spark
 from glue_jobs.common import arguments, manifest
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.damage import damage_named
+from glue_jobs.common.damage import name_damage
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.output import progress, summary
@@ -85,7 +85,7 @@ def compact(start: Start, bucket: Bucket, target: Target) -> Totals:
     start_time, totals = time.monotonic(), Totals()
     for name in manifest.days(bucket, target.first, target.last):
         try:
-            with damage_named(bucket):
+            with name_damage(bucket):
                 _compact_day(start, bucket, name, target, totals)
         except Exception as error:
             if ends_the_run(error):
@@ -102,10 +102,10 @@ def _compact_day(start: Start, bucket: Bucket, name: str, target: Target, totals
         return
     for table in [target.table] if target.table else TABLES:
         for part in day.tables.get(table, ()):
-            files = wanted(part, target.target_mb * _MB)
+            files = file_count(part, target.target_mb * _MB)
             if files < len(part.files):
                 progress(f"{name} {table} {part.topic}: {len(part.files)} files to {files} …")
-                totals.add(part, _rewritten(start, bucket, name, table, part, files, target))
+                totals.add(part, _rewrite(start, bucket, name, table, part, files, target))
     latest = manifest.load(bucket, name) or day
     totals.removed += publish.sweep(bucket, latest, target.grace_ms, target.now_ms)
 
@@ -116,12 +116,12 @@ def tell(totals: Totals) -> None:
     summary(JOB, **{**vars(totals), "seconds": round(totals.seconds, 1)}, mb_per_second=rate)
 
 
-def wanted(part: Part, target: int) -> int:
+def file_count(part: Part, target: int) -> int:
     """How many files of the target size a partition should have."""
     return max(1, math.ceil(part.bytes / target))
 
 
-def _rewritten(
+def _rewrite(
     start: Start, bucket: Bucket, day: str, table: str, part: Part, files: int, target: Target
 ) -> Part:
     """A partition in so many sorted files. Raises Mismatch: then nothing was changed."""

@@ -36,7 +36,7 @@ class Result:
     touched: tuple[str, ...] = ()
 
 
-def seen_again(bucket: Bucket, window: Window, day: Manifest, settings: Settings) -> None:
+def note_unchanged(bucket: Bucket, window: Window, day: Manifest, settings: Settings) -> None:
     """Note that a day's journal is the same still, and what follows its manifest."""
     if not day.is_closed:
         day = replace(day, written_ms=settings.read_ms(window))
@@ -81,7 +81,7 @@ class _DayArchiver:
             input=self._engine.digest,
             tables={table: self._publish(table, each) for table, each in parts.items()},
             shards=_shards(scan, first_offsets, gaps),
-            damaged=tuple(sorted(self._engine.damaged)),
+            damaged=tuple(sorted(self._engine.damaged_objects)),
             bodies_missing=bodies_missing,
             written_ms=self._settings.read_ms(self._window),
         )
@@ -130,8 +130,8 @@ class _DayArchiver:
         }
         gaps = completeness.gaps(scan.ranges, first_offsets, self._proved, self._old)
         if gaps:
-            beside = self._engine.beside()
-            gaps = {key: gap for key, r in gaps.items() if (gap := without(r, beside.get(key, ())))}
+            neighbour_ranges = self._engine.neighbour_ranges()
+            gaps = {key: gap for key, r in gaps.items() if (gap := without(r, neighbour_ranges.get(key, ())))}
         return scan, gaps, first_offsets, result.bodies_missing
 
     # What is lacking
@@ -166,14 +166,14 @@ class _DayArchiver:
 
     def _write_deliveries(self, scan: Scan) -> tuple[dict[str, Part], int]:
         """The deliveries' partitions that lie aside, and how many attempts are without an id."""
-        attempt_counts = self._engine.tried()
+        attempt_counts = self._engine.attempt_counts()
         if not attempt_counts:
             return {}, 0
         if count := self._backfill_attempts(attempt_counts):
             progress(f"{self._window.name}: {count} traces came from DynamoDB")
             self._backfilled_traces = count
             self._engine.look_again()
-            attempt_counts = self._engine.tried()
+            attempt_counts = self._engine.attempt_counts()
         return self._engine.write_deliveries(attempt_counts, self._with_ids(attempt_counts, scan))
 
     def _backfill_attempts(self, attempt_counts: Sequence[AttemptCount]) -> int:

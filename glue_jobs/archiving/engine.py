@@ -110,7 +110,7 @@ class Engine(Protocol):
         """Tells the journal's objects."""
 
     @property
-    def damaged(self) -> set[str]:
+    def damaged_objects(self) -> set[str]:
         """The names of objects that can't be read to the end, as far as they were met."""
 
     @property
@@ -124,13 +124,13 @@ class Engine(Protocol):
         """Write the messages to a temporary folder. A large body whose file is missing is taken from `old`, the
         archive of the day before this run. Raises TooNew."""
 
-    def beside(self) -> Mapping[str, Ranges]:
+    def neighbour_ranges(self) -> Mapping[str, Ranges]:
         """The offsets that the hours before and after have."""
 
     def messages(self, scan: Scan) -> dict[str, Part]:
         """The files of messages in the temporary folder, by topic."""
 
-    def tried(self) -> Sequence[AttemptCount]:
+    def attempt_counts(self) -> Sequence[AttemptCount]:
         """The attempts that the journal holds. Raises TooNew."""
 
     def write_deliveries(

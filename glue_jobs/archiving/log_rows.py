@@ -34,10 +34,10 @@ def lines_of(item: Item) -> Iterator[tuple[str, str, str]]:
     """Day, hour and line of each offset of a row, in boto3's form."""
     accepted_ms = time_of(item)
     for line in _lines(item, accepted_ms):
-        yield encoded(line, accepted_ms)
+        yield encode_line(line, accepted_ms)
 
 
-def encoded(line: Mapping[str, Any], at_ms: int) -> tuple[str, str, str]:
+def encode_line(line: Mapping[str, Any], at_ms: int) -> tuple[str, str, str]:
     """Day, hour and text of a line. Raises ValueError where a field is of another type than it should be."""
     for name, value in line.items():
         if not _is_sound(name, value):

@@ -47,7 +47,7 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         metavar="yes|no",
         help="fetch what is missing from DynamoDB (yes, where one is known)",
     )
-    choices = _parsed(parser, argv)
+    choices = _parse(parser, argv)
     if choices.backfill is None:
         choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
     if choices.window and choices.window.begin > choices.now:
@@ -80,7 +80,7 @@ def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse
     add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
     _add_engine(parser)
     _add_grace(parser)
-    choices = _parsed(parser, argv)
+    choices = _parse(parser, argv)
     if choices.first and choices.last and choices.first > choices.last:
         parser.error("--from is after --to")
     return choices
@@ -96,13 +96,13 @@ def window(text: str) -> Window:
     raise argparse.ArgumentTypeError(f"{text!r} is neither a day (2026-11-21) nor an hour (2026-11-21T10)")
 
 
-def _parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     choices = arguments.parse(parser, argv)
-    choices.now = choices.now or datetime.now(UTC) + _ahead(choices.folder)
+    choices.now = choices.now or datetime.now(UTC) + _clock_offset(choices.folder)
     return choices
 
 
-def _ahead(folder: Path | None) -> timedelta:
+def _clock_offset(folder: Path | None) -> timedelta:
     """How far the clock of the service on this machine was moved (POST /v1/clock): beside the bucket a file tells it in
     ms. Its messages bear that time."""
     try:

@@ -11,14 +11,14 @@ from typing import Any
 
 from glue_jobs.archiving import compaction, completeness
 from glue_jobs.archiving.completeness import Proof
-from glue_jobs.archiving.day import Result, archive, seen_again
+from glue_jobs.archiving.day import Result, archive, note_unchanged
 from glue_jobs.archiving.engine import ARROW, AUTO, Settings, Unusual
 from glue_jobs.archiving.on_arrow.engine import OnArrow, is_for_arrow
 from glue_jobs.archiving.on_spark.engine import OnSpark
 from glue_jobs.archiving.window import Window, inputs
 from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.damage import damage_named
+from glue_jobs.common.damage import name_damage
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest
 from glue_jobs.common.output import progress, summary
@@ -88,7 +88,7 @@ class ArchiveJob:
 
     def _try(self, window: Window, *, again: bool) -> None:
         try:
-            with damage_named(self._bucket):
+            with name_damage(self._bucket):
                 self._look_at(window, again=again)
         except Exception as error:
             if ends_the_run(error):
@@ -97,14 +97,14 @@ class ArchiveJob:
             progress(f"{window.name} failed: {sentence(error)}")
 
     def _look_at(self, window: Window, *, again: bool) -> None:
-        if not again and (old_manifest := unchanged(self._bucket, window)):
-            seen_again(self._bucket, window, old_manifest, self._settings)
+        if not again and (old_manifest := manifest_if_unchanged(self._bucket, window)):
+            note_unchanged(self._bucket, window, old_manifest, self._settings)
             self.totals.unchanged += 1
             return
         if old := manifest.load(self._bucket, window.name):
             window = Window(window.day, max(window.until_hour, old.until_hour))
         progress(f"{window.name} up to {window.until_hour}:00 …")
-        result = self._archived(window)
+        result = self._archive(window)
         self.totals.add(result)
         self.days[window.name] = result.manifest
         if result.damaged_rows:
@@ -113,7 +113,7 @@ class ArchiveJob:
                 progress(f"{window.name}: a row of DynamoDB can't be read and is passed over: {row}")
         self._late |= {day for day in result.touched if day < window.name}
 
-    def _archived(self, window: Window) -> Result:
+    def _archive(self, window: Window) -> Result:
         """Archive a window: by Arrow if it is small and nothing in it is unusual, else by Spark."""
         if self._engine == ARROW or (self._engine == AUTO and is_for_arrow(inputs(self._bucket, window)[0])):
             try:
@@ -155,7 +155,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     if choices.compact_mb:
         day = choices.window.day if choices.window else None
         target = compaction.Target(
-            first=day or oldest(choices),
+            first=day or oldest_day(choices),
             last=day,
             target_mb=choices.compact_mb,
             grace_ms=settings.grace_ms,
@@ -188,7 +188,7 @@ def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
             progress(f"journal/*/{name} is no day: it is passed over")
             continue
         day_window = Window(day)
-        if day < oldest(choices):
+        if day < oldest_day(choices):
             continue
         if day > choices.now.date():
             progress(f"journal/*/{name} is later than now: it is passed over")
@@ -199,13 +199,13 @@ def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
             yield Window(day, min(24, choices.now.hour + 1 if day == choices.now.date() else 24))
 
 
-def oldest(choices: argparse.Namespace) -> date:
+def oldest_day(choices: argparse.Namespace) -> date:
     """The first of the days to look at."""
     day: date = (choices.now - timedelta(days=choices.look_back_days)).date()
     return day
 
 
-def unchanged(bucket: Bucket, window: Window) -> Manifest | None:
+def manifest_if_unchanged(bucket: Bucket, window: Window) -> Manifest | None:
     """The window's manifest, if the same journal was archived before and nothing was missing."""
     old = manifest.load(bucket, window.name)
     if (

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encoded, plain, time_of
+from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encode_line, plain, time_of
 
 # as in chalicelib/domain/trace.py; the trace alone has these
 _NOT_ARCHIVED = frozenset({"EDITED", "DELETED"})
@@ -41,7 +41,7 @@ def lines_of(item: Item) -> Iterator[tuple[int, str, str, str]]:
             "detail": detail if outcome != _REDRIVEN else "",
             "trace": trace,
         }
-        yield (offset, *encoded(line, started_ms))
+        yield (offset, *encode_line(line, started_ms))
 
 
 def _attempts(item: Item, first: int) -> Iterator[tuple[int, int, str, int, str]]:

@@ -39,7 +39,7 @@ class Window:
         return [f"day={self.name}/hour={hour:02}" for hour in range(self.until_hour)]
 
     @property
-    def beside(self) -> list[str]:
+    def neighbour_hours(self) -> list[str]:
         """The hours before and after it: by clocks that differ, neighbours may lie there."""
         return [f"day={at:%Y-%m-%d}/hour={at:%H}" for at in (self.begin - timedelta(hours=1), self.end)]
 

@@ -74,7 +74,7 @@ def sound_table(
 
 
 @contextmanager
-def damage_named(
+def name_damage(
     bucket: Bucket, manifests: Sequence[Manifest] = (), topics: Collection[str] | None = None
 ) -> Iterator[None]:
     """Raises Unreadable or Changed in the place of another error, if a file of the archive that the error names is

@@ -30,10 +30,10 @@ def run(job: str, options: argparse.Namespace, work: Callable[[Start, Bucket], i
         with spark(job, options) as start:
             return work(start, bucket_of(options.bucket, options.folder))
 
-    return guarded(job, with_spark)
+    return run_guarded(job, with_spark)
 
 
-def guarded(job: str, work: Callable[[], int]) -> int:
+def run_guarded(job: str, work: Callable[[], int]) -> int:
     """Run the work and return the exit code. An error is written as a sentence, and into the summary;
     HEADRACE_DEBUG=1 shows the traceback. SIGTERM and Ctrl-C end the work in the same way."""
     before = {each: signal.signal(each, _end) for each in _ENDS}

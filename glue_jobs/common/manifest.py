@@ -19,7 +19,7 @@ from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.failures import JobError, Unreadable
 from glue_jobs.common.ranges import Range
 from glue_jobs.common.schemas import with_day
-from glue_jobs.common.session import nothing
+from glue_jobs.common.session import empty_table
 
 VERSION = 2
 """2: rows know their topic_uid. A day of an earlier version is archived anew when its journal is looked at."""
@@ -215,7 +215,7 @@ def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]
     """The rows of some files of a table."""
     schema = with_day(name)
     if not uris:
-        return nothing(spark, schema)
+        return empty_table(spark, schema)
     reader = spark.read.schema(schema).option("basePath", bucket.uri(f"archive/{name}"))
     rows = reader.parquet(*uris[:_FILES_AT_ONCE])
     for start in range(_FILES_AT_ONCE, len(uris), _FILES_AT_ONCE):

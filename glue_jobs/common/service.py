@@ -66,10 +66,10 @@ class Service:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise _refused(error.code, error.read()) from None
+                raise _refusal(error.code, error.read()) from None
 
 
-def _refused(status: int, raw: bytes) -> Refused:
+def _refusal(status: int, raw: bytes) -> Refused:
     try:
         problem = json.loads(raw)
         return Refused(status, str(problem["code"]), str(problem["detail"]))

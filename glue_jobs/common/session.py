@@ -76,7 +76,7 @@ def start(
     return spark
 
 
-def nothing(spark: SparkSession, schema: StructType) -> DataFrame:
+def empty_table(spark: SparkSession, schema: StructType) -> DataFrame:
     """A table without rows. `createDataFrame` would start Python workers for them."""
     return spark.range(0).select(*(F.lit(None).cast(each.dataType).alias(each.name) for each in schema))
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from glue_jobs.common import job
 from glue_jobs.common.arguments import BAD_ARGUMENTS, DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, bucket_of
-from glue_jobs.common.damage import damage_named, refuse_damaged, sound_table
+from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError, sentence
 from glue_jobs.common.manifest import load_all
 from glue_jobs.common.output import progress, summary
@@ -133,7 +133,7 @@ class ReplayJob:
     def run(self) -> int:
         """Count, send day after day, and tell the service, also that the job is still at work; the exit code."""
         self._tell("RUNNING")
-        with self.at_work():
+        with self.heartbeat():
             self._send()
         if self.done.refused:
             refusals = ", ".join(f"{count} {code}" for code, count in sorted(self.done.refused.items()))
@@ -146,7 +146,7 @@ class ReplayJob:
         request = self._request
         manifests = load_all(self._bucket, *request.days)
         refuse_damaged(self._bucket, manifests, [request.topic])
-        with damage_named(self._bucket, manifests, [request.topic]):
+        with name_damage(self._bucket, manifests, [request.topic]):
             archive = sound_table(self._spark, self._bucket, MESSAGES, manifests, [request.topic])
             rows = choose(archive, request)
             portions = counts(rows)
@@ -160,7 +160,7 @@ class ReplayJob:
                 progress(f"replay {request.id}: {day} is done, {self.done.sent} of {self.matched} sent")
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def heartbeat(self) -> Iterator[None]:
         """Meanwhile tell the service each minute that the replay runs: one that does not change any more was killed."""
         end = threading.Event()
 

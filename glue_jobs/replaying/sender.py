@@ -80,7 +80,7 @@ class ReplaySender:
         """Send a batch until every message is placed or refused for good. One that makes the service refuse all of
         them is counted by itself. Raises Refused, Unreachable."""
         try:
-            return self._together(messages)
+            return self._send(messages)
         except Refused as error:
             if error.status not in _OF_A_MESSAGE:
                 raise
@@ -89,7 +89,7 @@ class ReplaySender:
         half = len(messages) // 2
         return self.batch(messages[:half]) + self.batch(messages[half:])
 
-    def _together(self, messages: Sequence[Message]) -> Sent:
+    def _send(self, messages: Sequence[Message]) -> Sent:
         total = Sent()
         for n in range(_TRIES):
             path = f"/v1/replays/{self.replay}/messages"

@@ -43,18 +43,20 @@ def volumes(messages: DataFrame) -> DataFrame:
 def by_day(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """By topic, group and day: attempts, what they came to, and latency in ms. `messages` may hold more days: those
     whose messages were delivered later."""
-    return _moved(messages, deliveries, "day")
+    return _delivery_stats(messages, deliveries, "day")
 
 
 def by_hour(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """The same by hour."""
-    return _moved(messages, deliveries.withColumn("hour", F.date_trunc("hour", "started_at")), "hour")
+    return _delivery_stats(
+        messages, deliveries.withColumn("hour", F.date_trunc("hour", "started_at")), "hour"
+    )
 
 
-def _moved(messages: DataFrame, deliveries: DataFrame, time_column: str) -> DataFrame:
+def _delivery_stats(messages: DataFrame, deliveries: DataFrame, time_column: str) -> DataFrame:
     arrivals = messages.select(*_MESSAGE, "accepted_at")
     tries = attempts(deliveries).join(arrivals, list(_MESSAGE), "left")
-    latency = F.when(F.col("outcome") == "SUCCESS", _ms(ended()) - _ms(F.col("accepted_at")))
+    latency = F.when(F.col("outcome") == "SUCCESS", _ms(attempt_end()) - _ms(F.col("accepted_at")))
     ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
     rows = (
         tries.withColumn("latency", latency)
@@ -107,7 +109,7 @@ def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """For each message and each group that was seen to try something of its topic: `topic`, `group`, `accepted_at`,
     `ended_at` (null: not yet) and `fate`. Of a group that was made again only its last life counts."""
     tries = lives.of_last_groups(attempts(deliveries))
-    end = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), ended())
+    end = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), attempt_end())
     ends = tries.groupBy("group", *_MESSAGE).agg(
         F.min(end).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
     )
@@ -138,7 +140,7 @@ def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     )
 
 
-def explained(fates: DataFrame) -> DataFrame:
+def fate_counts(fates: DataFrame) -> DataFrame:
     """By topic and group: how many messages were accepted, and of what fate they are, which adds up; and when the
     oldest was accepted that waits or is under way."""
     is_open = F.col("fate").isin(UNDER_WAY, WAITING)
@@ -153,7 +155,7 @@ def explained(fates: DataFrame) -> DataFrame:
     )
 
 
-def owed(fates: DataFrame) -> DataFrame:
+def messages_to_deliver(fates: DataFrame) -> DataFrame:
     """Topic, group, accepted_at and ended_at of the messages that a group had or has before it."""
     return fates.where(F.col("fate") != PASSED_OVER).select(*_PAIR, "accepted_at", "ended_at")
 
@@ -188,7 +190,7 @@ def backlog(messages: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     )
 
 
-def ended() -> Column:
+def attempt_end() -> Column:
     """When an attempt was over."""
     return (F.col("started_at").cast("double") + F.col("duration_ms") / 1000).cast("timestamp")
 

@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.damage import damage_named, refuse_damaged, sound_table
+from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, days, has_topic, is_small, load_all
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
 from glue_jobs.reporting import lives
-from glue_jobs.reporting.aggregates import attempts, ended
+from glue_jobs.reporting.aggregates import attempt_end, attempts
 from glue_jobs.reporting.run import Span, gaps, quiet_days
 from glue_jobs.reporting.tables import as_text
 
@@ -47,7 +47,7 @@ def states(messages: DataFrame, deliveries: DataFrame, at: datetime) -> DataFram
     latest = Window.partitionBy(*_ATTEMPT).orderBy(F.desc("started_at"), F.desc("attempt"))
     last = by_then.withColumn("n", F.row_number().over(latest)).where("n = 1")
     last = last.select(
-        *_ATTEMPT, "consumer", F.col("attempt").alias("attempts"), "outcome", ended().alias("ended_at")
+        *_ATTEMPT, "consumer", F.col("attempt").alias("attempts"), "outcome", attempt_end().alias("ended_at")
     )
     frontier = by_then.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
     ever = all_attempts.select(*_ATTEMPT).distinct().withColumn("is_tried", F.lit(True))
@@ -86,7 +86,7 @@ def _state(at: datetime) -> Column:
     )
 
 
-def counted(states: DataFrame) -> list[dict[str, Any]]:
+def state_counts(states: DataFrame) -> list[dict[str, Any]]:
     """By topic and group: how many messages were in each state, and since when the oldest was not done."""
     is_open = F.col("state").isin("waiting", "in_flight", "retrying")
     oldest = F.min(F.when(is_open, F.col("accepted_at")))
@@ -120,14 +120,14 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         )
     refuse_damaged(bucket, manifests, [options.topic])
     spark = start(is_small=is_small(manifests))
-    with damage_named(bucket, manifests, [options.topic]):
+    with name_damage(bucket, manifests, [options.topic]):
         messages, deliveries = (
             sound_table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
         )
         if options.group:
             deliveries = deliveries.where(F.col("group") == options.group)
         messages_then = states(messages, deliveries, at).persist()
-        groups = counted(messages_then)
+        groups = state_counts(messages_then)
     if not groups:
         raise NotArchived(
             f"Nobody has tried anything of {options.topic}{_of(options.group)} that had come by "

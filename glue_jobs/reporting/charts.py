@@ -67,7 +67,7 @@ class Axis:
         return _TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - share)
 
 
-def counted(values: Iterable[float | None]) -> Axis:
+def count_axis(values: Iterable[float | None]) -> Axis:
     """The axis of counts: from 0 to a round number that quarters well."""
     highest = max((v for v in values if v is not None), default=0)
     top = float(_GRID_LINES)
@@ -77,7 +77,7 @@ def counted(values: Iterable[float | None]) -> Axis:
     return Axis([top * n / _GRID_LINES for n in range(_GRID_LINES + 1)])
 
 
-def timed(values: Iterable[float | None]) -> Axis:
+def duration_axis(values: Iterable[float | None]) -> Axis:
     """The axis of durations in ms: powers of ten around them."""
     known_values = [max(1.0, v) for v in values if v is not None] or [1.0]
     low = math.floor(math.log10(min(known_values)))
@@ -87,7 +87,7 @@ def timed(values: Iterable[float | None]) -> Axis:
 
 def bars(labels: Sequence[str], series: Series, title: str) -> str:
     """One bar for each label."""
-    axis, step = counted(series.values), _plot_width() / max(1, len(labels))
+    axis, step = count_axis(series.values), _plot_width() / max(1, len(labels))
     width = max(1.0, min(40.0, step - _GAP))
     rects = []
     for n, (label, value) in enumerate(zip(labels, series.values, strict=True)):

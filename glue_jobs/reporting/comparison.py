@@ -53,7 +53,7 @@ class Comparison:
     sides: dict[str, Side] = field(default_factory=lambda: {side: Side() for side in SIDES})
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Count a message: a row as `shadow.compared` makes it."""
+        """Count a message: a row as `shadow.comparison_rows` makes it."""
         self.messages += 1
         if row["differs"]:
             self.differ += 1

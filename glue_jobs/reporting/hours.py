@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.reporting import lives
-from glue_jobs.reporting.aggregates import attempts, ended
+from glue_jobs.reporting.aggregates import attempt_end, attempts
 
 VERSION = 1
 STATES = ("waiting", "in_flight", "retrying", "dead")
@@ -45,7 +45,7 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     topics = F.broadcast(lives.topics(arrivals))
     groups = lives.groups(tries).join(topics, [*lives.TOPIC])
     spans = groups.withColumn("over_at", F.least("over_at", "topic_over_at")).drop("topic_over_at")
-    events = _waiting(arrivals, tries, spans).unionByName(_tried(tries, spans))
+    events = _moves_of_waiting(arrivals, tries, spans).unionByName(_moves_of_attempts(tries, spans))
     after_us = F.unix_micros("at") - F.unix_micros(F.lit(begin))
     hour = F.greatest(F.ceil(after_us / _HOUR_US), F.lit(0))
     state_changes = events.where("state is not null and at is not null").withColumn("hour", hour)
@@ -53,7 +53,7 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     return within.groupBy("topic", "group", "state", "hour").agg(F.sum("step").alias("step"))
 
 
-def _waiting(arrivals: DataFrame, tries: DataFrame, spans: DataFrame) -> DataFrame:
+def _moves_of_waiting(arrivals: DataFrame, tries: DataFrame, spans: DataFrame) -> DataFrame:
     """From its acceptance until its first attempt, or until somebody came past it; `spans` are the lives of groups."""
     first = tries.groupBy(*_LIFE, *_MESSAGE).agg(F.min("started_at").alias("first"))
     behind = Window.partitionBy(*_GROUP).orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, 0)
@@ -61,19 +61,19 @@ def _waiting(arrivals: DataFrame, tries: DataFrame, spans: DataFrame) -> DataFra
     departure = F.least(F.coalesce("first", F.min("first").over(behind)), "over_at")
     departures = each.withColumn("left", departure).withColumn("since", F.greatest("accepted_at", "began_at"))
     until = F.when(F.col("left").isNotNull(), F.greatest("since", "left"))  # clocks differ
-    return _exploded(departures.withColumn("until", until), ("waiting", "since", 1), ("waiting", "until", -1))
+    return _moves(departures.withColumn("until", until), ("waiting", "since", 1), ("waiting", "until", -1))
 
 
-def _tried(tries: DataFrame, spans: DataFrame) -> DataFrame:
+def _moves_of_attempts(tries: DataFrame, spans: DataFrame) -> DataFrame:
     """In flight while an attempt lasts, and then what it came to, until the next one or the end of the group's life."""
     order = Window.partitionBy(*_LIFE, *_MESSAGE).orderBy("started_at", "attempt")
     until = F.least(F.lead("started_at").over(order), "over_at")
     following = tries.join(F.broadcast(spans), [*lives.GROUP]).withColumn(
         "next", F.when(until.isNotNull(), F.greatest("started_at", until))
     )
-    over = following.withColumn("over", F.least(ended(), "next"))
+    over = following.withColumn("over", F.least(attempt_end(), "next"))
     new_state = F.when(F.col("outcome") == "DEAD", "dead").when(F.col("outcome") != "SUCCESS", "retrying")
-    return _exploded(
+    return _moves(
         over.withColumn("became", new_state),
         ("in_flight", "started_at", 1),
         ("in_flight", "over", -1),
@@ -82,7 +82,7 @@ def _tried(tries: DataFrame, spans: DataFrame) -> DataFrame:
     )
 
 
-def _exploded(rows: DataFrame, *moves: tuple[str | Column, str, int]) -> DataFrame:
+def _moves(rows: DataFrame, *moves: tuple[str | Column, str, int]) -> DataFrame:
     """A row for each move into a state (1) or out of it (-1), with the time `at` which that was."""
     structs = [
         F.struct(

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from glue_jobs.reporting.aggregates import FATES
-from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.reporting.charts import Series, bars, count_axis, duration, duration_axis, lines, number
 from glue_jobs.reporting.group_counts import GroupCounts
 
 Row = Mapping[str, Any]
@@ -239,10 +239,10 @@ def _section(report: Report, group: _Group) -> str:
         lines(
             labels,
             ranks,
-            timed(value for series in ranks for value in series.values),
+            duration_axis(value for series in ranks for value in series.values),
             "Latency, accepted to delivered",
         ),
-        _waiting(group),
+        _backlog_chart(group),
         bars(labels, Series("dead letters", "bad", by_time("dead_letters")), f"Dead letters {unit}")
         if group.sum("dead_letters")
         else "",
@@ -253,7 +253,7 @@ def _section(report: Report, group: _Group) -> str:
     return f'<details{state}><summary><h2>{title}</h2></summary><div class="charts">{"".join(charts)}</div></details>'
 
 
-def _waiting(group: _Group) -> str:
+def _backlog_chart(group: _Group) -> str:
     rows, hourly = group.backlog, len(group.backlog) <= _MOST_POINTS
     if not rows:
         return ""
@@ -262,7 +262,7 @@ def _waiting(group: _Group) -> str:
     values = [row["waiting"] for row in rows]
     labels = [_moment(row["hour"], hourly) for row in rows]
     label_step = 24 if hourly and len(rows) > 24 else 0
-    return lines(labels, [Series("waiting", "c1", values)], counted(values), "Backlog", label_step)
+    return lines(labels, [Series("waiting", "c1", values)], count_axis(values), "Backlog", label_step)
 
 
 def _moment(at: date, hourly: bool) -> str:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.damage import damage_named, refuse_damaged, sound_table
+from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, days, is_small, load_all
 from glue_jobs.common.output import progress, summary
@@ -68,8 +68,8 @@ def tables(messages: DataFrame, deliveries: DataFrame, span: Span, end: datetime
         "daily": aggregates.by_day(messages, mine),
         **hourly,
         "failures": aggregates.failures(mine),
-        "explained": aggregates.explained(fates.where(within)),
-        "backlog": aggregates.backlog(aggregates.owed(fates), span.begin, end),
+        "explained": aggregates.fate_counts(fates.where(within)),
+        "backlog": aggregates.backlog(aggregates.messages_to_deliver(fates), span.begin, end),
     }
 
 
@@ -145,7 +145,7 @@ class ReportJob:
         rows = {}
         end = known_until(manifests, self._span)
         quiet = quiet_days(self._bucket)
-        with damage_named(self._bucket, manifests, self._topics):
+        with name_damage(self._bucket, manifests, self._topics):
             messages, deliveries = (
                 sound_table(spark, self._bucket, name, manifests, self._topics)
                 for name in (MESSAGES, DELIVERIES)

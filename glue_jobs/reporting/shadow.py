@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.damage import damage_named, refuse_damaged, sound_table
+from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, has_topic, is_small, load_all
 from glue_jobs.common.output import progress, summary
@@ -32,7 +32,7 @@ class NothingToCompare(JobError):
     """No message of the one topic was replayed into the other, or a group has tried none of them."""
 
 
-def compared(messages: DataFrame, deliveries: DataFrame, options: argparse.Namespace) -> DataFrame:
+def comparison_rows(messages: DataFrame, deliveries: DataFrame, options: argparse.Namespace) -> DataFrame:
     """A row for each message of the topic that was replayed into the shadow (the last time, where it was so more than
     once): `id`, `shadow_id`, and of both groups the `outcome` of the last attempt (null: none), `attempts` so far,
     `duration_ms` and `detail` of the last; `differs` says whether outcome or attempts do. First come the messages that
@@ -42,7 +42,7 @@ def compared(messages: DataFrame, deliveries: DataFrame, options: argparse.Names
     first = messages.where(F.col("topic") == options.topic).select(*_MESSAGE, "id")
     tries = lives.of_last_groups(attempts(deliveries))
     ours = _ends(first, tries, options.group)
-    theirs = _ends(_replayed(messages, options), tries, options.shadow_group, "shadow_id").select(
+    theirs = _ends(_last_replays(messages, options), tries, options.shadow_group, "shadow_id").select(
         "id", "shadow_id", *(F.col(name).alias(f"shadow_{name}") for name in _END)
     )
     ends_otherwise = ~F.col("outcome").eqNullSafe(F.col("shadow_outcome"))
@@ -53,7 +53,7 @@ def compared(messages: DataFrame, deliveries: DataFrame, options: argparse.Names
     return compared_rows.orderBy(*order).select("id", "shadow_id", "differs", *_COLUMNS)
 
 
-def _replayed(messages: DataFrame, options: argparse.Namespace) -> DataFrame:
+def _last_replays(messages: DataFrame, options: argparse.Namespace) -> DataFrame:
     """The messages of the shadow that are the last replay of one: its `id`, and their own as `shadow_id`."""
     replays = messages.where(F.col("topic") == options.shadow).select(
         *_MESSAGE,
@@ -92,16 +92,16 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     spark = start(is_small=is_small(manifests))
     folder = f"reports/shadows/{options.topic}/{options.group}/{options.shadow}/{options.shadow_group}"
     comparison = Comparison()
-    with damage_named(bucket, manifests, topics):
+    with name_damage(bucket, manifests, topics):
         messages, deliveries = (
             sound_table(spark, bucket, name, manifests, topics) for name in (MESSAGES, DELIVERIES)
         )
-        write_large(bucket, folder, compared(messages, deliveries, options), comparison.add)
+        write_large(bucket, folder, comparison_rows(messages, deliveries, options), comparison.add)
     refuse_nothing(comparison, options)
     print("\n\n".join(texts(comparison, options)))
     file = options.folder / f"{folder}.csv" if options.folder else f"{bucket.uri(folder)}.csv"
     progress(f"compare: {comparison.differ} of {comparison.messages} messages differ, all are in {file}")
-    gap_sentences = _lacking(manifests, topics)
+    gap_sentences = _gap_sentences(manifests, topics)
     summary(
         "compare",
         table=bucket.uri(folder),
@@ -153,7 +153,7 @@ def texts(comparison: Comparison, options: argparse.Namespace) -> list[str]:
     ]
 
 
-def _lacking(manifests: Sequence[Manifest], topics: Sequence[str]) -> list[str]:
+def _gap_sentences(manifests: Sequence[Manifest], topics: Sequence[str]) -> list[str]:
     """What the archive lacks of days on which it has something of these topics, in sentences."""
     return [
         f"The archive of {day.day} is not complete: see its manifest."

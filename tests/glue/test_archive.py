@@ -151,8 +151,8 @@ def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> Non
     window = Window(date.fromisoformat(DAY))
     with place.as_it_is():
         journal = Journal(place.spark, place.bucket, window)
-        large = journal.large("messages", 300)
-        assert journal.large("messages", 10_000) == {}
+        large = journal.large_topics("messages", 300)
+        assert journal.large_topics("messages", 10_000) == {}
     assert large.keys() == {"orders"}
     assert large["orders"] == pytest.approx(3_000, rel=0.1)
 

@@ -54,7 +54,7 @@ def filled_place(place: Place) -> Place:
 
 def run(place: Place, *arguments: str) -> int:
     argv = ["--bucket", place.name, "--folder", str(place.folder), "--topic", "orders", *arguments]
-    return job.guarded("asof", lambda: as_of.run(place.start, place.bucket, options.of_asof(None, argv)))
+    return job.run_guarded("asof", lambda: as_of.run(place.start, place.bucket, options.of_asof(None, argv)))
 
 
 def test_every_message_is_in_the_state_that_it_was_in(filled_place: Place) -> None:
@@ -152,7 +152,7 @@ def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
     counts = hours.counts([row.asDict() for row in steps], 4)["orders"]
     for hour in (0, 2, 4) if SOAK else (2,):
         known_attempts = deliveries.where(F.col("started_at") <= F.lit(BEGIN + timedelta(hours=4)))
-        groups = as_of.counted(as_of.states(messages, known_attempts, BEGIN + timedelta(hours=hour)))
+        groups = as_of.state_counts(as_of.states(messages, known_attempts, BEGIN + timedelta(hours=hour)))
         assert {(each["group"], state): each[state] for each in groups for state in hours.STATES} == {
             (group, state): numbers[hour]
             for group, states in counts.items()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction
 from glue_jobs.archiving.engine import ARROW
-from glue_jobs.archiving.on_spark.compaction import arranged
+from glue_jobs.archiving.on_spark.compaction import repartition_in_order
 from glue_jobs.common import manifest
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
@@ -48,7 +48,7 @@ def test_rows_are_arranged_in_files_that_follow_one_another(
     spark: SparkSession, files: int, shards: list[set[int]]
 ) -> None:
     shuffled_rows = frame(spark, MESSAGES, [archives.message(n * 7 % 40) for n in range(40)]).repartition(5)
-    parts = arranged(shuffled_rows, MESSAGES, files).rdd.glom().collect()
+    parts = repartition_in_order(shuffled_rows, MESSAGES, files).rdd.glom().collect()
     assert [{row.shard for row in part} for part in parts] == shards
     assert sorted((row.shard, row.offset) for part in parts for row in part) == [
         (shard, offset) for shard in range(4) for offset in range(10)
@@ -60,7 +60,7 @@ def test_rows_are_arranged_in_files_that_follow_one_another(
 )
 def test_a_partition_has_as_few_files_as_the_target_size_allows(sizes: list[int], files: int) -> None:
     part = Part("orders", 0, "", tuple(Entry("f", size) for size in sizes))
-    assert compaction.wanted(part, 100) == files
+    assert compaction.file_count(part, 100) == files
 
 
 def test_many_files_become_one_with_the_same_rows(many_files: Place) -> None:

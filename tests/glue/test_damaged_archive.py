@@ -97,7 +97,7 @@ def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     file = place.folder / completeness.NAME
     file.write_text("{")
     capsys.readouterr()
-    assert job.guarded("archive", place.archive) == FAILED
+    assert job.run_guarded("archive", place.archive) == FAILED
     assert "archive/proved.json can't be read: delete it" in read_summary(capsys)["error"]
     file.unlink()
     assert place.archive() == DONE

@@ -145,7 +145,7 @@ def refusal(
     place: Place, work: Callable[[Place], int], capsys: pytest.CaptureFixture[str], remedy: str = "delete it"
 ) -> str:
     """The sentence in which a job ends."""
-    assert job.guarded("asof", lambda: work(place)) == FAILED
+    assert job.run_guarded("asof", lambda: work(place)) == FAILED
     out, err = capsys.readouterr()
     why: str = json.loads(out.splitlines()[-1])["error"]
     assert "Traceback" not in err
@@ -257,7 +257,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path) -> No
     old = compacted(bucket, day)
     with pytest.raises(archive_damage.Changed, match="changed meanwhile: run the job again"):
         archive_damage.refuse_damaged(bucket, [day])
-    with pytest.raises(archive_damage.Changed), archive_damage.damage_named(bucket):
+    with pytest.raises(archive_damage.Changed), archive_damage.name_damage(bucket):
         raise ValueError(f"[PATH_NOT_FOUND] Path does not exist: s3://headrace/{old}.")
 
 

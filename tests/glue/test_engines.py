@@ -261,7 +261,7 @@ def test_a_hash_is_that_of_spark(spark: SparkSession, tmp_path: Path) -> None:
         alone = table.slice(int(row.topic), 1).set_column(0, "topic", pa.array([row.topic]))
         assert hashes.checksum(alone) == row.checksum & 2**64 - 1, alone.to_pylist()
     one_by_one = [hashes.checksum(table.slice(number, 1)) for number in range(64)]
-    assert hashes.checksum(table) == hashes.combined(one_by_one)
+    assert hashes.checksum(table) == hashes.combined_checksum(one_by_one)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
     window, settings = Window(date.fromisoformat(DAY)), Settings(None, "", 1_000_000, 0, 0)
     with place.as_it_is(), engine.OnArrow(place.bucket, window, settings) as arrow:
         result = arrow.write_messages(None)
-        attempt_counts = arrow.tried()
+        attempt_counts = arrow.attempt_counts()
         parts, without_id = arrow.write_deliveries(attempt_counts, [])
     assert result.scan.rows == result.scan.offsets == 11
     assert result.scan.ranges["orders:u1/1"] == ((1, 1), (4, 4), (7, 7), (10, 10))

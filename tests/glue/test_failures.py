@@ -70,7 +70,7 @@ def test_what_a_job_raises_is_told_and_no_stack_trace_is_shown(capsys: pytest.Ca
     def work() -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    assert job.guarded("archive", work) == FAILED
+    assert job.run_guarded("archive", work) == FAILED
     out, err = capsys.readouterr()
     assert summary_of(out) == {
         "job": "archive",
@@ -97,7 +97,7 @@ def test_a_full_disk_ends_the_run_and_not_just_a_day(
 ) -> None:
     place.journal("a", [message(0)])
     place.journal("b", [message(1, accepted_ms=NOON_MS + 86_400_000)])
-    assert job.guarded("archive", lambda: place.archive(bucket=Full(place.bucket))) == FAILED
+    assert job.run_guarded("archive", lambda: place.archive(bucket=Full(place.bucket))) == FAILED
     out, err = capsys.readouterr()
     assert summary_of(out)["error"].startswith("The disk is full")
     assert err.count(" up to ") == 1  # the second day was not tried
@@ -110,7 +110,7 @@ def work():
     print("at work", flush=True)
     while True:
         time.sleep(0.02)  # not signal.pause: the signal may come just before it
-sys.exit(job.guarded("archive", work))
+sys.exit(job.run_guarded("archive", work))
 """
 
 

@@ -146,7 +146,7 @@ class Flow:
     def as_of(self, topic: str, at: datetime) -> list[dict[str, Any]]:
         """Its groups as they were."""
         messages, deliveries = self._tables(topic)
-        return as_of.counted(as_of.states(messages, deliveries, at))
+        return as_of.state_counts(as_of.states(messages, deliveries, at))
 
     def counted_by_hour(self, topic: str, at: datetime) -> hours.Counts:
         """The same, as the report counts it, if that were a full hour."""

@@ -287,7 +287,7 @@ def test_attempts_have_the_ids_of_their_own_shard_and_topic(bucket: FolderBucket
     put(bucket, "b", attempts)
     job = arrow()
     job.write_messages(None)
-    attempt_counts = sorted(job.tried(), key=str)
+    attempt_counts = sorted(job.attempt_counts(), key=str)
     assert attempt_counts == sorted(
         (AttemptCount("orders", uid, shard, "g1", 1, 3) for shard, uid in own), key=str
     )
@@ -303,7 +303,7 @@ def test_ids_in_a_file_that_cannot_be_read_are_sparks(
 ) -> None:
     put(bucket, "a", [delivery(0)])
     job, file = arrow(), tmp_path / "0.parquet"
-    attempt_counts = job.tried()
+    attempt_counts = job.attempt_counts()
     file.write_bytes(b"no Parquet")
     job._files["orders"] = [file]
     with pytest.raises(Unusual):
@@ -319,11 +319,11 @@ def test_what_the_journal_knows_of_a_groups_attempts_is_not_brought_again(
         [delivery(1), delivery(2, group_uid="g2"), delivery(3, shard=1), delivery(4, topic_uid="u2")],
     )
     job = arrow()
-    counts_by_group = {(each.shard, each.group_uid, each.topic_uid): each for each in job.tried()}
-    assert job._known(counts_by_group[0, "g1", "u1"]) == {("t1", 1)}
-    assert job._known(counts_by_group[0, "g2", "u1"]) == {("t1", 2)}
-    assert job._known(counts_by_group[1, "g1", "u1"]) == {("t1", 3)}
-    assert job._known(counts_by_group[0, "g1", "u2"]) == {("t1", 4)}
+    counts_by_group = {(each.shard, each.group_uid, each.topic_uid): each for each in job.attempt_counts()}
+    assert job._known_traces(counts_by_group[0, "g1", "u1"]) == {("t1", 1)}
+    assert job._known_traces(counts_by_group[0, "g2", "u1"]) == {("t1", 2)}
+    assert job._known_traces(counts_by_group[1, "g1", "u1"]) == {("t1", 3)}
+    assert job._known_traces(counts_by_group[0, "g1", "u2"]) == {("t1", 4)}
 
 
 def test_what_is_gone_or_empty_or_much_is_sparks(
@@ -344,7 +344,7 @@ def test_what_is_gone_or_empty_or_much_is_sparks(
         arrow().write_messages(None)
     bucket.put(f"journal/deliveries/day={DAY}/hour=12/b.gz", b"")
     with pytest.raises(Unusual, match="empty"):
-        arrow().tried()
+        arrow().attempt_counts()
 
 
 def test_a_window_of_so_many_bytes_is_arrows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_a_job_says_again_and_again_that_it_is_at_work(monkeypatch: pytest.Monke
     silent: Any = None
     service: Any = Listening()
     before = threading.active_count()
-    with ReplayJob(spark=silent, bucket=silent, service=service, request=replay_request()).at_work():
+    with ReplayJob(spark=silent, bucket=silent, service=service, request=replay_request()).heartbeat():
         for _ in range(3):
             assert beats.get(timeout=60) == "PATCH /v1/replays/r RUNNING"
     assert threading.active_count() <= before

@@ -133,7 +133,9 @@ def run(archive: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
     def run_job(service: Service, *choice: str) -> int:
         args = ["--bucket", archive.name, "--folder", str(archive.folder)]
-        return job.guarded("replay", lambda: replay.run(options.of_replay(None, [*args, *choice]), service))
+        return job.run_guarded(
+            "replay", lambda: replay.run(options.of_replay(None, [*args, *choice]), service)
+        )
 
     return run_job
 

@@ -158,7 +158,7 @@ def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSess
             delivery(tried_message, outcome="RETRY"),
         ),
     )
-    assert owed(figures.owed(frame)) == {(0, 30.25), (120, None), (180, None), (540, None)}
+    assert owed(figures.messages_to_deliver(frame)) == {(0, 30.25), (120, None), (180, None), (540, None)}
 
 
 def test_what_was_left_of_a_topic_ends_with_it_and_a_group_made_again_begins_anew(
@@ -171,8 +171,8 @@ def test_what_was_left_of_a_topic_ends_with_it_and_a_group_made_again_begins_ane
     attempts += [delivery(second[n], seconds=60, group_uid="old") for n in (0, 1)]
     attempts += [delivery(second[0], seconds=120, group_uid="new", outcome="RETRY")]
     frame = figures.fates(messages(spark, *first, *second), deliveries(spark, *attempts))
-    assert owed(figures.owed(frame)) == {(0, 30), (0, 540), (540, None), (600, None)}
-    [row] = rows_of(figures.explained(frame))
+    assert owed(figures.messages_to_deliver(frame)) == {(0, 30), (0, 540), (540, None), (600, None)}
+    [row] = rows_of(figures.fate_counts(frame))
     counts = {"delivered": 1, "dead": 0, "under_way": 1, "waiting": 1, "passed_over": 1, "deleted": 2}
     assert row.items() >= {"accepted": 6, **counts}.items()
 

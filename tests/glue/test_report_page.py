@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
 from glue_jobs.reporting.aggregates import FATES
-from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.reporting.charts import Series, bars, count_axis, duration, duration_axis, lines, number
 from glue_jobs.reporting.group_counts import GroupCounts
 from glue_jobs.reporting.page import MOST_PAIRS, Report, page
 from glue_jobs.reporting.tables import as_csv
@@ -195,8 +195,8 @@ def test_a_chart_of_any_values_stays_in_its_frame(values: list[float | None]) ->
     labels = [f"d{n}" for n in range(len(values))]
     for svg in (
         bars(labels, Series("x", "c1", values), "t"),
-        lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], timed(values), "t"),
-        lines(labels, [Series("x", "c1", values)], counted(values), "t", label_step=24),
+        lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], duration_axis(values), "t"),
+        lines(labels, [Series("x", "c1", values)], count_axis(values), "t", label_step=24),
     ):
         assert "nan" not in svg
         for y in re.findall(r' (?:cy|y|y1)="([-\d.]+)"', svg):

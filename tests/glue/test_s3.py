@@ -129,7 +129,7 @@ def dies(place: S3Place, is_allowed: Callable[[int, str], bool]) -> bool:
     as if nothing had been. Did it die at all?"""
     place.push()
     place.server.allow(is_allowed)
-    is_dead = job.guarded("archive", place.archive) != DONE
+    is_dead = job.run_guarded("archive", place.archive) != DONE
     assert rows(place) in (BEFORE, AFTER)
     assert place.archive() == DONE
     assert rows(place) == AFTER
@@ -191,18 +191,18 @@ def test_what_s3_refuses_is_said_and_no_file_is_called_damaged(
     first = archives.message(0)
     archives.fill(s3_place, messages=[first], deliveries=[archives.delivery(first)])
     s3_place.server.refuse(refusal)
-    assert job.guarded("asof", lambda: as_it_was(s3_place)) == FAILED
+    assert job.run_guarded("asof", lambda: as_it_was(s3_place)) == FAILED
     out, err = capsys.readouterr()
     why = json.loads(out.splitlines()[-1])["error"]
     assert sentence in why
     assert "damaged" not in why
     assert err.splitlines()[-1] == f"The job asof failed: {why}"
     s3_place.server.allow()
-    assert job.guarded("asof", lambda: as_it_was(s3_place)) == DONE
+    assert job.run_guarded("asof", lambda: as_it_was(s3_place)) == DONE
 
 
 def test_a_bucket_that_is_not_there_is_said(s3_place: S3Place, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = replace(s3_place, bucket=S3Bucket(s3_place.server.client(), "nobodys"))
-    assert job.guarded("asof", lambda: as_it_was(elsewhere)) == FAILED
+    assert job.run_guarded("asof", lambda: as_it_was(elsewhere)) == FAILED
     why = "AWS refused ListObjectsV2: The specified bucket does not exist (NoSuchBucket); see --bucket."
     assert json.loads(capsys.readouterr().out)["error"] == why

@@ -40,7 +40,7 @@ def run(place: Place, *arguments: str) -> int:
         "g",
     ]
     argv = [*options_of_place, "--shadow", "shade", "--shadow-group", "next", *arguments]
-    code = job.guarded(
+    code = job.run_guarded(
         "compare", lambda: shadow.run(place.start, place.bucket, options.of_compare(None, argv))
     )
     place.pull()

@@ -41,12 +41,12 @@ def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) ->
     with tempfile.TemporaryDirectory(prefix="headrace-compaction-") as folder, Workers() as workers:
         spill = Spill(Path(folder) / "spill")
         batches = _batches(bucket, table, part.files, Path(folder))
-        for parts in workers.ahead(lambda batch: partition(batch, places), batches):
+        for parts in workers.map_ahead(lambda batch: partition(batch, places), batches):
             spill.put(parts)
         keys = in_order(spill.counts)
 
-        def made(key: Key) -> pa.Table:
-            return _sorted(table, spill.take(key), key)
+        def take_sorted(key: Key) -> pa.Table:
+            return _sort_block(table, spill.take(key), key)
 
         new_files = Files(
             bucket=bucket,
@@ -55,7 +55,7 @@ def write_aside(bucket: Bucket, table: str, day: str, part: Part, files: int) ->
             schema=rows.TABLES[table],
             most=math.ceil(sum(spill.counts.values()) / files),
         )
-        for block in workers.ahead(made, keys):
+        for block in workers.map_ahead(take_sorted, keys):
             new_files.add(block)
         new_files.close()
         entries = publish.files_aside(bucket, table, day).get(part.topic, ())
@@ -67,11 +67,13 @@ def _read_again(bucket: Bucket, table: str, files: Sequence[Entry], folder: Path
     """What files hold, every value of them. Raises Mismatch: one can't be read."""
     total = Topic()
 
-    def summed(batch: pa.Table) -> tuple[int, int]:
+    def count_and_checksum(batch: pa.Table) -> tuple[int, int]:
         return batch.num_rows, checksum(batch)
 
     try:
-        for count, batch_checksum in workers.ahead(summed, _batches(bucket, table, files, folder)):
+        for count, batch_checksum in workers.map_ahead(
+            count_and_checksum, _batches(bucket, table, files, folder)
+        ):
             total.add(count, batch_checksum)
     except Unusual as error:
         raise publish.Mismatch(f"What was written can't be read again: {error}") from error
@@ -103,7 +105,7 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
 
 
 @only_usual()
-def _sorted(table: str, block: pa.Table, key: Key) -> pa.Table:
+def _sort_block(table: str, block: pa.Table, key: Key) -> pa.Table:
     place = rows.place_of(table, key)
     names = [name for name in ORDER[table] if name not in place]
     return rows.table(rows.TABLES[table], rows.sorted_by(block, names), place)

@@ -51,7 +51,7 @@ class OnArrow:
         self._workers = Workers()
         self._files: dict[str, list[Path]] = {}
         self._ids = lru_cache(8)(self._ids_of)
-        self.damaged: set[str] = set()
+        self.damaged_objects: set[str] = set()
         self.damaged_rows: set[str] = set()
         self.look_again()
 
@@ -73,7 +73,7 @@ class OnArrow:
         spill = self._read(MESSAGES, self._journal(MESSAGES))
         keys = in_order(spill.counts)
 
-        def made(key: Key) -> rows.Block:
+        def make_block(key: Key) -> rows.Block:
             return rows.messages(spill.take(key), rows.place_of(MESSAGES, key), self._bodies)
 
         ranges: defaultdict[str, list[Range]] = defaultdict(list)
@@ -81,7 +81,7 @@ class OnArrow:
         voids: Counter[str] = Counter()
         topics: dict[str, Topic] = {}
         for topic, blocks in groupby(
-            zip(keys, self._workers.ahead(made, keys), strict=True), lambda pair: pair[0][0]
+            zip(keys, self._workers.map_ahead(make_block, keys), strict=True), lambda pair: pair[0][0]
         ):
             files, total = self._files_of(MESSAGES, topic, "/kind=row"), Topic()
             for (_, topic_uid, shard, _), block in blocks:
@@ -107,10 +107,10 @@ class OnArrow:
             bodies.append(body)
         return bodies
 
-    def beside(self) -> Mapping[str, Ranges]:
+    def neighbour_ranges(self) -> Mapping[str, Ranges]:
         entries = [
             entry
-            for hour in self._window.beside
+            for hour in self._window.neighbour_hours
             for entry in self._bucket.entries(f"journal/{MESSAGES}/{hour}")
             if entry.name.endswith(".gz")
         ]
@@ -129,7 +129,7 @@ class OnArrow:
     # Deliveries
 
     @lines.only_usual()
-    def tried(self) -> Sequence[AttemptCount]:
+    def attempt_counts(self) -> Sequence[AttemptCount]:
         self._attempts = spill = self._read(DELIVERIES, self._journal(DELIVERIES))
         attempts_by_key: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
         for key in spill.counts:
@@ -144,20 +144,22 @@ class OnArrow:
     def write_deliveries(
         self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
-        assert self._attempts is not None, "tried comes first"
+        assert self._attempts is not None, "attempt_counts comes first"
         spill, self._attempts = self._attempts, None
         for topic in {each.topic for each in attempt_counts}:
-            self._files[topic] = [*self._files.get(topic, ()), *self._of_other_days(topic, other_days)]
+            self._files[topic] = [*self._files.get(topic, ()), *self._files_of_other_days(topic, other_days)]
         keys = in_order(spill.counts)
 
-        def made(key: Key) -> tuple[pa.Table, int]:
+        def make_rows(key: Key) -> tuple[pa.Table, int]:
             topic, _, topic_uid, shard, _ = key
             place = rows.place_of(DELIVERIES, key)
-            return rows.summed(rows.deliveries(spill.take(key), place, self._ids(topic, topic_uid, shard)))
+            return rows.with_checksum(
+                rows.deliveries(spill.take(key), place, self._ids(topic, topic_uid, shard))
+            )
 
         topics, without_id = {}, 0
         for topic, each in groupby(
-            zip(keys, self._workers.ahead(made, keys), strict=True), lambda pair: pair[0][0]
+            zip(keys, self._workers.map_ahead(make_rows, keys), strict=True), lambda pair: pair[0][0]
         ):
             files, total = self._files_of(DELIVERIES, topic), Topic()
             for _, (attempts, checksum) in each:
@@ -180,7 +182,7 @@ class OnArrow:
         ]
         return rows.ids(tables)
 
-    def _of_other_days(self, topic: str, other_days: Sequence[Manifest]) -> list[Path]:
+    def _files_of_other_days(self, topic: str, other_days: Sequence[Manifest]) -> list[Path]:
         """Their files of a topic's messages, on this machine."""
         parts = [part for day in other_days if (part := day.part(MESSAGES, topic))]
         if sum(part.bytes for part in parts) > _OTHER_BYTES:
@@ -199,17 +201,19 @@ class OnArrow:
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
         counts: Counter[str] = Counter()
-        for journal_lines in self._asked(gaps, lambda some: list(backfill.offsets(table, options, some))):
+        for journal_lines in self._ask_in_parallel(
+            gaps, lambda some: list(backfill.offsets(table, options, some))
+        ):
             counts.update(self._add(MESSAGES, journal_lines))
         return dict(counts)
 
     def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
 
-        def lost(some: Sequence[AttemptCount]) -> list[list[backfill.Line]]:
+        def fetch_missing(some: Sequence[AttemptCount]) -> list[list[backfill.Line]]:
             traces = []
             for each in some:
-                known_offsets = self._known(each)
+                known_offsets = self._known_traces(each)
                 for *_, trace, offset, journal_lines in backfill.attempts(
                     table, options, backfill.traces([each]), begin_ms, end_ms
                 ):
@@ -218,14 +222,14 @@ class OnArrow:
             return traces
 
         count = 0
-        for traces in self._asked(attempt_counts, lost):
+        for traces in self._ask_in_parallel(attempt_counts, fetch_missing):
             self._add(DELIVERIES, [line for trace in traces for line in trace])
             count += sum(1 for (day, *_), *_ in traces if day)
         return count
 
-    def _known(self, attempt_count: AttemptCount) -> set[tuple[str, int]]:
+    def _known_traces(self, attempt_count: AttemptCount) -> set[tuple[str, int]]:
         """The traces that the journal has of a group on a shard: their names, each with every offset in it."""
-        assert self._attempts is not None, "tried comes first"
+        assert self._attempts is not None, "attempt_counts comes first"
         traces: set[tuple[str, int]] = set()
         for key in self._attempts.counts:
             if (key[0], *key[2:-1]) == (attempt_count.topic, attempt_count.topic_uid, attempt_count.shard):
@@ -234,7 +238,9 @@ class OnArrow:
                 traces |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
         return traces
 
-    def _asked(self, questions: Sequence[Item], ask: Callable[[Sequence[Item]], Made]) -> Iterator[Made]:
+    def _ask_in_parallel(
+        self, questions: Sequence[Item], ask: Callable[[Sequence[Item]], Made]
+    ) -> Iterator[Made]:
         shares = [questions[number::_ASKERS] for number in range(_ASKERS)]
         with ThreadPoolExecutor(_ASKERS) as askers:
             yield from askers.map(ask, [share for share in shares if share])
@@ -268,7 +274,7 @@ class OnArrow:
             return partition(lines.read(table, self._window.name, some, self._bucket.get), rows.PLACES[table])
 
         spill = Spill(Path(tempfile.mkdtemp(dir=self._folder)))
-        for parts in self._workers.ahead(part, lines.batches(entries)):
+        for parts in self._workers.map_ahead(part, lines.batches(entries)):
             spill.put(parts)
         return spill
 

@@ -99,7 +99,7 @@ def _text(values: pa.Array, seeds: Hashes) -> Hashes:
     order = np.argsort(-lengths, kind="stable")  # those of a length together: they end together
     for begin in range(0, len(order), _AT_ONCE):
         rows = order[begin : begin + _AT_ONCE]
-        hashes[rows] = _hashed(_Reader(words, starts[rows]), lengths[rows], seeds[rows])
+        hashes[rows] = _xxh64(_Reader(words, starts[rows]), lengths[rows], seeds[rows])
     return hashes
 
 
@@ -151,7 +151,7 @@ class _Reader:
         return matches
 
 
-def _hashed(reader: _Reader, lengths: Integers, seeds: Hashes) -> Hashes:
+def _xxh64(reader: _Reader, lengths: Integers, seeds: Hashes) -> Hashes:
     """XXH64 of rows whose lengths fall from row to row."""
     hashes = seeds + _5
     longer = _count(lengths, _STRIPE)
@@ -174,7 +174,12 @@ def _stripes(reader: _Reader, lengths: Integers, seeds: Hashes) -> Hashes:
         count = _count(lengths, at + _STRIPE)
         for lane, word in zip(lanes, reader.words(count, at // 8, len(lanes)), strict=True):
             _add_round(lane[:count], word)
-    hashes = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
+    hashes = (
+        _rotate_left(lanes[0], 1)
+        + _rotate_left(lanes[1], 7)
+        + _rotate_left(lanes[2], 12)
+        + _rotate_left(lanes[3], 18)
+    )
     for lane in lanes:
         hashes = (hashes ^ _round(np.zeros_like(lane), lane)) * _1 + _4
     return hashes
@@ -198,13 +203,13 @@ class _Tail:
         word = self._reader.word(len(starts), starts >> 3)  # all that is left of a row is in it
         four = lengths >= 4
         half = word & np.uint64(0xFFFFFFFF)
-        self._hashes = np.where(four, _rotated(self._hashes ^ (half * _1), 23) * _2 + _3, self._hashes)
+        self._hashes = np.where(four, _rotate_left(self._hashes ^ (half * _1), 23) * _2 + _3, self._hashes)
         word = np.where(four, word >> np.uint64(32), word)
         lengths = np.where(four, lengths - 4, lengths)
         for number in range(3):
             byte = (word >> np.uint64(8 * number)) & np.uint64(0xFF)
             self._hashes = np.where(
-                lengths > number, _rotated(self._hashes ^ (byte * _5), 11) * _1, self._hashes
+                lengths > number, _rotate_left(self._hashes ^ (byte * _5), 11) * _1, self._hashes
             )
         hashes = np.empty_like(self._hashes)
         hashes[self._order] = self._hashes
@@ -214,21 +219,21 @@ class _Tail:
         if count:
             word = self._reader.word(count, (self._begins[:count] + at) >> 3)
             lane = _round(np.zeros(count, np.uint64), word)
-            self._hashes[:count] = _rotated(self._hashes[:count] ^ lane, 27) * _1 + _4
+            self._hashes[:count] = _rotate_left(self._hashes[:count] ^ lane, 27) * _1 + _4
 
 
 def _int(numbers: Hashes, seeds: Hashes) -> Hashes:
     hashes = seeds + _5 + np.uint64(4)
-    return _avalanche(_rotated(hashes ^ (numbers * _1), 23) * _2 + _3)
+    return _avalanche(_rotate_left(hashes ^ (numbers * _1), 23) * _2 + _3)
 
 
 def _long(numbers: Hashes, seeds: Hashes) -> Hashes:
     hashes = seeds + _5 + np.uint64(8)
-    return _avalanche(_rotated(hashes ^ _round(np.zeros_like(numbers), numbers), 27) * _1 + _4)
+    return _avalanche(_rotate_left(hashes ^ _round(np.zeros_like(numbers), numbers), 27) * _1 + _4)
 
 
 def _round(lane: Hashes, word: Hashes) -> Hashes:
-    return _rotated(lane + word * _2, 31) * _1
+    return _rotate_left(lane + word * _2, 31) * _1
 
 
 def _add_round(lane: Hashes, word: Hashes) -> None:
@@ -241,7 +246,7 @@ def _add_round(lane: Hashes, word: Hashes) -> None:
     lane *= _1
 
 
-def _rotated(hashes: Hashes, bits: int) -> Hashes:
+def _rotate_left(hashes: Hashes, bits: int) -> Hashes:
     return (hashes << np.uint64(bits)) | (hashes >> np.uint64(64 - bits))
 
 
@@ -251,7 +256,7 @@ def _avalanche(hashes: Hashes) -> Hashes:
     return hashes ^ (hashes >> np.uint64(32))
 
 
-def combined(checksums: Sequence[int]) -> int:
+def combined_checksum(checksums: Sequence[int]) -> int:
     """That of all rows together."""
     total = 0
     for each in checksums:

@@ -103,7 +103,7 @@ def read(table: str, day: str, entries: Iterable[Entry], get: Callable[[str], by
     """The lines of some objects. Raises Unusual, TooNew."""
     with only_usual():
         text = _text_of([entry.name for entry in entries], get)
-        lines = _parsed(text, LINES[table])
+        lines = _parse(text, LINES[table])
         if (pc.max(lines["v"]).as_py() or 0) > JOURNAL_VERSION:
             raise TooNew(f"The journal of {day} was written by a newer Headrace: update the jobs.")
         if any(lines[name].null_count for name in _PLACE):
@@ -126,7 +126,7 @@ def _text_of(names: Sequence[str], get: Callable[[str], bytes | None]) -> bytes:
     return b"".join(parts)
 
 
-def _parsed(text: bytes, schema: pa.Schema) -> pa.Table:
+def _parse(text: bytes, schema: pa.Schema) -> pa.Table:
     if not text:
         return schema.empty_table()
     if not text.isascii():
@@ -151,13 +151,13 @@ def _message_lines(lines: pa.Table, text: bytes) -> pa.Table:
     body = lines["body"].combine_chunks().cast(pa.binary())
     base64_bodies = lines["body_base64"].combine_chunks()
     if base64_bodies.null_count < len(base64_bodies):
-        body = pc.coalesce(body, _decoded(base64_bodies))
+        body = pc.coalesce(body, _decode_base64(base64_bodies))
     bare = lines.drop_columns(["v", "body_base64"])
     bare = bare.set_column(bare.schema.get_field_index("headers"), "headers", headers)
     return bare.set_column(bare.schema.get_field_index("body"), "body", body)
 
 
-def _decoded(texts: pa.Array) -> pa.Array:
+def _decode_base64(texts: pa.Array) -> pa.Array:
     values = (None if text is None else base64.b64decode(text, validate=True) for text in texts.to_pylist())
     return pa.array(values, pa.binary())
 
@@ -186,11 +186,11 @@ def _codes(pieces: Sequence[bytes], values: list[Pairs]) -> list[int]:
         if code is None:
             code = len(values)
             try:
-                values.append(_usual(json.loads(b"{" + short, object_pairs_hook=list)))
+                values.append(_usual_headers(json.loads(b"{" + short, object_pairs_hook=list)))
                 places[short] = code
             except ValueError:  # a brace within a value
                 line = "{" + piece.partition(b"\n")[0].decode()
-                values.append(_usual(json.JSONDecoder(object_pairs_hook=list).raw_decode(line)[0]))
+                values.append(_usual_headers(json.JSONDecoder(object_pairs_hook=list).raw_decode(line)[0]))
         codes.append(code)
     return codes
 
@@ -201,7 +201,7 @@ def _codes_one_by_one(text: bytes, values: list[Pairs]) -> list[int]:
     for line in text.split(b"\n"):
         fields = dict(json.loads(line, object_pairs_hook=list)) if line.strip() else {}
         if fields.get("headers") is not None:
-            values.append(_usual(fields["headers"]))
+            values.append(_usual_headers(fields["headers"]))
     return list(range(first, len(values)))
 
 
@@ -213,7 +213,7 @@ def _belong(pieces: Sequence[bytes], has_headers: npt.NDArray[np.bool_], text: b
     return np.array_equal(rows, np.flatnonzero(has_headers))
 
 
-def _usual(pairs: Any) -> Pairs:
+def _usual_headers(pairs: Any) -> Pairs:
     names = [name for name, _ in pairs]
     if len({*names}) < len(names) or not all(value is None or isinstance(value, str) for _, value in pairs):
         raise Unusual("A header's value is no text, or its name comes twice.")

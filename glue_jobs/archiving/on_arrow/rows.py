@@ -217,6 +217,6 @@ def _moments(milliseconds: Any) -> Any:
     return pc.multiply_checked(milliseconds, 1000).cast(_time)
 
 
-def summed(rows: pa.Table) -> tuple[pa.Table, int]:
+def with_checksum(rows: pa.Table) -> tuple[pa.Table, int]:
     """Rows and their checksum."""
     return rows, checksum(rows)

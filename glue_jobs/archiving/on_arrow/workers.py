@@ -29,7 +29,7 @@ class Workers:
         """Drop what is not begun, and end the threads."""
         self._pool.shutdown(cancel_futures=True)
 
-    def ahead(self, work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    def map_ahead(self, work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
         """What comes of the items, in their order, while the next ones are at work: one more than there are
         processors, so that memory stays as it is."""
         under_way: deque[Future[Made]] = deque()

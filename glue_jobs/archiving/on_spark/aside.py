@@ -28,7 +28,7 @@ def write_aside(
     sorted_rows.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(publish.folder_aside(table, day)))
 
 
-def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *columns: str) -> DataFrame:
+def rows_aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *columns: str) -> DataFrame:
     """The rows that were written aside, with the `columns` that folders tell."""
     folder = bucket.uri(f"{publish.ASIDE}/{day}/{table}")
     schema = StructType([*with_day(table), *(StructField(name, StringType()) for name in columns)])
@@ -40,5 +40,5 @@ def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dic
     files = publish.files_aside(bucket, table, day)
     if not files:
         return {}
-    sums = checksums(aside(spark, bucket, table, day), table, "topic").collect()
+    sums = checksums(rows_aside(spark, bucket, table, day), table, "topic").collect()
     return {row.topic: publish.part(row.topic, row.rows, row.checksum, files[row.topic]) for row in sums}

@@ -17,10 +17,10 @@ def write_aside(
     """Put a partition's rows aside, sorted, in so many files; what lies there."""
     uris = [bucket.uri(file.name) for file in part.files]
     rows = manifest.files_of(spark, bucket, table, uris).drop("day")
-    aside.write_aside(bucket, table, day, arranged(rows, table, files))
+    aside.write_aside(bucket, table, day, repartition_in_order(rows, table, files))
     return aside.read_again(spark, bucket, table, day).get(part.topic)
 
 
-def arranged(rows: DataFrame, table: str, files: int) -> DataFrame:
+def repartition_in_order(rows: DataFrame, table: str, files: int) -> DataFrame:
     """A topic's rows in so many partitions (or fewer) that follow one another in the table's order."""
     return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])

@@ -21,7 +21,7 @@ from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.ranges import Range, Ranges, merged
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
-from glue_jobs.common.session import nothing
+from glue_jobs.common.session import empty_table
 
 _TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
 _FETCHED = "day string, hour string, line string"
@@ -43,29 +43,29 @@ class OnSpark:
         return self._journal.digest
 
     @property
-    def damaged(self) -> set[str]:
-        return self._journal.damaged
+    def damaged_objects(self) -> set[str]:
+        return self._journal.damaged_objects
 
     def look_again(self) -> None:
-        damaged = self._journal.damaged
+        damaged_objects = self._journal.damaged_objects
         self._journal = Journal(self._spark, self._bucket, self._window)
-        self._journal.damaged |= damaged
+        self._journal.damaged_objects |= damaged_objects
 
     # Messages
 
     def write_messages(self, old: Manifest | None) -> Written:
-        lines, counts = self._journal.reading(self._write_lines)
+        lines, counts = self._journal.read_despite_damage(self._write_lines)
         self._journal.check(lines, counts["newest"], counts["unreadable"])
         bodies_missing = self._write_bodies(old)
-        scan = _scan(self._aside().where(F.col("kind") != transforms.ELSEWHERE))
+        scan = _scan(self._rows_aside().where(F.col("kind") != transforms.ELSEWHERE))
         return Written(counts["offsets"], scan, bodies_missing)
 
     def _write_lines(self) -> tuple[DataFrame, Mapping[str, Any]]:
         lines, line_stats, row_count = self._journal.lines(MESSAGES), Observation(), Observation()
         unreadable = F.count_if(F.expr(f"not ({transforms.READABLE})"))
         observed_lines = lines.observe(line_stats, F.max("v").alias("newest"), unreadable.alias("unreadable"))
-        large = self._journal.large(MESSAGES, self._settings.rows_per_file)
-        rows = transforms.messages(transforms.readable(observed_lines), self._split(large))
+        large = self._journal.large_topics(MESSAGES, self._settings.rows_per_file)
+        rows = transforms.messages(transforms.readable_lines(observed_lines), self._parts_by_topic(large))
         counted_rows = rows.observe(row_count, F.count("*").alias("offsets"))
         aside.write_aside(self._bucket, MESSAGES, self._window.name, counted_rows, transforms.KIND)
         return lines, {**line_stats.get, **row_count.get}
@@ -75,7 +75,7 @@ class OnSpark:
         day was archived before, a body whose file has expired is taken from the archive."""
         if not self._files_aside(transforms.ELSEWHERE):
             return ()
-        rows = self._aside().where(F.col("kind") == transforms.ELSEWHERE)
+        rows = self._rows_aside().where(F.col("kind") == transforms.ELSEWHERE)
         names = {row.name for row in rows.selectExpr(transforms.NAME).collect()}
         existing_names = sorted(name for name in names if self._bucket.exists(name))
         before = [old] if old and len(existing_names) < len(names) else []
@@ -91,18 +91,18 @@ class OnSpark:
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
         if not names:
-            return nothing(self._spark, StructType().add("name", "string").add("bytes", "binary"))
+            return empty_table(self._spark, StructType().add("name", "string").add("bytes", "binary"))
         files = self._spark.read.format("binaryFile").load([self._bucket.uri(name) for name in names])
         start = len(self._bucket.uri("")) + 1
         return files.select(
             F.expr(f"substring(path, {start})").alias("name"), F.col("content").alias("bytes")
         )
 
-    def beside(self) -> Mapping[str, Ranges]:
-        return self._journal.reading(self._beside)
+    def neighbour_ranges(self) -> Mapping[str, Ranges]:
+        return self._journal.read_despite_damage(self._read_neighbour_ranges)
 
-    def _beside(self) -> Mapping[str, Ranges]:
-        lines = transforms.readable(self._journal.lines(MESSAGES, self._window.beside))
+    def _read_neighbour_ranges(self) -> Mapping[str, Ranges]:
+        lines = transforms.readable_lines(self._journal.lines(MESSAGES, self._window.neighbour_hours))
         return _scan(transforms.messages(lines.where(F.col("v") <= JOURNAL_VERSION), {})).ranges
 
     def messages(self, scan: Scan) -> dict[str, Part]:
@@ -113,18 +113,18 @@ class OnSpark:
             if topic.rows
         }
 
-    def _aside(self) -> DataFrame:
-        return aside.aside(self._spark, self._bucket, MESSAGES, self._window.name, transforms.KIND)
+    def _rows_aside(self) -> DataFrame:
+        return aside.rows_aside(self._spark, self._bucket, MESSAGES, self._window.name, transforms.KIND)
 
     def _files_aside(self, kind: str) -> dict[str, tuple[Entry, ...]]:
         return publish.files_aside(self._bucket, MESSAGES, self._window.name, f"/kind={kind}/")
 
     # Deliveries
 
-    def tried(self) -> Sequence[AttemptCount]:
-        return self._journal.reading(self._tried)
+    def attempt_counts(self) -> Sequence[AttemptCount]:
+        return self._journal.read_despite_damage(self._read_attempt_counts)
 
-    def _tried(self) -> list[AttemptCount]:
+    def _read_attempt_counts(self) -> list[AttemptCount]:
         lines = self._journal.lines(DELIVERIES)
         rows = (
             lines.groupBy(*transforms.SHARD, "group_uid")
@@ -146,18 +146,18 @@ class OnSpark:
         counts: Counter[str] = Counter()
         for each in attempt_counts:
             counts[each.topic] += each.count
-        attempts = transforms.readable(self._journal.lines(DELIVERIES))
-        own_messages = self._aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
+        attempts = transforms.readable_lines(self._journal.lines(DELIVERIES))
+        own_messages = self._rows_aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
         ids = own_messages.unionByName(manifest.table(self._spark, self._bucket, MESSAGES, other_days))
         without_id = Observation()
-        rows = transforms.deliveries(attempts, ids, self._split(counts)).observe(
+        rows = transforms.deliveries(attempts, ids, self._parts_by_topic(counts)).observe(
             without_id, F.count_if(F.col("id").isNull()).alias("rows")
         )
         aside.write_aside(self._bucket, DELIVERIES, self._window.name, rows)
         parts = aside.read_again(self._spark, self._bucket, DELIVERIES, self._window.name)
         return parts, without_id.get["rows"]
 
-    def _split(self, rows: Mapping[str, int]) -> dict[str, int]:
+    def _parts_by_topic(self, rows: Mapping[str, int]) -> dict[str, int]:
         most = self._settings.rows_per_file
         return {topic: math.ceil(count / most) for topic, count in rows.items() if count > most}
 
@@ -165,7 +165,7 @@ class OnSpark:
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
-        rows = self._asked(gaps, lambda some: backfill.offsets(table, options, some))
+        rows = self._ask_in_parallel(gaps, lambda some: backfill.offsets(table, options, some))
         lines = self._spark.createDataFrame(rows, _FETCHED).persist()
         counts = {row.day: row["count"] for row in lines.groupBy("day").count().collect()}
         if counts.pop("", 0):
@@ -177,13 +177,13 @@ class OnSpark:
 
     def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
-        trace_rows = self._asked(
+        trace_rows = self._ask_in_parallel(
             backfill.traces(attempt_counts),
             lambda some: backfill.attempts(table, options, some, begin_ms, end_ms),
         )
         places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
         table_traces = self._spark.createDataFrame(trace_rows, f"{places}, lines array<struct<{_FETCHED}>>")
-        journal_traces = transforms.readable(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
+        journal_traces = transforms.readable_lines(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
         missing_traces = table_traces.join(journal_traces, [*_TRACE], "left_anti").persist()
         count, rows = missing_traces.where("offset is not null").count(), missing_traces.count()
         lines = missing_traces.select(F.explode("lines").alias("each")).select("each.*")
@@ -194,7 +194,7 @@ class OnSpark:
         missing_traces.unpersist()
         return count
 
-    def _asked(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:
+    def _ask_in_parallel(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:
         tasks = max(1, min(len(questions), _TASKS))
         return self._spark.sparkContext.parallelize(questions, tasks).mapPartitions(ask)
 

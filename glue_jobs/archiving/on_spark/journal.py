@@ -17,7 +17,7 @@ from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.manifest import TooNew
 from glue_jobs.common.output import progress
 from glue_jobs.common.schemas import JOURNAL, JOURNAL_VERSION
-from glue_jobs.common.session import nothing
+from glue_jobs.common.session import empty_table
 
 _BROKEN = (
     "EOFException",
@@ -34,12 +34,13 @@ T = TypeVar("T")
 
 
 class Journal:
-    """The objects of a window as they are now. `damaged` gathers the names of those that cannot be read to the end."""
+    """The objects of a window as they are now. `damaged_objects` gathers the names of those that cannot be read to the
+    end."""
 
     def __init__(self, spark: SparkSession, bucket: Bucket, window: Window) -> None:
         self._spark, self._bucket, self._window = spark, bucket, window
         self._entries, self.digest = inputs(bucket, window)
-        self.damaged = {entry.name for entry in self._entries if not entry.size}
+        self.damaged_objects = {entry.name for entry in self._entries if not entry.size}
         self._is_broken = False
 
     def lines(self, table: str, hours: Sequence[str] = ()) -> DataFrame:
@@ -53,19 +54,19 @@ class Journal:
         }
         uris = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in folders]
         if not uris:
-            return nothing(self._spark, JOURNAL[table])
+            return empty_table(self._spark, JOURNAL[table])
         reader = self._reader.schema(JOURNAL[table]).option("pathGlobFilter", "*.gz")
         return reader.option("recursiveFileLookup", True).json(uris)
 
-    def reading(self, read: Callable[[], T]) -> T:
+    def read_despite_damage(self, read: Callable[[], T]) -> T:
         """Read; where objects are broken, find out which, and read what can be read."""
         try:
             return read()
         except Exception as error:  # Spark tells of a broken object in many ways
             if not any(sign in str(error) for sign in _BROKEN):
                 raise
-        self.damaged |= self._broken()
-        progress(f"{self._window.name}: {len(self.damaged)} journal objects are damaged")
+        self.damaged_objects |= self._broken_objects()
+        progress(f"{self._window.name}: {len(self.damaged_objects)} journal objects are damaged")
         self._is_broken = True
         return read()
 
@@ -77,9 +78,9 @@ class Journal:
             )
         if unreadable:
             names = lines.where(f"not ({READABLE})").select(F.input_file_name()).distinct()
-            self.damaged |= {self._name(row[0]) for row in names.collect()}
+            self.damaged_objects |= {self._name(row[0]) for row in names.collect()}
 
-    def large(self, table: str, most: int) -> dict[str, int]:
+    def large_topics(self, table: str, most: int) -> dict[str, int]:
         """About how many lines the topics have that have more than `most`, by a sample of the objects."""
         entries = [e for e in self._entries if e.size and e.name.startswith(f"journal/{table}/")]
         size = sum(entry.size for entry in entries)
@@ -100,7 +101,7 @@ class Journal:
     def _reader(self) -> DataFrameReader:
         return self._spark.read.option("ignoreCorruptFiles", self._is_broken)
 
-    def _broken(self) -> set[str]:
+    def _broken_objects(self) -> set[str]:
         uris = [self._bucket.uri(entry.name) for entry in self._entries if entry.size]
         files = self._spark.read.format("binaryFile").load(uris).select("path", "content")
         paths = (

@@ -26,7 +26,7 @@ _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
 
 
-def readable(lines: DataFrame) -> DataFrame:
+def readable_lines(lines: DataFrame) -> DataFrame:
     """The lines that say where they belong; a broken line says nothing."""
     return lines.where(READABLE)
 
@@ -35,7 +35,7 @@ def messages(lines: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
     """Rows of `messages` from readable lines, with their `kind`, which the proof needs and no reader. One for each
     offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come together; those
     of a topic in `parts_by_topic` in so many parts."""
-    latest = _first_of(_together(lines, parts_by_topic), _MESSAGE_KEY, F.col("edition").desc())
+    latest = _first_of(_repartition_by_topic(lines, parts_by_topic), _MESSAGE_KEY, F.col("edition").desc())
     kind = (
         F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
     )
@@ -100,7 +100,7 @@ def deliveries(lines: DataFrame, ids: DataFrame, parts_by_topic: Mapping[str, in
     which tell the ids."""
     places = ids.select(*_MESSAGE_KEY, "id")
     attempts = lines.where("outcome <> 'REDRIVEN'").join(places, [*_MESSAGE_KEY], "left")
-    return _first_of(_together(attempts, parts_by_topic), _ATTEMPT_KEY, F.col("attempt")).select(
+    return _first_of(_repartition_by_topic(attempts, parts_by_topic), _ATTEMPT_KEY, F.col("attempt")).select(
         "topic",
         "topic_uid",
         "group",
@@ -123,7 +123,7 @@ def _moment(name: str) -> Column:
     return F.timestamp_millis(F.when(milliseconds.between(*TIMES_MS), milliseconds))
 
 
-def _together(rows: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
+def _repartition_by_topic(rows: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
     """A topic's rows in one task; those of a large one in several, by offset."""
     part: Column = F.lit(0)
     for topic, parts in parts_by_topic.items():
@@ -136,6 +136,6 @@ def _together(rows: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
 
 
 def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
-    """One row for each key, sorted by the key within a task, where `_together` has put the rows."""
+    """One row for each key, sorted by the key within a task, where `_repartition_by_topic` has put the rows."""
     alike = Window.partitionBy("topic", "part", *(name for name in key if name != "topic")).orderBy(order)
     return rows.withColumn("n", F.row_number().over(alike)).where("n = 1").drop("n")
