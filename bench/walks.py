@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("app.py", "chalicelib/", "glue_jobs/")
 _PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 COUNT = 1  # messages of a receive and of a push
+_WAKE_UP_SECONDS = 0.2  # a producer does not wake the same run again at once
 
 
 @dataclass
@@ -204,6 +205,7 @@ def push(stage: Stage, walk: TraceWalk) -> Walk:
     stage.call("PUT", "/topics/push/groups/g/consumers/c", {"url": f"http://127.0.0.1:{server.server_port}/"})
     path = Walk()
     for with_a_walk in (False, True):
+        time.sleep(_WAKE_UP_SECONDS)
         stage.invocations.started.clear()
         stage.call("POST", "/topics/push/messages/batch", {"messages": [{"body": n} for n in range(COUNT)]})
         (event,) = [event for name, event in stage.invocations.started if name == "deliver"]
