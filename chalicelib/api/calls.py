@@ -54,8 +54,8 @@ class Context(msgspec.Struct, frozen=True):
         return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
 
     def topic_for(self, fits: Callable[[Topic], bool]) -> Topic:
-        """The topic in the path, for a call that a setting of it refuses unless it `fits`: see `Catalog.topic_for`.
-        Raises NotFound."""
+        """The topic in the path for a call that a setting of it may refuse: the cached one, or where that does not fit
+        (`fits`), the stored one, so that a raised limit is valid at once. Raises NotFound."""
         return self.deps.catalog.topic_for(self.params["topic"], fits)
 
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:

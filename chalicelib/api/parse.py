@@ -101,7 +101,7 @@ def _is_tag(text: str) -> bool:
     return len(text) <= MAX_TAG_CHARS and re.match(requests.TAG, text) is not None
 
 
-def draft(
+def draft_of(
     message: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
 ) -> Draft:
     """A checked message. Raises Malformed, or Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG, HEADER_RESERVED).
@@ -120,7 +120,7 @@ def draft(
     )
     check_delay(due_ms - now_ms)
     _check_headers(message.headers, attributes)
-    body, is_json, content_type = _body(message, raw)
+    body, is_json, content_type = body_of(message, raw)
     return Draft(
         body=body,
         is_json=is_json,
@@ -262,7 +262,8 @@ def json_body(raw: bytes, body: Any) -> bytes:
     return strict.compact(text, body)
 
 
-def _body(message: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
+def body_of(message: requests.MessageBody, raw: bytes = b"") -> tuple[bytes, bool, str]:
+    """The body's bytes, whether they are JSON, and their media type. `raw` as for `draft_of`. Raises Malformed."""
     if message.body is not UNSET:
         if message.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")

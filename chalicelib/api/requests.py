@@ -21,9 +21,9 @@ HeaderName = Annotated[str, Meta(pattern=HEADER_NAME)]
 HEADER_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z"
 HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=HEADER_VALUE)]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
-DelaySeconds = Annotated[
+MessageDelay = Annotated[
     int, Meta(ge=0, extra_json_schema={"maximum": lim.MAX_DELAY_SECONDS})
-]  # 422, not 400
+]  # a message's; parse.check_delay refuses a longer one with 422, not 400
 TOPIC_PATTERN = r"^[A-Za-z0-9._*-]{1,128}\Z"
 TopicPattern = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
 MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
@@ -75,7 +75,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     ordering_key: Key | None = None
     shard: Annotated[int, Meta(ge=0)] | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
-    delay_seconds: DelaySeconds | None = None
+    delay_seconds: MessageDelay | None = None
     deliver_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
     dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
-from .cursor import Cursor, Position, position
+from .cursor import Cursor, OffsetState, offset_state
 from .status import Status
 
 
@@ -37,7 +37,9 @@ class Account:
 def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
     """The account of one cursor, after `lapse`. `elsewhere` are offsets of deliveries that left the cursor, each with
     RETRYING or DEAD; `tail` is the last offset of its log."""
-    in_lane = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
+    in_lane = [
+        status for offset, status in elsewhere if offset_state(cursor, offset)[0] is OffsetState.SETTLED
+    ]
     waiting_counts = {
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
     }

@@ -141,8 +141,8 @@ def fold(cursor: Cursor) -> Cursor:
     return replace(cursor, floor=min((s.start for s in unsettled(cursor)), default=cursor.next))
 
 
-class Position(StrEnum):
-    """Where an offset stands in a cursor."""
+class OffsetState(StrEnum):
+    """What a cursor says of one offset. SETTLED is settled for the cursor: its delivery may go on in the retry lane."""
 
     NOT_OWED = "NOT_OWED"  # before the place where the group began
     NEW = "NEW"
@@ -151,17 +151,17 @@ class Position(StrEnum):
     SETTLED = "SETTLED"
 
 
-def position(cursor: Cursor, offset: int) -> tuple[Position, Span | None]:
-    """Where the offset stands, and the leased or waiting span that holds it."""
+def offset_state(cursor: Cursor, offset: int) -> tuple[OffsetState, Span | None]:
+    """The offset's state, and the leased or waiting span that holds it."""
     if offset < cursor.begin:
-        return Position.NOT_OWED, None
+        return OffsetState.NOT_OWED, None
     if offset >= cursor.next:
-        return Position.NEW, None
+        return OffsetState.NEW, None
     for lease in cursor.leases.values():
         for span in lease.spans:
             if span.holds(offset):
-                return Position.RUNNING, span
+                return OffsetState.RUNNING, span
     for span in cursor.waiting:
         if span.holds(offset):
-            return (Position.RETRYING if span.attempt > 1 else Position.NEW), span
-    return Position.SETTLED, None
+            return (OffsetState.RETRYING if span.attempt > 1 else OffsetState.NEW), span
+    return OffsetState.SETTLED, None

@@ -215,7 +215,7 @@ BUGS: dict[str, Bug] = {
 
 SOUGHT: dict[str, Bug] = {
     "a letter from before a seek, counted beside its message": Bug(
-        counts, "account", "if position(cursor, offset)[0] is Position.SETTLED", ""
+        counts, "account", "if offset_state(cursor, offset)[0] is OffsetState.SETTLED", ""
     ),
 }
 """Seen where somebody counts all the time beside seeks."""

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Cursor, Position, fold, position
+from chalicelib.domain.cursor import Cursor, OffsetState, fold, offset_state
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.wiring import Deps
@@ -153,9 +153,9 @@ def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
 
 def _status(deps: Deps, key: CursorKey, cursor: Cursor, offset: int) -> str | None:
     """The status by cursor and record; VANISHED where the cursor has lost sight of the offset."""
-    place = position(cursor, offset)[0]
-    if place is not Position.SETTLED:
-        return None if place is Position.NOT_OWED else place.value
+    state = offset_state(cursor, offset)[0]
+    if state is not OffsetState.SETTLED:
+        return None if state is OffsetState.NOT_OWED else state.value
     if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):
         return "VANISHED"
     record = deps.adapters.records.get(key, offset)

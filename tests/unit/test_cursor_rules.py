@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
-from chalicelib.domain.cursor import Cursor, Disposition, Lease, Position, Result, Selection, position
+from chalicelib.domain.cursor import Cursor, Disposition, Lease, OffsetState, Result, Selection, offset_state
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.spans import Span
@@ -82,19 +82,19 @@ def test_who_does_not_hold_it_settles_and_extends_nothing() -> None:
 @pytest.mark.parametrize(
     ("offset", "expected", "attempt"),
     [
-        (1, Position.NOT_OWED, None),
-        (2, Position.SETTLED, None),
-        (4, Position.RUNNING, 3),
-        (5, Position.RUNNING, 3),
-        (6, Position.SETTLED, None),
-        (7, Position.RETRYING, 2),
-        (8, Position.NEW, 1),
-        (9, Position.NEW, None),
+        (1, OffsetState.NOT_OWED, None),
+        (2, OffsetState.SETTLED, None),
+        (4, OffsetState.RUNNING, 3),
+        (5, OffsetState.RUNNING, 3),
+        (6, OffsetState.SETTLED, None),
+        (7, OffsetState.RETRYING, 2),
+        (8, OffsetState.NEW, 1),
+        (9, OffsetState.NEW, None),
     ],
 )
-def test_every_offset_has_a_position(offset: int, expected: Position, attempt: int | None) -> None:
-    place, span = position(CURSOR, offset)
-    assert (place, span and span.attempt) == (expected, attempt)
+def test_every_offset_has_a_state(offset: int, expected: OffsetState, attempt: int | None) -> None:
+    state, span = offset_state(CURSOR, offset)
+    assert (state, span and span.attempt) == (expected, attempt)
 
 
 def test_only_what_waits_for_a_time_is_retried_now() -> None:

@@ -142,8 +142,8 @@ BUGS: Planted = {
         Bug(
             statuses,
             "_shown",
-            "if state is Position.RUNNING:",
-            "if state is Position.RUNNING and record is None:",
+            "if state is OffsetState.RUNNING:",
+            "if state is OffsetState.RUNNING and record is None:",
         ),
         lambda: message_statuses.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(
             memory_stage()

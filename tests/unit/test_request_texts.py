@@ -25,7 +25,7 @@ LONGEST_MS = limits.MAX_DELAY_SECONDS * SECOND_MS
 
 def draft(raw: bytes = b"", **fields: Any) -> Draft:
     fields = {"body": 1} | fields if "body_base64" not in fields else fields
-    return parse.draft(msgspec.convert(fields, requests.MessageBody), START_MS, raw)
+    return parse.draft_of(msgspec.convert(fields, requests.MessageBody), START_MS, raw)
 
 
 def time(at_ms: int) -> str:
@@ -132,7 +132,7 @@ def test_a_body_is_json_or_bytes_and_says_which() -> None:
     wrong: list[dict[str, Any]] = [{}, {"body": 1, "body_base64": "AA=="}]
     for fields in wrong:
         body = msgspec.convert(fields, requests.MessageBody)
-        assert refusal(partial(parse.draft, body, START_MS)).issues[0].path == "body"
+        assert refusal(partial(parse.draft_of, body, START_MS)).issues[0].path == "body"
 
 
 def test_headers_may_have_so_many_characters_together() -> None:

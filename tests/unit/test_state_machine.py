@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain import cursor_transitions as transitions
-from chalicelib.domain.cursor import Cursor, Disposition, Position, Result, Selection
+from chalicelib.domain.cursor import Cursor, Disposition, OffsetState, Result, Selection
 from chalicelib.domain.spans import Span
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
@@ -79,8 +79,8 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
 
 
 def _status(cursor: Cursor) -> str:
-    place, _ = algebra.position(cursor, OFFSET)
-    return "SETTLED" if place is Position.SETTLED else place.value
+    state, _ = algebra.offset_state(cursor, OFFSET)
+    return "SETTLED" if state is OffsetState.SETTLED else state.value
 
 
 def _table() -> dict[tuple[str, str], str]:
@@ -133,7 +133,7 @@ def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not(
         (3, Disposition.RETRY, 4),
     ):
         after, _ = transitions.settle(_running(attempt), TOKEN, [Result(OFFSET, fate)])
-        _, span = algebra.position(after, OFFSET)
+        _, span = algebra.offset_state(after, OFFSET)
         assert span is not None
         assert span.attempt == expected
     tried = transitions.settle(_running(3), TOKEN, [Result(OFFSET, Disposition.RELEASED)])[0]

@@ -40,7 +40,8 @@ class DeliveryView(TypedDict):
 
 
 class Retried(TypedDict, total=False):
-    """The state of a delivery after the request to retry it now."""
+    """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the group
+    is not owed the message."""
 
     id: Required[str]
     group: Required[str]
@@ -106,7 +107,7 @@ def delivery(status: "DeliveryStatus") -> DeliveryView:
     body: DeliveryView = {
         "status": status.status,
         "attempts": status.attempts,
-        "next_attempt_at": at_or_none(status.next_attempt_ms or None),
+        "next_attempt_at": at_or_none(status.next_attempt_ms),
         "last_error": status.last_error,
         "retries_left": status.retries_left,
     }

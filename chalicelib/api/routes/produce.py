@@ -43,10 +43,10 @@ class _JsonTexts(msgspec.Struct):
 )
 def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
-    return one(context, parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw))
+    return store_one(context, parse.draft_of(context.body, context.deps.adapters.clock.now_ms(), context.raw))
 
 
-def one(context: Context, draft: Draft) -> Response[Produced]:
+def store_one(context: Context, draft: Draft) -> Response[Produced]:
     """Store a single message; the answer has its status."""
     topic = context.topic_for(takes_all([draft]))
     (outcome,) = _store(context, topic, [draft])
@@ -100,6 +100,6 @@ def produce_batch(context: Context) -> Response[BatchView]:
 
 def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:
     try:
-        return parse.draft(convert(item, MessageBody), now_ms, raw)
+        return parse.draft_of(convert(item, MessageBody), now_ms, raw)
     except HeadraceError as error:
         return parse.item_error(error, f"messages[{index}]")

@@ -20,7 +20,7 @@ from ..calls import Context, Response, call
 from ..http import convert, invalid
 from ..requests import MessageBody
 from ..responses.produced import Produced
-from .produce import RESENDING, one
+from .produce import RESENDING, store_one
 
 _OPTIONS = {
     "headrace-key": "keys",
@@ -53,7 +53,7 @@ class _DataText(msgspec.Struct):
 )
 def publish(context: Context) -> Response[Produced]:
     """Accept the raw body as one message, with options in headers."""
-    return one(context, _draft(context))
+    return store_one(context, _draft(context))
 
 
 def _draft(context: Context) -> Draft:
@@ -91,7 +91,7 @@ def _draft(context: Context) -> Draft:
     if twice := own_headers.keys() & attributes:
         raise invalid(min(twice), "is given as an attribute of the event, too")
     message = convert({**fields, "headers": own_headers | attributes, "body": None}, MessageBody)
-    draft = parse.draft(message, context.deps.adapters.clock.now_ms(), attributes=attributes)
+    draft = parse.draft_of(message, context.deps.adapters.clock.now_ms(), attributes=attributes)
     return _with_raw(draft, body, media)
 
 
@@ -140,7 +140,7 @@ def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
         if "data" in event:
             raise invalid("data", "give either data or data_base64")
         message = convert({"body_base64": event["data_base64"]}, MessageBody)
-        body = parse.draft(message, 0).body
+        body, _, _ = parse.body_of(message)
         return attributes, body, media
     if "data" not in event:
         return attributes, b"", media

@@ -63,7 +63,7 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
 def _draft(context: Context) -> Draft:
     text = bytes(msgspec.json.decode(context.raw, type=_JsonText).message)
     try:
-        return parse.draft(context.body.message, context.deps.adapters.clock.now_ms(), text)
+        return parse.draft_of(context.body.message, context.deps.adapters.clock.now_ms(), text)
     except HeadraceError as error:
         raise parse.item_error(error, "message") from None
 

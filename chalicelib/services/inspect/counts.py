@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...domain import ranges
 from ...domain.account import Account, account, under_way
-from ...domain.cursor import Cursor, Position, fold, position
+from ...domain.cursor import Cursor, OffsetState, fold, offset_state
 from ...domain.errors import Unreadable
 from ...domain.limits import FRAGMENTS
 from ...domain.record import Unfinished
@@ -220,7 +220,7 @@ class Counts:
 def _has_left(cursors: Mapping[tuple[int, str], Cursor], shard: int, consumer_uid: str, offset: int) -> bool:
     """Did the latest delivery leave its shard's cursor? One that did not was begun by a seek, beside an older one."""
     cursor = cursors.get((shard, consumer_uid))
-    return cursor is None or position(cursor, offset)[0] is Position.SETTLED
+    return cursor is None or offset_state(cursor, offset)[0] is OffsetState.SETTLED
 
 
 def _account(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...domain.cursor import Position, position
+from ...domain.cursor import OffsetState, offset_state
 from ...domain.message import Message
 from ...domain.record import Record
 from ...domain.status import OVER, Status
@@ -112,7 +112,7 @@ class FateReader:
         where = [
             self._where(topic, group, key, snapshot, message.offset, most_rows)
             for key, cursor in cursors.items()
-            if position(cursor, message.offset)[0] is not Position.NOT_OWED
+            if offset_state(cursor, message.offset)[0] is not OffsetState.NOT_OWED
         ]
         return MessageFate(
             status=status,
@@ -124,12 +124,12 @@ class FateReader:
     def _where(
         self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, offset: int, most_rows: int
     ) -> Whereabouts:
-        state, span = position(snapshot.cursors[key], offset)
+        state, span = offset_state(snapshot.cursors[key], offset)
         record = snapshot.records.get(key, offset)
-        if state is Position.SETTLED:
+        if state is OffsetState.SETTLED:
             return Whereabouts(self._left(topic, group, key, record, most_rows))
         older = self._older(key, record) if record else None
-        if state is Position.RUNNING:
+        if state is OffsetState.RUNNING:
             return Whereabouts(Place.LEASE, older)
         return Whereabouts(Place.CURSOR if span else Place.LOG, older)
 
@@ -168,9 +168,9 @@ class FateReader:
                     entry = row.message(0, number)
                     origin = entry.draft.origin if entry else None
                     if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                        state, _ = position(cursor, number)
-                        if state is not Position.SETTLED:
-                            return Place.LEASE if state is Position.RUNNING else Place.LANE
+                        state, _ = offset_state(cursor, number)
+                        if state is not OffsetState.SETTLED:
+                            return Place.LEASE if state is OffsetState.RUNNING else Place.LANE
             if len(rows) < page:
                 return None
             at = rows[-1].end

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import Cursor, Lease, Position, position
+from ...domain.cursor import Cursor, Lease, OffsetState, offset_state
 from ...domain.message import Message, overall
 from ...domain.record import Record
 from ...domain.retry_policy import last_attempt
@@ -172,18 +172,19 @@ class Statuses:
     def _status(
         self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, message: Message
     ) -> DeliveryStatus | None:
-        state, span = position(snapshot.cursors[key], message.offset)
-        if state is Position.NOT_OWED:
+        # A delivery that is settled in its shard may go on in the retry lane: its lease is there, then.
+        state, span = offset_state(snapshot.cursors[key], message.offset)
+        if state is OffsetState.NOT_OWED:
             return None
-        record = None if state is Position.NEW else snapshot.records.get(key, message.offset)
+        record = None if state is OffsetState.NEW else snapshot.records.get(key, message.offset)
         status = _shown(state, span, record)
-        if state is Position.SETTLED and record and status.status == Status.RETRYING:
+        if state is OffsetState.SETTLED and record and status.status == Status.RETRYING:
             status = self._retrying(topic, group, key, record, status)
         if status.status in OVER:
             return status
         # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
         attempts_before_redrive = (
-            record.attempts_before_redrive if record and state is Position.SETTLED else 0
+            record.attempts_before_redrive if record and state is OffsetState.SETTLED else 0
         )
         last = last_attempt(topic, group, message.draft, attempts_before_redrive)
         return replace(status, retries_left=max(0, last - max(1, status.attempts)))
@@ -191,7 +192,7 @@ class Statuses:
     def _retrying(
         self, topic: Topic, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
     ) -> DeliveryStatus:
-        """The status of what is settled in its shard: its timer or the retry lane has it."""
+        """The status of a delivery that is settled in its shard and goes on in its timer or in the retry lane."""
         early = (record.next_ms or 0) > self._clock.now_ms()
         if early and self.retry_timer(group, key, record):
             return status
@@ -231,15 +232,15 @@ class Statuses:
         self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None
     ) -> Iterator[CurrentLease]:
         """The leases that the message is under: one, or in a broadcast one for each consumer. `snapshot` as in
-        `delivery`."""
+        `delivery`; retry lanes are read again."""
         snapshot = snapshot or self.with_cursors({})
         for key in self.keys(topic, group, message.shard):
             cursor = self._add(snapshot, key)
-            state, span = position(cursor, message.offset)
-            if state is Position.RUNNING and span:
+            state, span = offset_state(cursor, message.offset)
+            if state is OffsetState.RUNNING and span:
                 lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
                 yield _current_lease(lease, key, span.attempt)
-            elif state is Position.SETTLED and (
+            elif state is OffsetState.SETTLED and (
                 in_lane := self.lease_in_lane(topic, group, key, message.offset)
             ):
                 yield in_lane
@@ -249,21 +250,21 @@ def _current_lease(lease: Lease, key: CursorKey, attempt: int) -> CurrentLease:
     return CurrentLease(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
 
 
-def _shown(state: Position, span: Span | None, record: Record | None) -> DeliveryStatus:
+def _shown(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:
     """What cursor and record say together: the cursor about the present, the record about the past."""
     error = record.last_error if record else None
-    if state is Position.RUNNING:
+    if state is OffsetState.RUNNING:
         return DeliveryStatus(Status.RUNNING, span.attempt if span else 1, None, error)
-    if state is Position.NEW:
+    if state is OffsetState.NEW:
         return DeliveryStatus(Status.NEW, 0)
-    if state is Position.RETRYING and span:
+    if state is OffsetState.RETRYING and span:
         return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.due_ms or None, error)
     if record is None or record.waited_in_cursor:
         return DeliveryStatus(Status.SUCCESS, 1)
     return DeliveryStatus(
         record.status,
         record.attempts,
-        record.next_ms if record.status == Status.RETRYING else None,
+        (record.next_ms or None) if record.status == Status.RETRYING else None,
         error,
         record.reason,
     )

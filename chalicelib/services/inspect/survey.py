@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...domain import status as words
-from ...domain.cursor import Cursor, Position, position
+from ...domain.cursor import Cursor, OffsetState, offset_state
 from ...domain.meter import GroupReading, Reading
 from ...domain.topic import Caller, CursorKey, Group, Topic
 
@@ -83,12 +83,12 @@ class GroupSurvey:
         )
 
     def _status(self, progress: Progress, offset: int) -> str | None:
-        where, span = position(progress.cursor, offset)
-        if where is Position.NOT_OWED:
+        where, span = offset_state(progress.cursor, offset)
+        if where is OffsetState.NOT_OWED:
             return None
-        if where is Position.RETRYING and span and span.attempt == 1:
+        if where is OffsetState.RETRYING and span and span.attempt == 1:
             return words.Status.NEW  # passed over for now: nobody has tried it
-        if where is not Position.SETTLED:
+        if where is not OffsetState.SETTLED:
             return str(where)
         status = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
         return status or (SETTLED if self.more_retrying else words.Status.SUCCESS)

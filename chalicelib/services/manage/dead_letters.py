@@ -9,7 +9,7 @@ from itertools import chain
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
-from ...domain.cursor import Position, position
+from ...domain.cursor import OffsetState, offset_state
 from ...domain.errors import Conflict, NotFound
 from ...domain.limits import MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
@@ -331,7 +331,7 @@ class Redriver:
         if self._states.update(key, attempt) is not None:
             return True
         cursor = transitions.lapse(self._states.last(key).cursor, self._clock.now_ms())
-        return position(cursor, offset)[0] is Position.RETRYING
+        return offset_state(cursor, offset)[0] is OffsetState.RETRYING
 
 
 def _since(record: Record | None) -> Since:
