@@ -40,8 +40,8 @@ class DeliveryView(TypedDict):
 
 
 class Retried(TypedDict, total=False):
-    """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the group
-    is not owed the message."""
+    """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
+    group is not owed the message."""
 
     id: Required[str]
     group: Required[str]
