@@ -47,9 +47,10 @@ class Timer:
     the same id for the same time twice stores it once.
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
-    a shard is woken. With shard number ANY the mover chooses a shard. `edits` rises with each change of the timer. A
-    CHECK is repeated every `every_ms` (see `again`) until it is deleted. `found_in` is the fragment of a row that
-    cannot be read: a later release may divide timers otherwise.
+    a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` tells a WAKE from one that was stored
+    in its place before. `edits` rises with each change of the timer. A CHECK is repeated every `every_ms` (see `again`)
+    until it is deleted. `found_in` is the fragment of a row that cannot be read: a later release may divide timers
+    otherwise.
     """
 
     due_ms: int

@@ -64,7 +64,8 @@ class Timers(Protocol):
         ...
 
     def drop(self, timers: Sequence[Timer]) -> None:
-        """Remove timers. Harmless where they are gone."""
+        """Remove timers. Harmless where they are gone. A WAKE that was stored again since it was read stays: whoever
+        stored it may not have seen what the first one woke."""
         ...
 
     def set_aside(self, timer: Timer) -> None:

@@ -71,7 +71,8 @@ Attribute names are short because a row is billed by its size, names included.
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
            A WAKE of shard -1 is for a whole topic: storing its mark had failed, so the mark is stored then.
-    a  N   stored at     e  N   how often it was changed: moving and changing it are conditional on that
+    a  N   stored at: a wake-up is dropped only as it was read, so one that was stored again meanwhile stays
+    e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
   Partition `aside` has the rows that a mover could not read, unchanged, under `<format, 6 digits, or
   "damaged">#<f>#<t>`. A release moves those of its own format and of earlier ones back.

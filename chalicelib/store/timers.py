@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -122,7 +122,18 @@ class DynamoTimers:
         return timer
 
     def drop(self, timers: Sequence[Timer]) -> None:
-        different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in timers}
+        wakes = [timer for timer in timers if timer.kind is TimerKind.WAKE and timer.stored_ms]
+        for wake in wakes:
+            with suppress(ConditionFailed):
+                self._dynamo.call(
+                    "delete_item",
+                    TableName=self._table,
+                    Key=timer_key(wake.due_ms, wake.id),
+                    ConditionExpression="a = :a",
+                    ExpressionAttributeValues={":a": number(wake.stored_ms)},
+                )
+        others = [timer for timer in timers if timer not in wakes]
+        different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in others}
         self._dynamo.delete(self._table, list(different.values()))
 
     def set_aside(self, timer: Timer) -> None:

@@ -85,6 +85,7 @@ CLAUSES: dict[str, str] = {
     "timers.cancel: delete in timers if attribute_exists(f)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
+    "timers.drop: delete in timers if a = :a": "a_wake_up_is_dropped_as_it_was_read",
     "timers.store: put in dedup if attribute_not_exists(d) OR x <= :now": "a_delayed_message_has_its_dedup_id_once",
     "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now": "one_owns_a_fragment",
     "timers.release_lease: delete in timers if o = :o": "one_owns_a_fragment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,7 @@ class Shed:
         nothing = lambda *_: None  # noqa: E731
         self.ways = Ways(
             append=self.append,
-            wake=nothing,
+            wake=self.wake,
             check=nothing,
             set_aside=nothing,
             hand_over=self.given.append,
@@ -73,6 +73,9 @@ class Shed:
             threads=threads,
             patience_seconds=0.001,
         )
+
+    def wake(self, due: Sequence[Timer]) -> None:
+        pass
 
     def tell(self, where: str, error: BaseException) -> None:
         self.told.append((where, str(error)))
@@ -206,6 +209,20 @@ def test_what_others_were_woken_for_is_woken_once() -> None:
     shed = Shed()
     shed.timers.store([make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME)])
     assert [shed.mover.tick(range(FRAGMENTS)).woken for _ in range(2)] == [1, 0]
+
+
+def test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again() -> None:
+    """The delivery that it started has ended meanwhile: by a clock that is behind, nothing was due yet."""
+    first = make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME, stored_ms=START_MS - 60_000)
+    again = [replace(first, stored_ms=START_MS - 2)]
+
+    class Restoring(Shed):
+        def wake(self, due: Sequence[Timer]) -> None:
+            self.timers.store([again.pop()] if again else [])
+
+    shed = Restoring()
+    shed.timers.store([first])
+    assert [shed.mover.tick(range(FRAGMENTS)).woken for _ in range(4)] == [1, 1, 0, 0]
 
 
 def test_a_run_that_was_refused_something_has_not_finished() -> None:

@@ -15,6 +15,7 @@ from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
 from chalicelib.store import timers as store
+from chalicelib.store.memory import MemoryTimers
 from tests.contract.ports import test_timers
 from tests.contract.schedules import test_damaged_timers, test_sweeping_groups
 from tests.contract.services import test_growth, test_lines
@@ -74,6 +75,10 @@ BUGS: Planted = {
             "self._timers.drop(timers)\n        self._ways.wake(timers)",
         ),
         troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
+    ),
+    "a wake-up dropped that was stored again since it was read": (
+        Bug(MemoryTimers, "drop", "not is_wake or", "True or"),
+        runs.test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again,
     ),
     "a later one that goes past what was refused": (
         Bug(MoverRun, "_move", "if load not in stuck_loads}", "if load}"),

@@ -41,7 +41,15 @@ class Marker:
         except Unavailable:
             shard = topic.shard_key(ANY)
             self._store_timers(
-                [Timer(due_ms=repeated_at(now_ms), id=f"mark.{shard}", kind=TimerKind.WAKE, shard=shard)]
+                [
+                    Timer(
+                        due_ms=repeated_at(now_ms),
+                        id=f"mark.{shard}",
+                        kind=TimerKind.WAKE,
+                        shard=shard,
+                        stored_ms=now_ms,
+                    )
+                ]
             )
             return
         self._marked.put(name, begin_ms)

@@ -159,8 +159,12 @@ class Waker:
     def _wake_again(self, shards: Sequence[ShardKey]) -> None:
         """Wake once more when the caches of all processes have expired: until then, the wake-up for a message may
         reach a process that does not know of a change yet, and end there."""
-        due_ms = self._clock.now_ms() + CACHE_MS + _SLACK_MS
-        timers = [Timer(due_ms=due_ms, id=f"again.{s}", kind=TimerKind.WAKE, shard=s) for s in shards]
+        now_ms = self._clock.now_ms()
+        due_ms = now_ms + CACHE_MS + _SLACK_MS
+        timers = [
+            Timer(due_ms=due_ms, id=f"again.{s}", kind=TimerKind.WAKE, shard=s, stored_ms=now_ms)
+            for s in shards
+        ]
         if timers:
             self._store_timers(timers)
             self.wake_movers(timers)

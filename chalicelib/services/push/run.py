@@ -122,7 +122,13 @@ class DispatchRun:
         ) is not None:
             lane = lane_of(*topic_and_group, self.task.consumer_uid)
             shard = replace(lane.shard_key(0), shard=self.task.worker)
-            wake = Timer(due_ms=due_ms, id=f"wake.{shard}", kind=TimerKind.WAKE, shard=shard)
+            wake = Timer(
+                due_ms=due_ms,
+                id=f"wake.{shard}",
+                kind=TimerKind.WAKE,
+                shard=shard,
+                stored_ms=self._context.clock.now_ms(),
+            )
             self._context.timers.store([wake])
             self._context.waker.wake_movers([wake])
         if self._claims.damage:

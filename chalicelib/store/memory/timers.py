@@ -90,7 +90,10 @@ class MemoryTimers:
     def drop(self, timers: Sequence[Timer]) -> None:
         with self._tables.lock:
             for timer in timers:
-                self._tables.timers.pop(timer_place(timer), None)
+                there = self._tables.timers.get(timer_place(timer), timer)
+                is_wake = timer.kind is TimerKind.WAKE and timer.stored_ms
+                if not is_wake or there.stored_ms == timer.stored_ms:
+                    self._tables.timers.pop(timer_place(timer), None)
 
     def set_aside(self, timer: Timer) -> None:
         with self._tables.lock:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
-from chalicelib.domain.timer import ANY_EDITION, Timer
+from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
 from chalicelib.ports.log import AlreadyMoved, DedupEntry, Moved, Stored
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
@@ -81,6 +81,24 @@ def a_timer_without_an_edition_is_taken_once(stage: Stage) -> None:
         assert not take(stage, make.timer(edits=ANY_EDITION))
 
 
+def a_wake_up_is_dropped_as_it_was_read(stage: Stage) -> None:
+    """Whoever stored it again may not have seen what the first one woke (I10)."""
+    timers, delayed = stage.adapters.timers, make.timer(stored_ms=START_MS)
+    wake = make.timer(kind=TimerKind.WAKE, stored_ms=START_MS - 9)
+    again = replace(wake, stored_ms=START_MS - 5)
+    timers.store([wake])
+    timers.store([again, delayed])
+    timers.drop([wake, replace(delayed, stored_ms=START_MS + 1)])
+    assert timers.find(wake.due_ms, wake.id) == again
+    assert there(stage, delayed) is None
+    for _ in range(2):
+        timers.drop([again])
+        assert timers.find(wake.due_ms, wake.id) is None
+    timers.store([again])
+    timers.drop([replace(again, stored_ms=0)])  # a damaged row does not tell it
+    assert timers.find(wake.due_ms, wake.id) is None
+
+
 def a_timer_is_set_aside_once(stage: Stage) -> None:
     timers, timer = stage.adapters.timers, filed(stage)
     timers.set_aside(timer)
@@ -115,6 +133,7 @@ def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
 
 
 SCENES = (
+    a_wake_up_is_dropped_as_it_was_read,
     a_timer_is_moved_as_it_was_read,
     a_timer_is_edited_as_it_was_read,
     a_timer_is_postponed_as_it_was_read,
