@@ -39,6 +39,7 @@ class SimClient(Client):
     def __init__(self, process: Process) -> None:
         super().__init__(process.deps, Notebook(process), TOPIC)
         self.world = process.world
+        self.process = process
 
     def reader(self, group: str, consumer: str | None) -> str:
         """Consumers have deliveries of their own in broadcasts only."""
@@ -58,7 +59,25 @@ class SimClient(Client):
             topic, consumer_group, who = self._find(group, consumer)
             assert who
             self.deps.registry.sign_of_life(topic, consumer_group, who)
-        return super().receive(group, most, consumer, lease_seconds)
+        begin = len(self.world.path)
+        messages = super().receive(group, most, consumer, lease_seconds)
+        if self._unheard_leases(begin) - {each.receipt.token for each in messages}:
+            # One shard's claim was lost; the answer has what the others granted.
+            unheard = self._event(
+                Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000
+            )
+            with self._asking(unheard) as request:
+                request.note_all(Told.UNKNOWN)
+        return messages
+
+    def _unheard_leases(self, begin: int) -> set[str]:
+        """The leases that were stored since then in this process, by writes whose answers were lost."""
+        return {
+            token
+            for _, name, method, args, fault in self.world.path[begin:]
+            if (name, method, fault) == (self.process.name, "cursors.write", "fail_after")
+            for token in args[1].set_leases
+        }
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
         if self.world.groups[group].mode == "broadcast":
