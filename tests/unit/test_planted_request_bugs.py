@@ -156,7 +156,7 @@ BUGS: Planted = {
         ),
     ),
     "a function that nobody misses": (
-        Bug(alarms, "_stopped", 'missing="breaching"', 'missing="notBreaching"'),
+        Bug(alarms, "_stopped_alarm", 'missing="breaching"', 'missing="notBreaching"'),
         lambda: alarming.test_a_function_that_is_not_started_is_told_and_one_that_is_late_is_not("mover", 0),
     ),
 }
