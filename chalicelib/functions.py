@@ -84,7 +84,7 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     report = deps.dispatcher.deliver(task, _seconds_left(context), news_of(event))
     for trouble in report.troubles:
         observe.event("attempt failed", topic=task.topic, group=task.group, **asdict(trouble))
-    return _told("deliver", report.as_dict(), deps)
+    return _report("deliver", report.as_dict(), deps)
 
 
 def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
@@ -97,13 +97,13 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     outcomes = deps.checker.check(checks, _seconds_left(context))
     observe.metrics(deps.adapters.stage, {"Checks": outcomes.total()} if outcomes else {})
-    return _told("check", dict(outcomes), deps)
+    return _report("check", dict(outcomes), deps)
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Move what is due: on schedule, or because somebody has just stored a timer in these fragments."""
     fragments = event.get("detail", {}).get("fragments")
-    return _told("mover", deps.mover.run_once(_has_time(context), fragments).as_dict(), deps)
+    return _report("mover", deps.mover.run_once(_has_time(context), fragments).as_dict(), deps)
 
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
@@ -120,9 +120,10 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(
         stage,
-        _worst(watch_report.backlogs) | ({"Forgotten": sweep_report.woken} if sweep_report.woken else {}),
+        _backlog_metrics(watch_report.backlogs)
+        | ({"Forgotten": sweep_report.woken} if sweep_report.woken else {}),
     )
-    _tell("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
+    _log_troubles("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
     report = sweep_report.as_dict() | {
         "over": len(watch_report.over),
         "watched": watch_report.stretch.topics,
@@ -130,10 +131,10 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     }
     report["troubles"] += len(watch_report.stretch.troubles)
     report["finished"] = sweep_report.stretch.finished and watch_report.stretch.finished
-    return _told("sweep", report, deps)
+    return _report("sweep", report, deps)
 
 
-def _worst(backlogs: Sequence[Backlog]) -> dict[str, int]:
+def _backlog_metrics(backlogs: Sequence[Backlog]) -> dict[str, int]:
     """The stage's: told while there is anything, and once when there is no more."""
     if not backlogs:
         return {}
@@ -147,15 +148,15 @@ def _worst(backlogs: Sequence[Backlog]) -> dict[str, int]:
 def assign(context: Any, deps: Deps) -> dict[str, Any]:
     """Keep assignments true, and ask again those who have not agreed yet to be called."""
     report = deps.assigner.run_once(_has_time(context, _ASKING_MS))
-    _tell("assign", report.stretch.troubles)
-    return _told("assign", report.as_dict(), deps)
+    _log_troubles("assign", report.stretch.troubles)
+    return _report("assign", report.as_dict(), deps)
 
 
 def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Write down the tails of quiet shards."""
     report = deps.checkpointer.run_once(_has_time(context))
-    _go_on("checkpoint", event, report.stretch, deps)
-    return _told("checkpoint", report.as_dict(), deps)
+    _restart_unfinished("checkpoint", event, report.stretch, deps)
+    return _report("checkpoint", report.as_dict(), deps)
 
 
 def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
@@ -165,20 +166,20 @@ def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     report = deps.expirer.run_once(_has_time(context))
     report.stretch.troubles += bodies.troubles
     report.stretch.finished = report.stretch.finished and bodies.finished
-    _go_on("expire", event, report.stretch, deps)
+    _restart_unfinished("expire", event, report.stretch, deps)
     counts = {"bodies_deleted": bodies.deleted, "bodies_postponed": bodies.postponed}
-    return _told("expire", report.as_dict() | counts, deps)
+    return _report("expire", report.as_dict() | counts, deps)
 
 
-def _go_on(function: str, event: Event, stretch: Stretch, deps: Deps) -> None:
+def _restart_unfinished(function: str, event: Event, stretch: Stretch, deps: Deps) -> None:
     """Tell what failed on the way; start the function again where it left something undone."""
-    _tell(function, stretch.troubles)
+    _log_troubles(function, stretch.troubles)
     run = event.get("detail", {}).get("run", 1)
     if not stretch.finished and run < _RUNS:
         deps.waker.restart(function, run + 1)
 
 
-def _tell(function: str, troubles: Sequence[Trouble]) -> None:
+def _log_troubles(function: str, troubles: Sequence[Trouble]) -> None:
     for trouble in troubles[:_TOLD]:
         observe.event("topic passed over", function=function, topic=trouble.topic, detail=trouble.detail)
 
@@ -191,7 +192,7 @@ def _has_time(context: Any, margin_ms: int = _MARGIN_MS) -> Any:
     return lambda: context.get_remaining_time_in_millis() > margin_ms
 
 
-def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
+def _report(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
     """Tell what a run did: its metrics, and a log line, unless all it did was deliver successfully."""
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
     if not report.get("finished", True):

@@ -143,7 +143,7 @@ def receive(run: Run) -> list[Reception]:
         jobs += [worker(run, mode, receptions[mode]) for _ in range(WORKERS)]
     for consumer in ("radar", "tower"):
         jobs.append(worker(run, "broadcast", receptions[f"broadcast {consumer}"], consumer))
-    together(jobs, list(receptions.values()))
+    run_together(jobs, list(receptions.values()))
     return list(receptions.values())
 
 
@@ -186,17 +186,17 @@ def worker(run: Run, mode: str, reception: Reception, consumer: str | None = Non
     return work
 
 
-def together(jobs: list[Callable[[], None]], receptions: list[Reception]) -> None:
+def run_together(jobs: list[Callable[[], None]], receptions: list[Reception]) -> None:
     """Run all at once, telling progress; Failed with the first failure."""
     failures: list[Failed] = []
 
-    def guarded(job: Callable[[], None]) -> None:
+    def run_job(job: Callable[[], None]) -> None:
         try:
             job()
         except Failed as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(job,), daemon=True) for job in jobs]
+    threads = [threading.Thread(target=run_job, args=(job,), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) and not failures:

@@ -79,7 +79,7 @@ def walk(headrace: Headrace, shop: Shop, receiver: Receiver) -> None:
 
         print("Its trace:")
         trace = f"{topic}/messages/{message['id']}/trace"
-        for event in wait_for(lambda: done(headrace.ask("GET", trace)["events"])):
+        for event in wait_for(lambda: with_success(headrace.ask("GET", trace)["events"])):
             fields = (event[name] for name in ("consumer", "attempt", "outcome", "detail"))
             print(f"  {event['at']}  {event['event']:9}", *(each for each in fields if each is not None))
     finally:
@@ -100,7 +100,7 @@ def first(items: list[Any]) -> Any:
     return items[0] if items else None
 
 
-def done(events: list[Any]) -> list[Any]:
+def with_success(events: list[Any]) -> list[Any]:
     """The events, once there is a success among them: the trace is written right after the settlement."""
     return events if any(event["outcome"] == "SUCCESS" for event in events) else []
 

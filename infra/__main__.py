@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the file to write (standard output)")
     options = parser.parse_args(arguments)
     try:
-        stack = read(options.stage, given(options))
+        stack = read(options.stage, given_options(options))
         text = json.dumps(template(stack), indent=1) + "\n"
     except Wrong as error:
         print(error, file=sys.stderr)
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--email", help="who is written to when an alarm goes off")
 
 
-def given(options: argparse.Namespace) -> dict[str, str]:
+def given_options(options: argparse.Namespace) -> dict[str, str]:
     """The options that were given, by the names of the stage's settings."""
     names = ("prefix", "domain", "certificate", "zone", "email")
     return {name: value for name in names if (value := getattr(options, name)) is not None}

@@ -55,17 +55,17 @@ def alarms(
 
 def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True) -> list[str]:
     """The deployed names of the alarms."""
-    return [_deployed(prefix, alarm) for alarm in all_alarms(prefix, functions, archives)]
+    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives)]
 
 
 def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> list[Alarm]:
     """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night."""
     function_names = list(functions)
-    own = [_own(prefix, *row) for row in _OWN]
+    own = [_own_alarm(prefix, *row) for row in _OWN]
     errors = [_errors(prefix, name) for name in function_names]
     throttles = [_throttles(prefix, name) for name in _STARTED if name in function_names]
     journal = [_journal(prefix)] if "journal" in function_names else []
-    stops = [_stopped(prefix, name) for name in names.TIMED if name in function_names]
+    stops = [_stopped_alarm(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
     return [*own, *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
@@ -133,20 +133,20 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
 """Name, why, metric, threshold, statistic, period in seconds, periods."""
 
 
-def _own(
+def _own_alarm(
     prefix: str, name: str, why: str, metric: str, threshold: float, statistic: str, period: int, periods: int
 ) -> Alarm:
     return Alarm(name, why, (NAMESPACE, metric, {"service": prefix}), threshold, statistic, period, periods)
 
 
-def _stopped(prefix: str, name: str) -> Alarm:
+def _stopped_alarm(prefix: str, name: str) -> Alarm:
     """Missing data breaches, so it holds for a schedule that is gone, too. Runs every six hours may fall on either side
     of an hour's beginning: thirteen hours without one are one too few. (More than a day needs periods of an hour.)"""
     period, periods = (_HOUR, 13) if name in names.SELDOM else (_FIVE, 1)
     return Alarm(
         f"{names.logical(name)}Stopped",
         f"{name} does not run: {_STILL[name]}.",
-        _of(prefix, name, "Invocations"),
+        _function_metric(prefix, name, "Invocations"),
         1,
         "Sum",
         period,
@@ -158,24 +158,38 @@ def _stopped(prefix: str, name: str) -> Alarm:
 
 def _route(prefix: str) -> Alarm:
     behind = "New messages wake nobody for five minutes: the log's stream is read late."
-    return Alarm("RouteLate", behind, _of(prefix, "route", "IteratorAge"), 60_000, period=_MINUTE, periods=5)
+    return Alarm(
+        "RouteLate",
+        behind,
+        _function_metric(prefix, "route", "IteratorAge"),
+        60_000,
+        period=_MINUTE,
+        periods=5,
+    )
 
 
 def _journal(prefix: str) -> Alarm:
     why = "The journal is an hour behind: after a day, the streams forget what it has not written down."
-    return Alarm("JournalLate", why, _of(prefix, "journal", "IteratorAge"), 3_600_000)
+    return Alarm("JournalLate", why, _function_metric(prefix, "journal", "IteratorAge"), 3_600_000)
 
 
 def _errors(prefix: str, name: str) -> Alarm:
     """Twice in a row; but of a function that runs every six hours, each time."""
     period, periods = (_HOUR, 1) if name in names.SELDOM else (_FIVE, 2)
-    metric = _of(prefix, name, "Errors")
+    metric = _function_metric(prefix, name, "Errors")
     return Alarm(f"{names.logical(name)}Errors", f"{name} fails.", metric, 0, "Sum", period, periods)
 
 
 def _throttles(prefix: str, name: str) -> Alarm:
     why = f"{name} may not run as often as it is called: the account's concurrency is used up."
-    return Alarm(f"{names.logical(name)}Throttles", why, _of(prefix, name, "Throttles"), 0, "Sum", periods=2)
+    return Alarm(
+        f"{names.logical(name)}Throttles",
+        why,
+        _function_metric(prefix, name, "Throttles"),
+        0,
+        "Sum",
+        periods=2,
+    )
 
 
 def _queue(prefix: str) -> Alarm:
@@ -186,24 +200,24 @@ def _queue(prefix: str) -> Alarm:
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
     reason = "A job of the archive failed, or was incomplete: its log says why and what is missing."
     text = "No archive was made for 26 hours."
-    alarms = [Alarm("JobFailed", reason, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
+    alarms = [Alarm("JobFailed", reason, _rule_metric(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
-        metric = _ended(prefix, names.ARCHIVED)
+        metric = _rule_metric(prefix, names.ARCHIVED)
         alarms.append(
             Alarm("ArchiveLate", text, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True)
         )
     return alarms
 
 
-def _ended(prefix: str, outcome: str) -> tuple[str, str, dict[str, str]]:
-    return "AWS/Events", "TriggeredRules", {"RuleName": names.ended(prefix, outcome)}
+def _rule_metric(prefix: str, outcome: str) -> tuple[str, str, dict[str, str]]:
+    return "AWS/Events", "TriggeredRules", {"RuleName": names.end_rule(prefix, outcome)}
 
 
-def _of(prefix: str, function: str, metric: str) -> tuple[str, str, dict[str, str]]:
+def _function_metric(prefix: str, function: str, metric: str) -> tuple[str, str, dict[str, str]]:
     return "AWS/Lambda", metric, {"FunctionName": names.function(prefix, function)}
 
 
-def _deployed(prefix: str, alarm: Alarm) -> str:
+def _deployed_name(prefix: str, alarm: Alarm) -> str:
     return f"{prefix}-{alarm.name}"
 
 
@@ -212,7 +226,7 @@ def _resource(prefix: str, alarm: Alarm, topic: str) -> dict[str, Any]:
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {
-            "AlarmName": _deployed(prefix, alarm),
+            "AlarmName": _deployed_name(prefix, alarm),
             "AlarmDescription": alarm.why,
             "Namespace": namespace,
             "MetricName": metric,

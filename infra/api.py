@@ -72,7 +72,7 @@ _LINE = {
 }
 
 
-def logged(api: dict[str, Any], log_group: dict[str, Any]) -> dict[str, Any]:
+def with_access_log(api: dict[str, Any], log_group: dict[str, Any]) -> dict[str, Any]:
     """The API with a line of JSON for each call in a log group of the stack's own."""
     setting = {"DestinationArn": {"Fn::GetAtt": ["AccessLog", "Arn"]}, "Format": json.dumps(_LINE)}
     return {

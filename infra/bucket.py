@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kept import kept
+from .retained import retained
 
 BUCKET = "Bucket"
 _FORMER_DAYS = 30
@@ -26,7 +26,7 @@ def bucket(prefix: str) -> dict[str, Any]:
     arn = _PREFIX + name(prefix)
     everything = [{"Fn::Sub": arn}, {"Fn::Sub": f"{arn}/*"}]
     return {
-        BUCKET: kept(
+        BUCKET: retained(
             "AWS::S3::Bucket",
             {
                 "BucketName": {"Fn::Sub": name(prefix)},

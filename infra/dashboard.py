@@ -70,12 +70,12 @@ class _Stage:
     def _health(self) -> Row:
         queue = {"QueueName": names.failures(self._prefix)}
         numbers = [
-            self._own("BacklogOverAlarm", "Maximum"),
-            self._own("OldestAge", "Maximum"),
-            self._own("Dead", "Sum"),
-            self._own("Undecodable", "Sum"),
-            self._own("NewerFormat", "Sum"),
-            self._own("Unavailable", "Sum"),
+            self._own_metric("BacklogOverAlarm", "Maximum"),
+            self._own_metric("OldestAge", "Maximum"),
+            self._own_metric("Dead", "Sum"),
+            self._own_metric("Undecodable", "Sum"),
+            self._own_metric("NewerFormat", "Sum"),
+            self._own_metric("Unavailable", "Sum"),
             _aws("AWS/SQS", "ApproximateNumberOfMessagesVisible", queue, "Maximum", "given up"),
         ]
         advice = "Every alarm is green and these are zero: nothing is to be done."
@@ -86,13 +86,16 @@ class _Stage:
         return {"type": "alarm", "properties": {"title": "Alarms", "alarms": arns}}
 
     def _flow(self) -> Row:
-        flow = [self._own(name, "Sum") for name in ("Accepted", "Delivered", "Failed", "Dead")]
+        flow = [self._own_metric(name, "Sum") for name in ("Accepted", "Delivered", "Failed", "Dead")]
         api = {"ApiName": self._prefix}
         calls = [_aws("AWS/ApiGateway", name, api, "Sum") for name in ("Count", "4XXError", "5XXError")]
         latency = [_aws("AWS/ApiGateway", "Latency", api, s, s) for s in ("p50", "p99")]
         row = [
             _graph("Messages a minute", flow),
-            _graph("Backlog of watched topics", [self._by_topic("Backlog"), self._own("Backlog", "Maximum")]),
+            _graph(
+                "Backlog of watched topics",
+                [self._by_topic("Backlog"), self._own_metric("Backlog", "Maximum")],
+            ),
             _graph("HTTP calls a minute", calls),
             _graph("HTTP latency, ms", latency),
         ]
@@ -100,47 +103,52 @@ class _Stage:
 
     def _delays(self) -> Row:
         row = [
-            _graph("Lateness of what was due, ms", [self._own("DelayLateness", "Maximum")]),
-            _graph("Moved when due", [self._own("Moved", "Sum")]),
-            _graph("Oldest message, s", [self._by_topic("OldestAge"), self._own("OldestAge", "Maximum")]),
-            _graph("Mover at work, ms", [self._of("mover", "Duration", "Maximum")]),
+            _graph("Lateness of what was due, ms", [self._own_metric("DelayLateness", "Maximum")]),
+            _graph("Moved when due", [self._own_metric("Moved", "Sum")]),
+            _graph(
+                "Oldest message, s", [self._by_topic("OldestAge"), self._own_metric("OldestAge", "Maximum")]
+            ),
+            _graph("Mover at work, ms", [self._function_metric("mover", "Duration", "Maximum")]),
         ]
         return "Delays", "Late by seconds while the mover works: more is due than it can move.", row
 
     def _shards(self) -> Row:
         races = [self._table(noun, "ConditionalCheckFailedRequests", "Sum") for noun in ("log", "cursors")]
         jobs = [
-            self._own(name, "Sum")
+            self._own_metric(name, "Sum")
             for name in ("Forgotten", "Reassigned", "Checkpoints", "Unfinished", "Troubles")
         ]
         row = [
-            _graph("Stream behind, ms", [self._of("route", "IteratorAge", "Maximum")]),
+            _graph("Stream behind, ms", [self._function_metric("route", "IteratorAge", "Maximum")]),
             _graph("Lost races", races),
             _graph("Jobs", jobs),
-            _graph("Rounds behind, ms", [self._own("RoundAge", "Maximum")]),
+            _graph("Rounds behind, ms", [self._own_metric("RoundAge", "Maximum")]),
         ]
         advice = "Forgotten: only the sweep found it. Lost races beside Accepted: more shards would help."
         return "Shards", advice, row
 
     def _subscribers(self) -> Row:
         deliveries, failures = (
-            self._own("Delivered", "Sum", id="done"),
-            self._own("Failed", "Sum", id="failed"),
+            self._own_metric("Delivered", "Sum", id="done"),
+            self._own_metric("Failed", "Sum", id="failed"),
         )
         for line in (deliveries, failures):
             line[-1]["visible"] = False
         share = [{"expression": "100 * failed / (done + failed)", "label": "failed, %", "id": "share"}]
-        at_work = self._of("deliver", "ConcurrentExecutions", "Maximum")
+        at_work = self._function_metric("deliver", "ConcurrentExecutions", "Maximum")
         row = [
             _graph("Attempts that failed, %", [deliveries, failures, share]),
-            _graph("Came too late; producers asked", [self._own("Stale", "Sum"), self._own("Checks", "Sum")]),
+            _graph(
+                "Came too late; producers asked",
+                [self._own_metric("Stale", "Sum"), self._own_metric("Checks", "Sum")],
+            ),
             _graph("Deliveries beside one another", [at_work]),
         ]
         return "Subscribers", "Which one fails is in the log of deliver: `attempt failed`.", row
 
     def _platform(self) -> Row:
         def all_of(metric: str, statistic: str) -> list[Line]:
-            return [self._of(name, metric, statistic) for name in self._functions]
+            return [self._function_metric(name, metric, statistic) for name in self._functions]
 
         throttles = [
             self._table(noun, metric, "Sum")
@@ -162,7 +170,7 @@ class _Stage:
             _aws(
                 "AWS/Events",
                 "TriggeredRules",
-                {"RuleName": names.ended(self._prefix, outcome)},
+                {"RuleName": names.end_rule(self._prefix, outcome)},
                 "Sum",
                 outcome,
             )
@@ -170,12 +178,14 @@ class _Stage:
         ]
         row = [
             _graph("Jobs", lines),
-            _graph("Near their end, not archived", [self._own("Kept", "Maximum")]),
+            _graph("Near their end, not archived", [self._own_metric("Kept", "Maximum")]),
             _graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)]),
             _graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]),
         ]
         if "journal" in self._functions:
-            row.insert(0, _graph("Journal behind, ms", [self._of("journal", "IteratorAge", "Maximum")]))
+            row.insert(
+                0, _graph("Journal behind, ms", [self._function_metric("journal", "IteratorAge", "Maximum")])
+            )
         advice = "The streams keep a day: a journal that is behind by hours is in danger. A job that failed says why"
         return "Archive", f"{advice} in `/aws-glue/{self._prefix}/output`.", row
 
@@ -192,7 +202,7 @@ class _Stage:
             )
             for function_name in (names.function(self._prefix, name) for name in self._functions)
         ]
-        work = [self._of(name, "Duration", "Sum") for name in self._functions]
+        work = [self._function_metric(name, "Duration", "Sum") for name in self._functions]
         row = [
             _graph("Write units a message", self._units_each(writes)),
             _graph("Write units", writes),
@@ -207,13 +217,13 @@ class _Stage:
         hidden_lines = [
             [*line[:-1], {**line[-1], "id": f"w{n}", "visible": False}] for n, line in enumerate(writes)
         ]
-        messages = self._own("Accepted", "Sum", id="accepted")
+        messages = self._own_metric("Accepted", "Sum", id="accepted")
         messages[-1]["visible"] = False
         total = " + ".join(f"w{n}" for n in range(len(writes)))
         expression = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
         return [*hidden_lines, messages, [expression]]
 
-    def _own(self, metric: str, statistic: str, **options: Any) -> Line:
+    def _own_metric(self, metric: str, statistic: str, **options: Any) -> Line:
         metric_options = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
         return [NAMESPACE, metric, "service", self._prefix, metric_options]
 
@@ -221,7 +231,7 @@ class _Stage:
         search = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
         return [{"expression": f"SEARCH('{search}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
 
-    def _of(self, function: str, metric: str, statistic: str) -> Line:
+    def _function_metric(self, function: str, metric: str, statistic: str) -> Line:
         dimensions = {"FunctionName": names.function(self._prefix, function)}
         return _aws("AWS/Lambda", metric, dimensions, statistic, function)
 

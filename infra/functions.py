@@ -27,11 +27,11 @@ def functions(prefix: str, function_names: Iterable[str], settings: dict[str, An
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
             "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
-            "LoggingConfig": _logging(name),
+            "LoggingConfig": _logging_config(name),
             "Environment": {"Variables": {**_environment(prefix), **settings}},
         }
         if name not in _SYNCHRONOUS:
-            properties["EventInvokeConfig"] = _given_up(name)
+            properties["EventInvokeConfig"] = _invoke_config(name)
         if name in _RECURSIVE:
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
@@ -125,7 +125,7 @@ def _mapping(name: str, stream: Any, pattern: dict[str, Any], manner: dict[str, 
     }
 
 
-def _given_up(name: str) -> dict[str, Any]:
+def _invoke_config(name: str) -> dict[str, Any]:
     """When an asynchronous invocation is tried no more: those on schedule are made up for by the next."""
     is_timed = name in names.TIMED
     return {
@@ -150,7 +150,7 @@ def _environment(prefix: str) -> dict[str, Any]:
     }
 
 
-def _logging(name: str) -> dict[str, Any]:
+def _logging_config(name: str) -> dict[str, Any]:
     """Lines of JSON. Of Lambda's own only those about trouble: the rest are three a call, 0.15 USD a million calls."""
     return {"LogGroup": {"Ref": _log_id(name)}, "LogFormat": "JSON", "SystemLogLevel": "WARN"}
 

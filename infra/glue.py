@@ -206,7 +206,7 @@ def _rule(prefix: str, outcome: str, jobs: list[str], states: tuple[str, ...]) -
         "detail-type": ["Glue Job State Change"],
         "detail": {"jobName": jobs, "state": list(states)},
     }
-    properties = {"Name": names.ended(prefix, outcome), "EventPattern": pattern}
+    properties = {"Name": names.end_rule(prefix, outcome), "EventPattern": pattern}
     return {"Type": "AWS::Events::Rule", "Properties": properties}
 
 

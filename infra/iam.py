@@ -32,7 +32,7 @@ def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
     definition = properties["DefinitionBody"]
     definition["info"]["title"] = f"{prefix}-iam"
     definition["securityDefinitions"] = _SIGNED
-    definition["paths"] = _guarded(definition["paths"])
+    definition["paths"] = _signed_paths(definition["paths"])
     if policy := definition.get(_POLICY):
         # Within an account one consent is enough: an API that allows everybody would make the callers' policies void.
         policy["Statement"] = [each for each in policy["Statement"] if each["Effect"] == "Deny"]
@@ -52,7 +52,7 @@ def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
     template["Outputs"]["IamEndpointURL"] = {"Value": {"Fn::Sub": url}}
 
 
-def _guarded(paths: dict[str, Any]) -> dict[str, Any]:
+def _signed_paths(paths: dict[str, Any]) -> dict[str, Any]:
     """The calls that need a token, with a signature in its place."""
     signed_paths: dict[str, Any] = {}
     for path, methods in paths.items():

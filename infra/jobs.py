@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from .__main__ import add_options, given
+from .__main__ import add_options, given_options
 from .cli import Aws
 from .glue import job_names
 from .stages import read
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     end = args.index("--") if "--" in args else len(args)
     options = parser.parse_args(args[:end])
     try:
-        prefix = read(options.stage, given(options)).prefix
+        prefix = read(options.stage, given_options(options)).prefix
         run_id = start(Aws(), prefix, options.job, args[end + 1 :])
     except Wrong as error:
         print(error, file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kept import kept
+from .retained import retained
 
 KEY = "SecretsKey"
 TAG = "headrace"
@@ -23,6 +23,6 @@ def key(prefix: str) -> dict[str, Any]:
     }
     alias = {"AliasName": f"alias/{prefix}", "TargetKeyId": {"Ref": KEY}}
     return {
-        KEY: kept("AWS::KMS::Key", description),
+        KEY: retained("AWS::KMS::Key", description),
         f"{KEY}Name": {"Type": "AWS::KMS::Alias", "Properties": alias},
     }

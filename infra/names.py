@@ -42,7 +42,7 @@ def failures(prefix: str) -> str:
     return f"{prefix}-failures"
 
 
-def ended(prefix: str, outcome: str) -> str:
+def end_rule(prefix: str, outcome: str) -> str:
     """The rule that a job of the archive meets by its end: FAILED (any of them) or ARCHIVED."""
     return f"{prefix}-{outcome}"
 

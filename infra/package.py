@@ -17,7 +17,7 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from . import sbom
-from .__main__ import add_options, given
+from .__main__ import add_options, given_options
 from .api import bound_anonymous
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
 from .iam import add_iam
@@ -113,7 +113,7 @@ def _chalice(*arguments: str) -> None:
         raise Wrong(f"Chalice could not make the package:\n{process.stdout}{process.stderr}")
 
 
-def _told(stack: Stack, build: Path) -> str:
+def _summary(stack: Stack, build: Path) -> str:
     sizes = [f"{name} {(build / name).stat().st_size / 1e6:.2f} MB" for name in (APP, LAYER)]
     return f"{build / TEMPLATE}: stage {stack.stage}, prefix {stack.prefix}; {', '.join(sizes)}"
 
@@ -127,12 +127,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        stack = read(options.stage, given(options))
+        stack = read(options.stage, given_options(options))
         package(stack, options.build)
     except Wrong as error:
         print(error, file=sys.stderr)
         return 2
-    print(_told(stack, options.build))
+    print(_summary(stack, options.build))
     return 0
 
 

@@ -22,7 +22,7 @@ _NAMESPACE = uuid.UUID("d1c3dbb1-5a5f-4c27-9f07-4f3b3d3c2d55")  # any; the bill'
 
 def write(file: Path, app: Path, layer: Path) -> None:
     """Write the bill of a package's two zips. The same zips give the same bytes."""
-    libraries = [_library(metadata) for metadata in [_chalice(), *_described(layer)]]
+    libraries = [_library(metadata) for metadata in [_chalice(), *_library_metadata(layer)]]
     libraries.sort(key=lambda library: str(library["bom-ref"]))
     bill = _bill(_version(app), [*libraries, *map(_file, (app, layer))])
     bill["serialNumber"] = uuid.uuid5(_NAMESPACE, json.dumps(bill)).urn
@@ -55,7 +55,7 @@ def _bill(version: str, components: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _described(layer: Path) -> Iterator[Message]:
+def _library_metadata(layer: Path) -> Iterator[Message]:
     with zipfile.ZipFile(layer) as archive:
         for name in archive.namelist():
             if _DESCRIBED.fullmatch(name):

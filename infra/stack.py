@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import bucket, names
-from .__main__ import add_options, given
+from .__main__ import add_options, given_options
 from .cli import Aws, Refused
 from .data import Data
 from .package import BUILD, GLUE, TEMPLATE
@@ -68,11 +68,11 @@ class Deployment:
         status = self._status()
         self._check_status(status)
         new = not status or status == "REVIEW_IN_PROGRESS"
-        self._reserves = self._may_reserve(0 if new else self._reserved())
+        self._reserves = self._may_reserve(0 if new else self._reserved_concurrency())
         self._make_artifacts()
         if new:
             self._drop_logs()
-        change = self._change("CREATE" if new else "UPDATE", self._sent())
+        change = self._create_change_set("CREATE" if new else "UPDATE", self._upload())
         if change:
             self._execute(change, "create" if new else "update")
         return self._outputs()
@@ -112,7 +112,7 @@ class Deployment:
                 f"The stack {self._name} is {status}: somebody else works on it. Try again when it has ended."
             )
 
-    def _reserved(self) -> int | None:
+    def _reserved_concurrency(self) -> int | None:
         """How much of Lambda's concurrency the stack as it stands reserves; None where that is not told."""
         answer = self._aws.ask("cloudformation", "get-template", "--stack-name", self._name, check=False)
         body = answer["TemplateBody"] if answer else None
@@ -158,23 +158,23 @@ class Deployment:
 
     def _make_artifacts(self) -> None:
         """The bucket for what is deployed, one for all stacks of an account's region."""
-        if self._aws.run(*self._owned(), check=False):
+        if self._aws.run(*self._head_bucket_arguments(), check=False):
             return
         self._aws.run("s3", "mb", f"s3://{self._artifacts}", check=False)
         try:
-            self._aws.run(*self._owned())
+            self._aws.run(*self._head_bucket_arguments())
         except Refused as error:
             raise Wrong(
                 f"The bucket {self._artifacts} is not this account's, or you may not use it ({error}). Names of "
                 "buckets are the world's: whoever made it could change what is deployed. Take another region."
             ) from None
 
-    def _owned(self) -> tuple[str, ...]:
+    def _head_bucket_arguments(self) -> tuple[str, ...]:
         """Asks for the bucket, if it is this account's."""
         owner = ("--expected-bucket-owner", self._aws.account)
         return ("s3api", "head-bucket", "--bucket", self._artifacts, *owner)
 
-    def _sent(self) -> str:
+    def _upload(self) -> str:
         """Send the zips and the template; its URL."""
         template_file = self._build / "packaged.json"
         place = ("--s3-bucket", self._artifacts, "--s3-prefix", self._name)
@@ -198,7 +198,7 @@ class Deployment:
         self._aws.run("s3", "cp", "--quiet", str(template_file), f"s3://{self._artifacts}/{key}")
         return f"https://s3.{self._aws.region}.amazonaws.com/{self._artifacts}/{key}"
 
-    def _change(self, kind: str, template_url: str) -> str:
+    def _create_change_set(self, kind: str, template_url: str) -> str:
         """The change set; empty if nothing changes. Tables and bucket of an earlier stack are taken in again."""
         adopt = ["--import-existing-resources"] if kind == "CREATE" else []
         name = f"headrace-{time.time_ns()}"
@@ -264,7 +264,7 @@ class Deployment:
                 self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
 
 
-def _confirmed(stack: Stack, name: str | None, with_data: bool) -> None:
+def _check_confirmation(stack: Stack, name: str | None, with_data: bool) -> None:
     """Wrong, unless somebody typed the prefix."""
     effect = (
         "its tables and its bucket, with everything in them" if with_data else "but not its tables and bucket"
@@ -303,19 +303,19 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
         "DeliverRoleArn",
     ):
         print(f"  {name:<16} {outputs.get(name, '')}")
-    print(f"The first admin token: make token {_which(options, stack)}")
+    print(f"The first admin token: make token {_make_arguments(options, stack)}")
 
 
 def _destroy(options: argparse.Namespace, stack: Stack) -> None:
-    _confirmed(stack, options.confirm, options.with_data)
+    _check_confirmation(stack, options.confirm, options.with_data)
     resources = Deployment(Aws(), stack, options.build).destroy(with_data=options.with_data)
     print(f"The stack {stack.prefix} is deleted.")
     if resources:
         print(f"Kept on purpose, and found again by the next deployment: {', '.join(resources)}.")
-        print(f"To delete these too: make destroy {_which(options, stack)} ARGS=--with-data")
+        print(f"To delete these too: make destroy {_make_arguments(options, stack)} ARGS=--with-data")
 
 
-def _which(options: argparse.Namespace, stack: Stack) -> str:
+def _make_arguments(options: argparse.Namespace, stack: Stack) -> str:
     """What tells `make` which stack it is."""
     return f"STAGE={stack.stage}" + (f" PREFIX={options.prefix}" if options.prefix else "")
 
@@ -341,7 +341,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     options = parser.parse_args(arguments)
     try:
-        options.run(options, read(options.stage, given(options)))
+        options.run(options, read(options.stage, given_options(options)))
     except Wrong as error:
         print(error, file=sys.stderr)
         return 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import names
-from .kept import kept
+from .retained import retained
 
 _KEYS: dict[str, dict[str, str]] = {
     "log": {"s": "S", "o": "N"},
@@ -66,7 +66,7 @@ def _table(prefix: str, noun: str) -> dict[str, Any]:
                 "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(other_attributes)},
             }
         ]
-    return kept("AWS::DynamoDB::Table", properties)
+    return retained("AWS::DynamoDB::Table", properties)
 
 
 def _schema(keys: dict[str, str]) -> list[dict[str, str]]:

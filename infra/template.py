@@ -155,7 +155,7 @@ def template(stack: Stack) -> dict[str, Any]:
 def _api(stack: Stack) -> dict[str, Any]:
     resource = api.api(stack.prefix, stack.tracing, stack.calls_per_second, _domain(stack))
     if stack.access_log:
-        resource = api.logged(
+        resource = api.with_access_log(
             resource, functions.log_group(f"/aws/apigateway/{stack.prefix}", stack.log_days)
         )
     if stack.vpc_endpoint:

@@ -102,7 +102,7 @@ class ClockController:
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
         http.register(app, authorizer, [self.call])
-        deeds.enter(self.call)  # the console's slider
+        deeds.add_call(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time. The answer has the time reached, and `finished`: it is the time asked for, and no delivery is

@@ -150,9 +150,9 @@ class Engine:
             if _answers(self._port):
                 return
             if time.monotonic() > deadline:
-                raise EngineError(f"DynamoDB Local is silent after {_START_SECONDS:.0f} s.\n{_tail(log)}")
+                raise EngineError(f"DynamoDB Local is silent after {_START_SECONDS:.0f} s.\n{_log_tail(log)}")
             time.sleep(_POLL_SECONDS)
-        raise EngineError(f"DynamoDB Local stopped at its start (port {self._port}):\n{_tail(log)}")
+        raise EngineError(f"DynamoDB Local stopped at its start (port {self._port}):\n{_log_tail(log)}")
 
 
 def _try_lock(lock: int) -> bool:
@@ -180,7 +180,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         os.killpg(process.pid, number)
 
 
-def _tail(log: IO[bytes]) -> str:
+def _log_tail(log: IO[bytes]) -> str:
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - _LOG_TAIL_BYTES))
     return log.read().decode(errors="replace").strip()

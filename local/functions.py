@@ -173,9 +173,9 @@ class Invocations:
         with self._changed:
             if not self._stopping.is_set():
                 heapq.heappush(self._calls, call)
-                self._attend()
+                self._wake_thread()
 
-    def _attend(self) -> None:
+    def _wake_thread(self) -> None:
         """See that a free thread looks at the queue afresh."""
         if self._calls and not self._free and self._threads < self._most:
             self._threads += 1
@@ -200,7 +200,7 @@ class Invocations:
                 self._running[call.function] += 1
             else:
                 self._threads -= 1
-            self._attend()
+            self._wake_thread()
             return call
 
     def _take(self) -> _Call | None:

@@ -118,7 +118,7 @@ class StreamPoller:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
         self._arn = self._stream()
         shards, self._shards = self._shards, {}
-        for shard in self._listed():
+        for shard in self._list_shards():
             new = _Shard(
                 shard["ShardId"],
                 shard.get("ParentShardId"),
@@ -143,7 +143,7 @@ class StreamPoller:
         answer = self._dynamodb.update_table(TableName=self._table, StreamSpecification=stream)
         return dict(answer["TableDescription"])
 
-    def _listed(self) -> Iterator[dict[str, Any]]:
+    def _list_shards(self) -> Iterator[dict[str, Any]]:
         page: dict[str, str] = {}
         while True:
             stream = self._streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]

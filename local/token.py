@@ -14,7 +14,7 @@ from local.unusable import Unusable
 
 def first_token(prefix: str, another: bool) -> str:
     """The text of a new admin token. Raises Unusable."""
-    _look(prefix)
+    _check_stage(prefix)
     from chalicelib.services.manage.tokens import SCOPES
     from chalicelib.wiring import deps
 
@@ -28,7 +28,7 @@ def first_token(prefix: str, another: bool) -> str:
     return text
 
 
-def _look(prefix: str) -> None:
+def _check_stage(prefix: str) -> None:
     """Is the stage there?"""
     try:
         boto3.client("dynamodb").describe_table(TableName=f"{prefix}-control")

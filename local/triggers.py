@@ -40,16 +40,16 @@ class Triggers:
         """Stop all, and wait for what runs, so long at most."""
         deadline = time.monotonic() + seconds
 
-        def left() -> float:
+        def seconds_left() -> float:
             return max(0.0, deadline - time.monotonic())
 
         self._schedules.stop()
         for poller in self._pollers:
             poller.stop()
-        self._scheduled.stop(left())
+        self._scheduled.stop(seconds_left())
         for thread in self._threads:
-            thread.join(left())
-        self._invocations.stop(left())
+            thread.join(seconds_left())
+        self._invocations.stop(seconds_left())
 
     def _begin(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=run, name=name, daemon=True)

@@ -152,24 +152,24 @@ def _body(stream: BufferedIOBase, headers: dict[str, str], send: Callable[[bytes
         raise body_too_large(BODY_LIMIT_BYTES)
     if headers.get("expect", "").lower() == "100-continue":
         send(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return _chunked(stream) if coding is not None else _exactly(stream, size)
+    return _read_chunked(stream) if coding is not None else _read_exactly(stream, size)
 
 
-def _exactly(stream: BufferedIOBase, size: int) -> bytes:
+def _read_exactly(stream: BufferedIOBase, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise Hangup
     return data
 
 
-def _chunked(stream: BufferedIOBase) -> bytes:
+def _read_chunked(stream: BufferedIOBase) -> bytes:
     chunks: list[bytes] = []
     total = 0
     while size := _chunk_size(stream):
         total += size
         if total > BODY_LIMIT_BYTES:
             raise body_too_large(BODY_LIMIT_BYTES)
-        chunks.append(_exactly(stream, size))
+        chunks.append(_read_exactly(stream, size))
         if _line(stream, 2, _bad("A chunk is longer than it says.")) not in (b"\r\n", b"\n"):
             raise _bad("A chunk is longer than it says.")
     _headers(stream)  # trailers: read, and not used

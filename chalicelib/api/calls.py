@@ -115,10 +115,10 @@ def call(
 ) -> Callable[[Handler], Handler]:
     """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
 
-    def enter(handler: Handler) -> Handler:
+    def add_call(handler: Handler) -> Handler:
         CALLS.append(
             Call(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach)
         )
         return handler
 
-    return enter
+    return add_call

@@ -21,7 +21,7 @@ class Front(Chalice):
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
         if name := _given_twice(event):
-            return _refused(name, getattr(context, "aws_request_id", ""))
+            return _refusal(name, getattr(context, "aws_request_id", ""))
         answer = self._answer(event, context)
         if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
             answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
@@ -45,7 +45,7 @@ def _given_twice(event: Any) -> str | None:
     return next((name for name, count in counts.items() if count > 1 and is_single(name)), None)
 
 
-def _refused(name: str, request_id: str) -> dict[str, Any]:
+def _refusal(name: str, request_id: str) -> dict[str, Any]:
     error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
     body = strict.dump(problems.problem(error, request_id)).decode() + "\n"
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}

@@ -57,8 +57,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
     request_id = _request_id(request)
     try:
         context = _context(entry, request, params, request_id)
-        answer = _handled(entry, context)
-        tell(context.deps)
+        answer = _call_handler(entry, context)
+        report_counters(context.deps)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
@@ -73,7 +73,7 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
 
 
-def tell(deps: Deps) -> None:
+def report_counters(deps: Deps) -> None:
     """What happened to messages, as metrics and log lines."""
     if counts := deps.counters.take():
         observe.metrics(deps.adapters.stage, counts)
@@ -161,7 +161,7 @@ def check_rate(deps: Deps, caller: Caller | None) -> None:
         )
 
 
-def _handled(entry: Call, context: Context) -> Response[Any]:
+def _call_handler(entry: Call, context: Context) -> Response[Any]:
     """What the handler answers; with an entry in the audit trail, whatever that is."""
     if not audit.is_audited(entry):
         return entry.handler(context)
@@ -179,7 +179,7 @@ def perform(entry: Call, context: Context) -> Response[Any]:
     """Make a call from within, for `context.caller`: same checks, same handler, no HTTP. Raises what the handler
     raises."""
     _check(entry, context.caller, context.params)
-    return _handled(entry, _with_body(entry, context))
+    return _call_handler(entry, _with_body(entry, context))
 
 
 def _check(entry: Call, caller: Caller | None, params: Mapping[str, str]) -> None:

@@ -33,15 +33,15 @@ def issue_of(text: str, kind: type, at: str = "") -> Issue:
     match = _WHERE.match(text)
     reason, path = (match[1], match[2]) if match else (text, "")
     if extra := _UNKNOWN.match(reason):
-        path, reason = _joined(path, extra[1][:_MAX_NAME_CHARS]), "unknown field"
+        path, reason = _dotted_path(path, extra[1][:_MAX_NAME_CHARS]), "unknown field"
     elif lack := _MISSING.match(reason):
-        path, reason = _joined(path, lack[1]), "is missing"
+        path, reason = _dotted_path(path, lack[1]), "is missing"
     elif _VALUE.match(reason):
         reason = f"must be one of {', '.join(map(str, _choices(kind, path)))}"
-    return Issue(_joined(at, path), _UNMATCHED.get(reason, reason))
+    return Issue(_dotted_path(at, path), _UNMATCHED.get(reason, reason))
 
 
-def _joined(*parts: str) -> str:
+def _dotted_path(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 

@@ -36,10 +36,10 @@ def of_query(query: Mapping[str, str]) -> Filters:
 
 def key(query: Mapping[str, str]) -> str | None:
     """The key that the messages are to have. Raises Malformed."""
-    return bounded(query, "key", MAX_KEY_CHARS)
+    return bounded_text(query, "key", MAX_KEY_CHARS)
 
 
-def bounded(query: Mapping[str, str], name: str, most: int) -> str | None:
+def bounded_text(query: Mapping[str, str], name: str, most: int) -> str | None:
     """The text of this name, of 1 to `most` characters; None where the query has none. Raises Malformed."""
     text = query.get(name)
     if text is not None and not 1 <= len(text) <= most:

@@ -102,7 +102,7 @@ def document(prefix: str = "") -> dict[str, Any]:
             "tags": _tags(),
             "paths": paths,
             "components": {
-                "schemas": {name: _untitled(schema) for name, schema in components.items()},
+                "schemas": {name: _without_title(schema) for name, schema in components.items()},
                 "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
                 "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             },
@@ -140,7 +140,7 @@ def _readable(value: Any) -> Any:
     return _PAGE_OF.sub(r"\1Page", value).replace(r"\Z", "$") if isinstance(value, str) else value
 
 
-def _untitled(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in schema.items() if name != "title"}
 
 
@@ -184,12 +184,14 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
 
 
 def _responses(entry: Call, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
-    successes = {str(status): _done(entry, status, answer, examples) for status in entry.statuses}
+    successes = {str(status): _success_response(entry, status, answer, examples) for status in entry.statuses}
     refusals = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
     return successes | refusals
 
 
-def _done(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
+def _success_response(
+    entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]
+) -> dict[str, Any]:
     if status == 204:
         return {"description": "Done"}
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}

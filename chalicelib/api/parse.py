@@ -354,7 +354,7 @@ def page_start(context: Context, purpose: str) -> Any:
     return json.loads(token)
 
 
-def visible(
+def visible_page(
     context: Context,
     purpose: str,
     read_rows_after: Callable[[str | None, int], Sequence[T]],
@@ -388,7 +388,9 @@ def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, To
         start = caller.behind(after or "")
         return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
 
-    topics, next_start = visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
+    topics, next_start = visible_page(
+        context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name
+    )
     counts = context.deps.counts.stats(topics)
     if len(counts) < len(topics):
         next_start = topics[len(counts) - 1].name

@@ -18,7 +18,7 @@ def of_request(headers: Mapping[str, str]) -> str | None:
     return parent if parent is not None and _FORM.fullmatch(parent) else None
 
 
-def joined(draft: Draft, headers: Mapping[str, str]) -> Draft:
+def with_traceparent(draft: Draft, headers: Mapping[str, str]) -> Draft:
     """The draft as part of the request's trace, unless it names one itself."""
     parent = of_request(headers)
     if parent is None or traceparent(draft) is not None or len(draft.headers) >= MAX_HEADERS:

@@ -14,13 +14,13 @@ _HASH_CHARS = 10
 @cache
 def _files() -> dict[str, Path]:
     """The files by the names they are served under."""
-    return {_hashed(path): path for path in _FOLDER.iterdir() if path.suffix in _TYPES}
+    return {_hashed_name(path): path for path in _FOLDER.iterdir() if path.suffix in _TYPES}
 
 
 @cache
 def name_of(file: str) -> str:
     """The name under which a file is served."""
-    return _hashed(_FOLDER / file)
+    return _hashed_name(_FOLDER / file)
 
 
 def read(name: str) -> tuple[bytes, str] | None:
@@ -29,6 +29,6 @@ def read(name: str) -> tuple[bytes, str] | None:
     return (path.read_bytes(), _TYPES[path.suffix]) if path else None
 
 
-def _hashed(path: Path) -> str:
+def _hashed_name(path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:_HASH_CHARS]
     return f"{path.stem}.{digest}{path.suffix}"

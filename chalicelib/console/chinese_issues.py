@@ -11,7 +11,7 @@ _KINDS = {
 }
 
 
-def _expected(rest: str, phrase: str) -> list[tuple[str, str]]:
+def _expected_patterns(rest: str, phrase: str) -> list[tuple[str, str]]:
     """The same for each kind of value."""
     return [(rf"Expected `{kind}{rest}", f"须为{word}{phrase}") for kind, word in _KINDS.items()]
 
@@ -42,10 +42,10 @@ ISSUES: list[tuple[str, str]] = [
         "须为 1 到 128 个字母、数字、.、_ 或 -, 可用 * 代表任意多个",
     ),
     (r"must have printable ASCII characters only", "只能含可打印的 ASCII 字符"),
-    *_expected(r"` of length >= (\S+)", r", 至少 \1 项或字符"),
-    *_expected(r"` of length <= (\S+)", r", 最多 \1 项或字符"),
-    *_expected(r"` >= (\S+)", r", 不小于 \1"),
-    *_expected(r"` <= (\S+)", r", 不大于 \1"),
-    *_expected(r"`, got `.*`", ""),
+    *_expected_patterns(r"` of length >= (\S+)", r", 至少 \1 项或字符"),
+    *_expected_patterns(r"` of length <= (\S+)", r", 最多 \1 项或字符"),
+    *_expected_patterns(r"` >= (\S+)", r", 不小于 \1"),
+    *_expected_patterns(r"` <= (\S+)", r", 不大于 \1"),
+    *_expected_patterns(r"`, got `.*`", ""),
     (r"Expected `(.*)`, got `.*`", r"须为 \1 之一"),
 ]

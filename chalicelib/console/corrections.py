@@ -80,7 +80,7 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
     )
 
 
-def typed(form: Mapping[str, str]) -> str:
+def encoded_form(form: Mapping[str, str]) -> str:
     """The form that came without a session, for the page that asks to sign in; empty: nothing was typed for a deed, or
     too much."""
     text = form.get("typed", "")
@@ -90,7 +90,7 @@ def typed(form: Mapping[str, str]) -> str:
     return text if len(text) <= _MOST_TYPED_BYTES else ""
 
 
-def resumed(visit: Visit) -> Correction | None:
+def resumed_correction(visit: Visit) -> Correction | None:
     """What was typed before the session that has just begun, to be sent in it; None: nothing."""
     form = dict(parse_qsl(visit.form.get("typed", ""), keep_blank_values=True))
     again = replace(visit, form={**form, "csrf": visit.session.csrf})

@@ -16,13 +16,13 @@ from ..api.http import perform, why_not
 from ..domain.errors import Forbidden
 from ..domain.topic import Caller
 from .http import Visit
-from .links import asked
+from .links import query_text
 
 _BY_NAME = {call.handler.__name__: call for call in CALLS}
-__all__ = ["Deed", "do", "enter", "has", "routes", "why_not_allowed"]
+__all__ = ["Deed", "add_call", "do", "has", "routes", "why_not_allowed"]
 
 
-def enter(call: Call) -> None:
+def add_call(call: Call) -> None:
     """Have a call at hand that not every service has: the local one's clock."""
     _BY_NAME[call.handler.__name__] = call
 
@@ -58,7 +58,7 @@ class Deed:
         parts = ["curl", "-X", self.call.method, "-H", '"Authorization: Bearer $HEADRACE_TOKEN"']
         if self.body is not None:
             parts += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(self.raw.decode())]
-        return " ".join([*parts, shlex.quote(base + self.path + asked(self.query))])
+        return " ".join([*parts, shlex.quote(base + self.path + query_text(self.query))])
 
 
 def why_not_allowed(deed: Deed, caller: Caller) -> Forbidden | None:

@@ -18,7 +18,7 @@ from ..api.http import invalid
 from ..domain.errors import Malformed
 from . import deeds
 from .deeds import Deed
-from .links import asked
+from .links import query_text
 
 Fields = Mapping[str, str]
 UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
@@ -47,7 +47,7 @@ class Form:
             back = back.removesuffix("=") + str(answer.get("id", ""))
         of = self.deed.params.get("group") if self.deed.name in UNDONE_BY else None
         joint = "&" if "?" in back else "?"
-        return f"{back}{asked({'did': self.deed.name, 'n': number, 'of': of}).replace('?', joint)}"
+        return f"{back}{query_text({'did': self.deed.name, 'n': number, 'of': of}).replace('?', joint)}"
 
 
 def _number_of(answer: dict[str, Any]) -> int | None:
@@ -65,14 +65,14 @@ def of(fields: Fields) -> Form:
     return Form(make(name, fields), fields.get("back", ""))
 
 
-def _needed(fields: Fields, *names: str) -> dict[str, str]:
+def _required(fields: Fields, *names: str) -> dict[str, str]:
     for name in names:
         if not fields.get(name):
             raise invalid(name, "is missing")
     return {name: fields[name] for name in names}
 
 
-def _typed(fields: Fields, name: str) -> None:
+def _check_name_typed(fields: Fields, name: str) -> None:
     """Raises Malformed unless the name of what is to be deleted was typed."""
     if fields.get("confirm") != fields.get(name):
         raise Malformed("CONFIRM_MISSING", f"Nothing was deleted: type the {name}'s name to confirm.")
@@ -136,18 +136,18 @@ def _retry_or_null(fields: Fields) -> dict[str, Any]:
 
 def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Deed]:
     """A deed of path parameters only."""
-    return lambda name, fields: Deed(name, _needed(fields, *names), body=body)
+    return lambda name, fields: Deed(name, _required(fields, *names), body=body)
 
 
 def _put_topic(name: str, fields: Fields) -> Deed:
     body = _given_texts(fields, "mode", "on_rate_limit", "wake") | _numbers(fields, *_TOPIC_NUMBERS)
     body |= _or_null(fields, _number, *_TOPIC_NUMBERS_OR_NULL)
-    return Deed(name, _needed(fields, "topic"), body=body | _retry(fields))
+    return Deed(name, _required(fields, "topic"), body=body | _retry(fields))
 
 
 def _delete_topic(name: str, fields: Fields) -> Deed:
-    _typed(fields, "topic")
-    return Deed(name, _needed(fields, "topic"), {"confirm": fields["confirm"]})
+    _check_name_typed(fields, "topic")
+    return Deed(name, _required(fields, "topic"), {"confirm": fields["confirm"]})
 
 
 def _put_group(name: str, fields: Fields) -> Deed:
@@ -156,18 +156,18 @@ def _put_group(name: str, fields: Fields) -> Deed:
     body |= _given_texts(fields, "filter") if is_new else _or_null(fields, _text, "filter")
     body |= _numbers(fields, *_GROUP_NUMBERS) | _or_null(fields, _number, *_GROUP_NUMBERS_OR_NULL)
     body |= _retry_or_null(fields)
-    return Deed(name, _needed(fields, "topic", "group"), body=body)
+    return Deed(name, _required(fields, "topic", "group"), body=body)
 
 
 def _delete_group(name: str, fields: Fields) -> Deed:
-    _typed(fields, "group")
-    return Deed(name, _needed(fields, "topic", "group"))
+    _check_name_typed(fields, "group")
+    return Deed(name, _required(fields, "topic", "group"))
 
 
 def _seek(name: str, fields: Fields) -> Deed:
     to = fields.get("to", "").strip()
     body: dict[str, Any] = {"to": int(to) if is_whole_number(to) else to}
-    return Deed(name, _needed(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
+    return Deed(name, _required(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
 
 
 def _produce(name: str, fields: Fields) -> Deed:
@@ -178,7 +178,7 @@ def _produce(name: str, fields: Fields) -> Deed:
         body["keys"] = keys
     if headers := fields.get("headers", "").strip():
         body["headers"] = _headers(headers)
-    return Deed(name, _needed(fields, "topic"), body=body)
+    return Deed(name, _required(fields, "topic"), body=body)
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -191,24 +191,24 @@ def _headers(text: str) -> dict[str, str]:
 def _amend(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = {"body": _json(fields, "body")} if "body" in fields else {}
     body |= _given_texts(fields, "deliver_at") | _retry(fields)
-    return Deed(name, _needed(fields, "topic", "id"), body=body)
+    return Deed(name, _required(fields, "topic", "id"), body=body)
 
 
 def _change_delayed(name: str, fields: Fields) -> Deed:
-    body: dict[str, Any] = {"ids": _needed(fields, "ids")["ids"].split()}
+    body: dict[str, Any] = {"ids": _required(fields, "ids")["ids"].split()}
     body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
     return Deed(
-        name, _needed(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
+        name, _required(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
     )
 
 
 def _edit_letter(name: str, fields: Fields) -> Deed:
-    return Deed(name, _needed(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
+    return Deed(name, _required(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
 
 
 def _merge_letters(name: str, fields: Fields) -> Deed:
     body = {"patch": _json(fields, "patch"), "ids": fields.get("ids", "").split()}
-    return Deed(name, _needed(fields, "topic", "group"), body=body)
+    return Deed(name, _required(fields, "topic", "group"), body=body)
 
 
 def _redrive(name: str, fields: Fields) -> Deed:
@@ -217,31 +217,33 @@ def _redrive(name: str, fields: Fields) -> Deed:
         body["ids"] = ids
     elif which := _given_texts(fields, "reason", "tag", "key", "since"):
         body["filter"] = which
-    return Deed(name, _needed(fields, "topic", "group"), body=body)
+    return Deed(name, _required(fields, "topic", "group"), body=body)
 
 
 def _retry_now(name: str, fields: Fields) -> Deed:
-    params = _needed(fields, "topic", "id")
-    return Deed(name, params, body=_needed(fields, "group"))
+    params = _required(fields, "topic", "id")
+    return Deed(name, params, body=_required(fields, "group"))
 
 
 def _put_consumer(name: str, fields: Fields) -> Deed:
     body = _given_texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
-    return Deed(name, _needed(fields, "topic", "group", "consumer"), body=body)
+    return Deed(name, _required(fields, "topic", "group", "consumer"), body=body)
 
 
 def _rotate_secret(name: str, fields: Fields) -> Deed:
-    return Deed(name, _needed(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds"))
+    return Deed(
+        name, _required(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds")
+    )
 
 
 def _create_replay(name: str, fields: Fields) -> Deed:
-    body = _needed(fields, "from", "to") | _given_texts(fields, "tag", "key", "where", "into", "group")
+    body = _required(fields, "from", "to") | _given_texts(fields, "tag", "key", "where", "into", "group")
     more: dict[str, Any] = {"dry_run": True} if fields.get("dry_run") else {}
-    return Deed(name, _needed(fields, "topic"), body=body | _numbers(fields, "rate") | more)
+    return Deed(name, _required(fields, "topic"), body=body | _numbers(fields, "rate") | more)
 
 
 def _rotate_token(name: str, fields: Fields) -> Deed:
-    return Deed(name, _needed(fields, "id"), body=_numbers(fields, "overlap_seconds"))
+    return Deed(name, _required(fields, "id"), body=_numbers(fields, "overlap_seconds"))
 
 
 def _move_clock(name: str, fields: Fields) -> Deed:

@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
 from ..api import problems
-from ..api.http import check_group, check_name, check_rate, tell
+from ..api.http import check_group, check_name, check_rate, report_counters
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller, Group, Topic
 from ..wiring import Deps
@@ -143,11 +143,11 @@ PAGES: list[Entry] = []
 def page(method: str, path: str, *, open: bool = False) -> Callable[[Handler], Handler]:
     """Enter a handler into the console."""
 
-    def enter(handler: Handler) -> Handler:
+    def add_page(handler: Handler) -> Handler:
         PAGES.append(Entry(method, path, handler, open))
         return handler
 
-    return enter
+    return add_page
 
 
 def register(app: Chalice, pages: Sequence[Entry] = PAGES) -> None:
@@ -173,10 +173,10 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
         visit = _visit(deps, entry, request, params, units)
         try:
             visit = replace(visit, form=_form(request))
-            visit = _identified(entry, visit)
+            visit = _with_session(entry, visit)
             _check(entry, visit)
             result = entry.handler(visit)
-            tell(deps)
+            report_counters(deps)
             return _response(visit, result)
         except HeadraceError as error:
             if isinstance(error, Unavailable):
@@ -189,7 +189,7 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             )
 
 
-def _identified(entry: Entry, visit: Visit) -> Visit:
+def _with_session(entry: Entry, visit: Visit) -> Visit:
     """The visit with its session, where the page needs one. Raises Unauthorized, or Forbidden for another site."""
     from . import session
 
@@ -285,7 +285,7 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
             "refusal": refusal,
             "stale_link": stale_link,
             "ticket": None,
-            "typed": corrections.typed(visit.form),
+            "typed": corrections.encoded_form(visit.form),
         }
         return Page("sign_in.html", model, 200 if asks_sign_in and not stale_link else status)
     correction = corrections.of(visit, error)

@@ -26,7 +26,7 @@ class Links:
     def to(self, *parts: object, **query: object) -> str:
         """A link to the page below the console's root with these parts; what is None in the query is left out."""
         place = "/".join((ROOT, *(quote(str(part), safe="") for part in parts)))
-        return self.up + place + asked(query)
+        return self.up + place + query_text(query)
 
     def back(self, place: str) -> str:
         """A link to a place that a form names; to the overview, where that is no place of the console's."""
@@ -40,7 +40,7 @@ class Links:
         return self.path.rstrip("/").partition(f"/{ROOT}")[2].lstrip("/")
 
 
-def asked(query: Mapping[str, object]) -> str:
+def query_text(query: Mapping[str, object]) -> str:
     """The query of a link, with its question mark; nothing where there is none."""
     parameters = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "")}
     return f"?{urlencode(parameters)}" if parameters else ""

@@ -106,7 +106,7 @@ def read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | N
     if "key" in selection.fields:
         messages, next_start = _of_key(visit, selection, start)
     elif selection.group and selection.status in _LOCATED:
-        messages, next_start = _located(visit, selection, start)
+        messages, next_start = _at_locations(visit, selection, start)
     else:
         messages, next_start = _newest_first(visit, selection, start)
     if next_start is None:
@@ -135,7 +135,7 @@ def _of_key(visit: Visit, selection: Selection, start: str | None) -> tuple[Sequ
             return messages, position
 
 
-def _located(
+def _at_locations(
     visit: Visit, selection: Selection, start: Sequence[int] | None
 ) -> tuple[Sequence[Message], Sequence[int] | None]:
     """The messages at the shards and offsets that the survey has of this status; the highest offsets first."""

@@ -51,13 +51,13 @@ def begin_by_link(deps: Deps, ticket: str, *, secure: bool) -> str:
 
 def end(*, secure: bool) -> str:
     """The `Set-Cookie` that ends a session."""
-    return _set(secure, "", 0)
+    return _set_cookie_text(secure, "", 0)
 
 
 def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
     """The session that a request belongs to. Raises Unauthorized."""
-    cookie = _sent(headers).get(_name(secure), "")
-    content = _opened(deps, _COOKIE, cookie) if cookie else None
+    cookie = _cookies(headers).get(_name(secure), "")
+    content = _verified_token(deps, _COOKIE, cookie) if cookie else None
     if content is None:
         raise Unauthorized("UNAUTHORIZED", "Sign in with a token.")
     csrf = deps.signing_keys.first(partial(_csrf, cookie)) or ""
@@ -85,9 +85,9 @@ def check_origin(headers: Mapping[str, str]) -> None:
     """Raises Forbidden for a form that another site sent. Whoever sends neither header is no browser."""
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
-        raise _foreign()
+        raise _foreign_origin()
     if is_foreign(headers):
-        raise _foreign()
+        raise _foreign_origin()
 
 
 def check_csrf(session: Session, text: str) -> None:
@@ -100,7 +100,7 @@ def check_csrf(session: Session, text: str) -> None:
 
 def language(headers: Mapping[str, str]) -> str:
     """The language that was chosen, else the first of ours that the browser asks for."""
-    choice = _sent(headers).get("headrace-lang")
+    choice = _cookies(headers).get("headrace-lang")
     if choice in ("en", "zh"):
         return choice
     for part in headers.get("accept-language", "").lower().split(","):
@@ -116,10 +116,10 @@ def choose_language(tongue: str) -> str:
 
 def _cookie(deps: Deps, token_id: str, fingerprint: str, *, secure: bool) -> str:
     content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {fingerprint} {deps.adapters.random.id(12)}"
-    return _set(secure, deps.signing_keys.sign(_COOKIE, content), LASTS_SECONDS)
+    return _set_cookie_text(secure, deps.signing_keys.sign(_COOKIE, content), LASTS_SECONDS)
 
 
-def _set(secure: bool, value: str, seconds: int) -> str:
+def _set_cookie_text(secure: bool, value: str, seconds: int) -> str:
     lock = "; Secure" if secure else ""
     return f"{_name(secure)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{lock}"
 
@@ -128,7 +128,7 @@ def _name(secure: bool) -> str:
     return "__Host-headrace" if secure else "headrace"
 
 
-def _opened(deps: Deps, purpose: str, text: str) -> tuple[str, str] | None:
+def _verified_token(deps: Deps, purpose: str, text: str) -> tuple[str, str] | None:
     """The token's id in what was signed, and the fingerprint of its text, while its time is not over."""
     content = deps.signing_keys.verified(purpose, text) if text.isascii() else None
     if content is None:
@@ -141,12 +141,12 @@ def _now_s(deps: Deps) -> int:
     return deps.adapters.clock.now_ms() // 1000
 
 
-def _sent(headers: Mapping[str, str]) -> dict[str, str]:
+def _cookies(headers: Mapping[str, str]) -> dict[str, str]:
     try:
         return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
     except CookieError:
         return {}
 
 
-def _foreign() -> Forbidden:
+def _foreign_origin() -> Forbidden:
     return Forbidden("FOREIGN_ORIGIN", "This form was sent from another site.")

@@ -10,6 +10,6 @@ LANGUAGES = {"python": "Python", "javascript": "JavaScript", "go": "Go", "java":
 
 
 @cache
-def verifying() -> dict[str, str]:
+def verification_snippets() -> dict[str, str]:
     """The code by the language's name. Nothing in it is secret."""
     return {name: (_FOLDER / f"{file}.txt").read_text() for file, name in LANGUAGES.items()}

@@ -14,7 +14,7 @@ from . import assets, session, words
 from .deeds import Deed, has, why_not_allowed
 from .forms import UNDONE_BY
 from .http import MOST_READ_UNITS, Page, Visit
-from .links import asked
+from .links import query_text
 from .views import figures
 
 
@@ -31,7 +31,7 @@ def _environment() -> Environment:
         "count": figures.count,
         "units": figures.units,
         "span": _span,
-        "told": _told,
+        "error_text": _error_text,
         "issue": _issue,
         "moment": figures.moment,
         "size": figures.size,
@@ -42,7 +42,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "asset": assets.name_of,
         "Deed": Deed,
-        "asked": asked,
+        "query_text": query_text,
         "has_deed": has,
         "undone_by": UNDONE_BY,
     }
@@ -55,25 +55,25 @@ class _Buttons:
 
     def __init__(self) -> None:
         self._labels: list[tuple[str, Deed]] = []
-        self._told: list[Deed] = []
+        self._shown: list[Deed] = []
 
     def add(self, label: str, deed: Deed) -> str:
         """A button that the page shows."""
         self._labels.append((label, deed))
         return ""
 
-    def tell(self, deed: Deed) -> str:
+    def note_curl_shown(self, deed: Deed) -> str:
         """A deed whose curl the page shows."""
-        self._told.append(deed)
+        self._shown.append(deed)
         return ""
 
-    def untold(self) -> list[tuple[str, Deed]]:
-        """Those that were added and not told; they count as told from now on."""
+    def take_without_curl(self) -> list[tuple[str, Deed]]:
+        """Those that were added and whose curl was not shown; it counts as shown from now on."""
         rest: list[tuple[str, Deed]] = []
         for label, deed in self._labels:
-            if deed not in self._told:
+            if deed not in self._shown:
                 rest.append((label, deed))
-                self._told.append(deed)
+                self._shown.append(deed)
         return rest
 
 
@@ -84,9 +84,9 @@ def _span(context: Context, ms: float | None) -> str:
 
 
 @pass_context
-def _told(context: Context, error: HeadraceError) -> str:
+def _error_text(context: Context, error: HeadraceError) -> str:
     """What an error says, in the reader's language."""
-    return words.told(error, context["tongue"])
+    return words.error_text(error, context["tongue"])
 
 
 @pass_context
@@ -112,7 +112,9 @@ def render(visit: Visit, page: Page) -> bytes:
         "query": _Query(visit.query),
         "links": visit.links,
         "now_ms": visit.now_ms,
-        "here_query": asked({k: v for k, v in visit.query.items() if k not in ("did", "n", "of", "ticket")}),
+        "here_query": query_text(
+            {k: v for k, v in visit.query.items() if k not in ("did", "n", "of", "ticket")}
+        ),
         "tongue": tongue,
         "_": words.speaker(tongue),
         "token": signed_in.token if signed_in else None,

@@ -48,7 +48,7 @@ def speaker(tongue: str) -> Callable[..., str]:
     return say
 
 
-def told(error: HeadraceError, tongue: str) -> str:
+def error_text(error: HeadraceError, tongue: str) -> str:
     """An error's sentence in a language; that of the API where there is none."""
     if tongue == "zh":
         from .chinese_errors import ERRORS

@@ -135,7 +135,7 @@ def is_loopback(address: str) -> bool:
 @lru_cache(maxsize=1024)
 def parse_url(text: str, rules: Rules) -> Target | str:
     """The target a URL names, or the reason why it may not be called: a sentence that never repeats it."""
-    reason = _unfit(text)
+    reason = _text_problem(text)
     if reason:
         return reason
     match = _URL.fullmatch(text)
@@ -155,10 +155,10 @@ def parse_url(text: str, rules: Rules) -> Target | str:
         loopback=rules.allow_loopback and bool(addresses) and is_loopback(addresses[0]),
         addresses=addresses,
     )
-    return _forbidden(target, rules) or target
+    return _why_forbidden(target, rules) or target
 
 
-def _unfit(text: str) -> str | None:
+def _text_problem(text: str) -> str | None:
     """What is wrong with the raw text: standard parsers would drop or rewrite some of it in silence."""
     if len(text) > MAX_URL_CHARS:
         return f"may have {MAX_URL_CHARS} characters"
@@ -191,7 +191,7 @@ def _known_addresses(host: str, is_v6: bool, rules: Rules) -> tuple[str, ...] | 
     return ()
 
 
-def _forbidden(target: Target, rules: Rules) -> str | None:
+def _why_forbidden(target: Target, rules: Rules) -> str | None:
     if target.loopback:
         return _OURS if target.port == rules.own_port else None if target.port < 65536 else "names no port"
     if target.scheme != "https":

@@ -35,7 +35,7 @@ class Deadline:
         self._began = monotonic()
         self._ends = self._began + seconds
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds left; TimeoutError if there are none."""
         seconds = self._ends - self._monotonic()
         if seconds <= 0:
@@ -114,7 +114,7 @@ class Connection:
         """
         poll = select.poll()
         poll.register(self._sock, 0)  # POLLERR and POLLHUP alone
-        return bool(poll.poll(min(_RESET_MS, deadline.left() * 1000)))
+        return bool(poll.poll(min(_RESET_MS, deadline.seconds_left() * 1000)))
 
     def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[HttpAnswer, bool]:
         """Send a request and read its answer. Returns also whether the connection may be used again."""
@@ -138,14 +138,14 @@ class Connection:
         rest = memoryview(request)
         try:
             while rest:
-                self._sock.settimeout(deadline.left())
+                self._sock.settimeout(deadline.seconds_left())
                 rest = rest[self._sock.send(rest) :]
         except (BrokenPipeError, ConnectionResetError):
             return  # the answer may have come before all was sent; if there is none, reading says so
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
         """The bytes that have come: at least one, or 0 at the end."""
-        self._sock.settimeout(deadline.left())
+        self._sock.settimeout(deadline.seconds_left())
         count = self._sock.recv_into(buffer)
         self.heard = self.heard or count > 0
         return count

@@ -129,7 +129,7 @@ class Egress:
 
     def _addresses(self, target: Target, deadline: Deadline) -> tuple[str, ...]:
         """The target's addresses now; none if a single one may not be called."""
-        addresses = target.addresses or self._lookups.addresses(target.host, deadline.left())
+        addresses = target.addresses or self._lookups.addresses(target.host, deadline.seconds_left())
         return addresses[:_MAX_ADDRESSES] if all(map(target.may_use, addresses)) else ()
 
     def _connect(self, target: Target, addresses: tuple[str, ...], deadline: Deadline) -> Connection:
@@ -137,13 +137,13 @@ class Egress:
         for tries_left in range(len(addresses), 0, -1):
             address = addresses[-tries_left]
             try:
-                sock = self._dial(address, target.port, deadline.left() / tries_left)
+                sock = self._dial(address, target.port, deadline.seconds_left() / tries_left)
                 break
             except OSError:
                 if tries_left == 1:
                     raise
         if target.scheme == "https":
-            sock = encrypt(sock, self._tls, target.host, deadline.left())
+            sock = encrypt(sock, self._tls, target.host, deadline.seconds_left())
         return Connection(_key(target, address), sock)
 
     def _exchange(

@@ -44,7 +44,7 @@ def post(parcel: Parcel) -> Post:
     first = parcel.attempts[0]
     if parcel.payload == "batch" or len(parcel.attempts) > 1:
         return _batch(parcel)
-    headers = _forwarded(first.message.draft) | _headers(parcel, first)
+    headers = _forwarded_headers(first.message.draft) | _headers(parcel, first)
     if parcel.payload == Payload.STRUCTURED:
         event = _event(parcel, first)
         return Post(
@@ -128,7 +128,7 @@ def _headers(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
     return {f"Headrace-{name.capitalize()}": _encoded(value, _PRINTABLE) for name, value in location.items()}
 
 
-def _forwarded(draft: Draft) -> dict[str, str]:
+def _forwarded_headers(draft: Draft) -> dict[str, str]:
     """The producer's own headers, but for reserved ones, which older messages may have. What is no printable ASCII is
     percent-encoded; the rest stays as it is, the percent sign too."""
     return {

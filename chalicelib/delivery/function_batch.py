@@ -28,7 +28,7 @@ def event(parcel: Parcel) -> bytes:
     return msgspec.json.encode({"topic": parcel.topic, "group": parcel.group, "messages": messages})
 
 
-def failed(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | None:
+def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | None:
     """The ids in the answer, of those in `sent_ids`. None if the answer is malformed or names another id: then
     nothing is known. An empty answer (null) means that all went well."""
     try:

@@ -145,7 +145,7 @@ class Sender:
         deadline = Deadline(self._monotonic, seconds)
         answer = self._functions.call(consumer.target, function_batch.event(parcel), seconds)
         ms = deadline.spent_ms()
-        outcome = _of_batch(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
+        outcome = _batch_result(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
         if isinstance(outcome, CallResult):
             return (outcome,) * len(parcel.attempts)
         success = CallResult(Verdict.DONE, duration_ms=ms, is_own_answer=True)
@@ -158,7 +158,7 @@ class Sender:
         deadline = Deadline(self._monotonic, seconds)
         event = ping.event(consumer, self._real_clock.now_ms())
         answer = self._functions.call(consumer.target, event, seconds)
-        result = _of_batch(consumer, answer, (), deadline.spent_ms())
+        result = _batch_result(consumer, answer, (), deadline.spent_ms())
         if not isinstance(result, CallResult):
             result = CallResult(
                 Verdict.DONE, "it answered", duration_ms=deadline.spent_ms(), is_own_answer=True
@@ -175,7 +175,7 @@ class Sender:
         )
 
 
-def _of_batch(
+def _batch_result(
     consumer: Consumer, answer: bytes | FunctionFailed | Throttled, ids: Collection[str], ms: int
 ) -> CallResult | frozenset[str]:
     """What a function made of a batch: the ids that failed, or the outcome of all."""
@@ -186,7 +186,7 @@ def _of_batch(
         return CallResult(
             Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, is_own_answer=answer.ran
         )
-    failed_ids = function_batch.failed(ids, answer)
+    failed_ids = function_batch.failed_ids(ids, answer)
     if failed_ids is None:
         return CallResult(
             Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, is_own_answer=True

@@ -69,7 +69,7 @@ def lingering_sends(hr: Headrace, topic: str, number: int) -> float:
     return number / (time.perf_counter() - start)
 
 
-def consumed(hr: Headrace, topic: str, number: int) -> float:
+def consumption_rate(hr: Headrace, topic: str, number: int) -> float:
     """Messages a second through one consumer with eight handlers, from the first to the last."""
     arrivals: list[float] = []
     lock = threading.Lock()
@@ -103,7 +103,7 @@ def main() -> None:
             f"{many / single:.0f} times as many |",
             flush=True,
         )
-        rate = consumed(hr, topic, options.messages)
+        rate = consumption_rate(hr, topic, options.messages)
         print(f"| messages through one consumer, 8 handlers | {rate:,.0f} a second |", flush=True)
 
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 
-from infra.__main__ import add_options, given
+from infra.__main__ import add_options, given_options
 from infra.cli import Aws
 from infra.stages import read
 from infra.template import Wrong
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         outputs: dict[str, str] = {}
         if not options.no_aws:
-            aws, prefix = Aws(), read(options.stage, given(options)).prefix
+            aws, prefix = Aws(), read(options.stage, given_options(options)).prefix
             outputs = roles.outputs(aws, prefix)
             roles.verify(aws, prefix, notes)
         url = options.url or outputs.get("EndpointURL", "")

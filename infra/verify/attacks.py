@@ -53,7 +53,7 @@ class Scene:
     ) -> Answer:
         return self.stage.call(method, path, body, self.admin if token is None else token, **options)
 
-    def made(self, *scopes: str, **limits: Any) -> tuple[str, str]:
+    def make_token(self, *scopes: str, **limits: Any) -> tuple[str, str]:
         """The text and the id of a new token of one day."""
         body = {"name": "verify-stage", "scopes": list(scopes), "expires_in_days": 1, **limits}
         answer = self.call("POST", "/v1/tokens", body)
@@ -92,9 +92,9 @@ def without_a_token(scene: Scene, notes: Notes) -> None:
             ("GET", "/v1/tokens"),
             ("POST", f"/v1/topics/{scene.topic}/messages"),
         ):
-            notes.refused(f"{caller}: {method} {path}", scene.call(method, path, token=token), {401})
+            notes.expect_refusal(f"{caller}: {method} {path}", scene.call(method, path, token=token), {401})
     headers = [("Authorization", "Bearer x")]
-    notes.refused(
+    notes.expect_refusal(
         "two Authorization headers", scene.call("GET", "/v1/topics", headers=headers), {400, 401, 403}
     )
 
@@ -102,11 +102,11 @@ def without_a_token(scene: Scene, notes: Notes) -> None:
 def beyond_a_token(scene: Scene, notes: Notes) -> None:
     """No token reaches what it was not made for."""
     a, b = f"/v1/topics/{scene.topic}", f"/v1/topics/{scene.other}"
-    producer, _ = scene.made("produce", topics=[scene.topic])
-    consumer, _ = scene.made("consume", topics=[scene.topic], groups=["mine"])
-    some, _ = scene.made(*_EVERYTHING, topics=[scene.topic])
-    mine, _ = scene.made(*_EVERYTHING, groups=["mine"])
-    operator, _ = scene.made("admin", groups=["mine"])
+    producer, _ = scene.make_token("produce", topics=[scene.topic])
+    consumer, _ = scene.make_token("consume", topics=[scene.topic], groups=["mine"])
+    some, _ = scene.make_token(*_EVERYTHING, topics=[scene.topic])
+    mine, _ = scene.make_token(*_EVERYTHING, groups=["mine"])
+    operator, _ = scene.make_token("admin", groups=["mine"])
     span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
     wide = {"name": "verify-stage", "scopes": ["admin"]}
     for caller, token, method, path, body in (
@@ -128,7 +128,7 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
         ("an admin of a group", mine, "POST", f"{a}/replays", span),
         ("an operator of a group", operator, "PATCH", f"{a}/messages", {"cancel": True}),
     ):  # fmt: skip
-        notes.refused(f"{caller}: {method} {path}", scene.call(method, path, body, token), {403})
+        notes.expect_refusal(f"{caller}: {method} {path}", scene.call(method, path, body, token), {403})
     transaction = scene.call("POST", f"{b}/transactions", {"message": {"body": 1}}).json or {}
     foreign = scene.call("GET", f"/v1/transactions/{transaction.get('transaction_id')}", token=producer)
     unknown = scene.call("GET", "/v1/transactions/none", token=producer)
@@ -156,23 +156,23 @@ def forgeries(scene: Scene, notes: Notes) -> None:
     ):
         [result] = (scene.call("POST", f"{path}/ack", {"receipts": [text]}).json or {}).get("results") or [{}]
         notes.expect(name, result.get("error", {}).get("code") == "RECEIPT_INVALID", str(result))
-    notes.refused("a made-up page token", scene.call("GET", "/v1/topics?page_token=AAAA"), {400})
+    notes.expect_refusal("a made-up page token", scene.call("GET", "/v1/topics?page_token=AAAA"), {400})
 
 
 def what_is_sent(scene: Scene, notes: Notes) -> None:
     """Addresses inside, damaged bodies and reserved headers are refused at the door."""
     path = f"/v1/topics/{scene.topic}"
     for url in _INSIDE:
-        notes.refused(
+        notes.expect_refusal(
             f"a subscriber at {url}",
             scene.call("PUT", f"{path}/groups/mine/consumers/x", {"url": url}),
             {422},
         )
     for name, raw in _DAMAGED.items():
-        notes.refused(name, scene.call("POST", f"{path}/messages", raw), {400})
+        notes.expect_refusal(name, scene.call("POST", f"{path}/messages", raw), {400})
     for name in _RESERVED:
         answer = scene.call("POST", f"{path}/messages", {"body": 1, "headers": {name: "x"}})
-        notes.refused(f"a message with the header {name}", answer, {422})
+        notes.expect_refusal(f"a message with the header {name}", answer, {422})
 
 
 def what_is_answered(scene: Scene, notes: Notes) -> None:
@@ -203,23 +203,23 @@ def the_console(scene: Scene, notes: Notes) -> None:
         attributes <= set(cookie.split("; ")),
         cookie.partition("=")[0] or "no cookie",
     )
-    notes.refused("a link that was used", second, {401})
+    notes.expect_refusal("a link that was used", second, {401})
     form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", cookie.partition(";")[0])]
     deed = f"deed=delete_topic&topic={scene.topic}&confirm={scene.topic}".encode()
-    notes.refused(
+    notes.expect_refusal(
         "a form without its mark", scene.call("POST", "/console/do", deed, token="", headers=form), {403}
     )
     elsewhere = [*form, ("Origin", "https://evil.example")]
-    notes.refused(
+    notes.expect_refusal(
         "a form of another site", scene.call("POST", "/console/do", deed, token="", headers=elsewhere), {403}
     )
 
 
 def how_often(scene: Scene, notes: Notes) -> None:
     """A token's `rate_limit` holds over all processes, and it makes no other token."""
-    limited_token, _ = scene.made("produce", "admin", rate_limit=5)
+    limited_token, _ = scene.make_token("produce", "admin", rate_limit=5)
     body = {"name": "verify-stage", "scopes": ["produce"], "rate_limit": 5}
-    notes.refused(
+    notes.expect_refusal(
         "a token with a limit makes another", scene.call("POST", "/v1/tokens", body, limited_token), {403}
     )
     start = time.monotonic()
@@ -234,9 +234,9 @@ def how_often(scene: Scene, notes: Notes) -> None:
 
 def revocation(scene: Scene, notes: Notes) -> None:
     """A revoked token ends within half a minute, and what was refused is in the audit trail."""
-    token, id = scene.made("produce")
+    token, id = scene.make_token("produce")
     scene.call("GET", "/v1/ladders/jmq", token=token)
-    notes.refused("a scope that is missing", scene.call("GET", "/v1/tokens", token=token), {403})
+    notes.expect_refusal("a scope that is missing", scene.call("GET", "/v1/tokens", token=token), {403})
     scene.call("DELETE", f"/v1/tokens/{id}")
     start = time.monotonic()
     while (status := scene.call("GET", "/v1/ladders/jmq", token=token).status) != 401:
@@ -251,11 +251,11 @@ def revocation(scene: Scene, notes: Notes) -> None:
 
 def the_second_api(stage: Stage, token: str, notes: Notes) -> None:
     """Who does not sign with SigV4 gets nothing from the API of `iam`."""
-    notes.refused("SigV4: an unsigned call", stage.call("GET", "/v1/topics"), {403})
-    notes.refused("SigV4: a token", stage.call("GET", "/v1/topics", token=token), {400, 403})
+    notes.expect_refusal("SigV4: an unsigned call", stage.call("GET", "/v1/topics"), {403})
+    notes.expect_refusal("SigV4: a token", stage.call("GET", "/v1/topics", token=token), {400, 403})
     headers = [("X-Amzn-Iam-Arn", "arn:aws:iam::1:root"), ("X-User-Arn", "arn:aws:iam::1:root")]
-    notes.refused("SigV4: a name in a header", stage.call("GET", "/v1/tokens", headers=headers), {403})
-    notes.refused("SigV4: the console", stage.call("GET", "/console"), {403, 404})
+    notes.expect_refusal("SigV4: a name in a header", stage.call("GET", "/v1/tokens", headers=headers), {403})
+    notes.expect_refusal("SigV4: the console", stage.call("GET", "/console"), {403, 404})
 
 
 ATTACKS: tuple[Callable[[Scene, Notes], None], ...] = (

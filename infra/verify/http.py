@@ -96,7 +96,7 @@ class Notes:
         self.findings.append(name)
         self.tell(f"FINDING  {name}: {detail}")
 
-    def refused(self, name: str, answer: Answer, statuses: Collection[int]) -> None:
+    def expect_refusal(self, name: str, answer: Answer, statuses: Collection[int]) -> None:
         """A request that should have been refused."""
         detail = f"{answer.status} {answer.body[:_SHOWN_CHARS].decode(errors='replace')}"
         self.expect(name, answer.status in statuses, detail)

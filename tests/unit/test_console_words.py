@@ -14,7 +14,7 @@ from chalicelib.api.http import convert, invalid
 from chalicelib.api.issues import PATTERNS
 from chalicelib.console.chinese import PHRASES
 from chalicelib.console.chinese_errors import ERRORS
-from chalicelib.console.words import issue, told
+from chalicelib.console.words import error_text, issue
 from chalicelib.domain.errors import Forbidden, Issue, Malformed
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
@@ -43,9 +43,9 @@ def test_every_error_of_the_documentation_is_told_in_chinese_and_in_english_as_t
     rows = [line.split("|")[2] for line in DOCUMENTED.read_text().splitlines() if re.match(r"\| \d", line)]
     assert {code for cell in rows for code in re.findall(r"`([A-Z_]+)`", cell)} == ERRORS.keys()
     error = Forbidden("SCOPE_MISSING", "This call needs {braces} and the scope 'admin'.")
-    assert told(error, "en") == error.detail
-    assert told(error, "zh") == f"令牌缺少所需的权限: {error.detail}"
-    assert told(Forbidden("UNHEARD_OF", "Something new."), "zh") == "Something new."
+    assert error_text(error, "en") == error.detail
+    assert error_text(error, "zh") == f"令牌缺少所需的权限: {error.detail}"
+    assert error_text(Forbidden("UNHEARD_OF", "Something new."), "zh") == "Something new."
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_what_is_wrong_with_a_field_is_told_in_chinese(body: dict[str, object]) 
         convert(body, requests.TopicBody)
     (wrong,) = refusal.value.issues
     assert re.search(r"[\u4e00-\u9fff]", issue(wrong, "zh"))
-    assert "Expected" not in told(refusal.value, "zh")
-    assert wrong.path in told(refusal.value, "zh")
+    assert "Expected" not in error_text(refusal.value, "zh")
+    assert wrong.path in error_text(refusal.value, "zh")
     assert issue(wrong, "en") == wrong.issue
 
 
 def test_every_pattern_of_a_field_is_told_in_chinese_and_the_unknown_as_the_api_tells_it() -> None:
     assert [words for words in PATTERNS.values() if issue(Issue("x", words), "zh") == words] == []
-    assert told(invalid("moon", "is full"), "zh") == "有字段不正确, 请改正: moon: is full"
+    assert error_text(invalid("moon", "is full"), "zh") == "有字段不正确, 请改正: moon: is full"

@@ -39,7 +39,7 @@ def _pages_name_nothing_foreign() -> None:
     def read(after: str | None, rows: int) -> Sequence[str]:
         return [name for name in _NAMES if name > (after or "")][:rows]
 
-    names, mark = parse.visible(context, "topics", read, lambda name: name.endswith("own"), str)
+    names, mark = parse.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
     assert (names, mark) == (["1 own"], "1 own")
 
 
@@ -129,7 +129,7 @@ BUGS: Planted = {
         mover_troubles.test_a_transactions_delay_does_not_run_while_its_body_is_uploaded,
     ),
     "a page that is marked by what was not shown": (
-        Bug(parse, "visible", "position(items[most - 1])", "after"),
+        Bug(parse, "visible_page", "position(items[most - 1])", "after"),
         _pages_name_nothing_foreign,
     ),
     "a client of HTTP/1.0 that is not told": (
@@ -156,7 +156,7 @@ BUGS: Planted = {
         ),
     ),
     "a function that nobody misses": (
-        Bug(alarms, "_stopped", 'missing="breaching"', 'missing="notBreaching"'),
+        Bug(alarms, "_stopped_alarm", 'missing="breaching"', 'missing="notBreaching"'),
         lambda: alarming.test_a_function_that_is_not_started_is_told_and_one_that_is_late_is_not("mover", 0),
     ),
 }

@@ -253,7 +253,7 @@ def test_pages_of_what_the_caller_may_see_are_full_but_for_the_last(limit: int) 
     pages: list[list[str]] = []
     mark: str | None = ""
     while mark is not None:
-        items, mark = parse.visible(context, "topics", read, lambda name: name.endswith("own"), str)
+        items, mark = parse.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
         pages.append(items)
         marks.append(mark or "")
     assert [name for page in pages for name in page] == ["1 own", "3 own", "4 own", "7 own"]

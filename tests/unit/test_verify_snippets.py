@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.console.snippets import verifying
+from chalicelib.console.snippets import verification_snippets
 from chalicelib.delivery import webhooks
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
@@ -51,14 +51,14 @@ def run(tool: str, *arguments: str, folder: Path) -> list[bool]:
 
 def test_python() -> None:
     names: dict[str, object] = {}
-    exec(verifying()["Python"], names)
+    exec(verification_snippets()["Python"], names)
     is_genuine = names["is_genuine"]
     assert callable(is_genuine)
     assert [is_genuine(TEXT, headers, body) for headers, body in cases()] == GENUINE
 
 
 def test_javascript(tmp_path: Path) -> None:
-    (tmp_path / "hooks.mjs").write_text(verifying()["JavaScript"])
+    (tmp_path / "hooks.mjs").write_text(verification_snippets()["JavaScript"])
     calls = [f"isGenuine({json.dumps(TEXT)}, {json.dumps(h)}, Buffer.from({list(b)}))" for h, b in cases()]
     lines = "\n".join(f"console.log({call});" for call in calls)
     (tmp_path / "main.mjs").write_text(f'import {{ isGenuine }} from "./hooks.mjs";\n{lines}')
@@ -74,7 +74,7 @@ def test_java(tmp_path: Path) -> None:
             f"Hooks.isGenuine({json.dumps(TEXT)}, Map.of({pairs}), {text}.getBytes(StandardCharsets.UTF_8))"
         )
         lines.append(f"System.out.println({call});")
-    imports, _, hooks = verifying()["Java"].partition("class Hooks")
+    imports, _, hooks = verification_snippets()["Java"].partition("class Hooks")
     main = f"class Main {{ public static void main(String[] a) throws Exception {{ {' '.join(lines)} }} }}"
     (tmp_path / "Main.java").write_text(f"{imports}\n{main}\nclass Hooks{hooks}")
     assert run("java", "-XX:TieredStopAtLevel=1", "Main.java", folder=tmp_path) == GENUINE
@@ -86,6 +86,10 @@ def test_go(tmp_path: Path) -> None:
         pairs = ", ".join(f"{json.dumps(n.title())}: {{{json.dumps(v)}}}" for n, v in headers.items())
         call = f"IsGenuine({json.dumps(TEXT)}, http.Header{{{pairs}}}, []byte({json.dumps(body.decode())}))"
         lines.append(f"fmt.Println({call})")
-    code = verifying()["Go"].replace("package hooks", "package main").replace("import (", 'import (\n"fmt"')
+    code = (
+        verification_snippets()["Go"]
+        .replace("package hooks", "package main")
+        .replace("import (", 'import (\n"fmt"')
+    )
     (tmp_path / "main.go").write_text(code + "\nfunc main() {\n" + "\n".join(lines) + "\n}\n")
     assert run("go", "run", "main.go", folder=tmp_path) == GENUINE

@@ -66,7 +66,7 @@ def member(membership: "Membership", now_ms: int) -> MemberView:
     }
 
 
-def registered(member: MemberView, secret: str | None) -> RegisteredConsumer:
+def registered_view(member: MemberView, secret: str | None) -> RegisteredConsumer:
     """A consumer that was just registered, with its secret if that is new."""
     return {**member, "secret": secret} if secret else {**member}
 

@@ -97,12 +97,12 @@ class FateView(TypedDict):
     adds_up: bool
 
 
-def received(claimed_messages: "Sequence[ClaimedMessage]", key: bytes) -> Received:
+def received_view(claimed_messages: "Sequence[ClaimedMessage]", key: bytes) -> Received:
     """Messages with their receipts, which `key` signs."""
-    return {"messages": [_received(each, key) for each in claimed_messages]}
+    return {"messages": [_received_message(each, key) for each in claimed_messages]}
 
 
-def _received(claimed_message: "ClaimedMessage", key: bytes) -> ReceivedMessage:
+def _received_message(claimed_message: "ClaimedMessage", key: bytes) -> ReceivedMessage:
     message = claimed_message.message
     return {
         **_content(message),
@@ -126,7 +126,7 @@ class RescheduledMessage(TypedDict):
 Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
 
 
-def logged(
+def logged_view(
     topic: Topic,
     message: Message,
     statuses: "Mapping[str, DeliveryStatus]",
@@ -145,7 +145,7 @@ def logged(
     }
 
 
-def delayed(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
+def delayed_view(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
     """A message (with its body) before its log: it waits for its time, or was cancelled."""
     shard = delayed.timer.shard.shard
     return {
@@ -160,7 +160,7 @@ def delayed(topic: Topic, delayed: "DelayedMessage", message: Message) -> Messag
     }
 
 
-def prepared(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
+def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
     """A message (with its body) whose transaction is not committed."""
     is_cancelled = transaction.state is TransactionState.ROLLED_BACK
     return {

@@ -62,7 +62,7 @@ def view(replay: Replay) -> ReplayView:
     }
 
 
-def created(replay: Replay, is_started: bool) -> CreatedReplay:
+def created_view(replay: Replay, is_started: bool) -> CreatedReplay:
     """A replay that was just made, and whether its job has begun."""
     body: CreatedReplay = {**view(replay), "started": is_started}
     if not is_started:

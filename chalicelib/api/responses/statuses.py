@@ -118,7 +118,7 @@ def delivery(status: "DeliveryStatus") -> DeliveryView:
     return body
 
 
-def retried(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
+def retried_view(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
     """A delivery that was to be tried at once; without a status where the group is not owed it any more."""
     body: Retried = {"id": message_id, "group": group}
     return {**body, **delivery(status)} if status else body

@@ -30,7 +30,7 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
 
     `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
     entries for each page."""
-    selection = which(context.query, context.deps.adapters.clock.now_ms())
+    selection = filter_of(context.query, context.deps.adapters.clock.now_ms())
     purpose = list_filters.purpose("audit", [], context.query, _FILTERS)
     before, limit = parse.page_start(context, purpose), parse.limit(context.query)
     trail = context.deps.adapters.audit
@@ -40,7 +40,7 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     return Response(page(context, purpose, [audit.view(entry) for entry in entries], next_start))
 
 
-def which(query: Mapping[str, str], now_ms: int) -> AuditFilter:
+def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
     """The entries that a query asks for. Raises Malformed."""
     if "topic" in query:
         check_name("topic", query["topic"])

@@ -33,7 +33,7 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     member, is_new, secret = context.deps.registry.register(topic, group, context.params["consumer"], contact)
     context.deps.waker.wake_for(topic, group, member.consumer)
     text = format_secret(secret) if secret else None
-    return Response(consumers.registered(_view(context, member), text), 201 if is_new else 200)
+    return Response(consumers.registered_view(_view(context, member), text), 201 if is_new else 200)
 
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:

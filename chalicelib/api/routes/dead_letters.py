@@ -50,12 +50,12 @@ def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadL
     purpose = list_filters.purpose("dead", [topic.name, group.name], query, _FILTERS)
     after = parse.page_start(context, purpose)
     letters, position = redriver.page(topic, group, selection, after, limit)
-    if (fit := _that_fit(letters)) < len(letters):
+    if (fit := _count_that_fits(letters)) < len(letters):
         letters, position = redriver.page(topic, group, selection, after, fit)
     return purpose, letters, position
 
 
-def _that_fit(letters: Sequence[DeadLetter]) -> int:
+def _count_that_fits(letters: Sequence[DeadLetter]) -> int:
     """How many of the first letters one answer can hold; at least one."""
     sizes = accumulate(letter.message.draft.weight for letter in letters)
     return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
@@ -123,11 +123,13 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
         letters = context.deps.redriver.chosen(topic, group, ids)
-    items = [_merged(context, topic, group, letter, patch) for letter in letters]
+    items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
     return Response(page(context, purpose, items, position))
 
 
-def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, patch: bytes) -> MergedLetter:
+def _merge_letter(
+    context: Context, topic: Topic, group: Group, letter: DeadLetter, patch: bytes
+) -> MergedLetter:
     id = letter.message.id
     message = with_body(context.deps.adapters.blobs, letter.message)
     if not (message.draft.has_body and holds_json(message.draft)):
@@ -163,7 +165,7 @@ def retry_now(context: Context) -> Response[Retried]:
     message = context.deps.lookup.find_with_dead_letters(topic, id, context.may_use_group)
     context.deps.redriver.retry_now(topic, group, id, context.by)
     status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None
-    return Response(statuses.retried(id, group.name, status))
+    return Response(statuses.retried_view(id, group.name, status))
 
 
 def _views(

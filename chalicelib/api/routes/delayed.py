@@ -46,10 +46,10 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     if body.ids is not UNSET:
         if context.query:
             raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
-        return Response({"items": [_by_id(context, topic, id) for id in body.ids]})
+        return Response({"items": [_change_by_id(context, topic, id) for id in body.ids]})
     purpose = list_filters.purpose("delayed", [topic.name], context.query, _FILTERS)
     rows, next_start = _page(context, topic, purpose)
-    return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], next_start))
+    return Response(page(context, purpose, [_change_row(context, topic, row) for row in rows], next_start))
 
 
 def _page(
@@ -71,7 +71,7 @@ def _postponed_since(row: DelayedMessage, began_ms: int) -> bool:
     return any(act.what == "POSTPONED" and act.at_ms >= began_ms for act in row.message.draft.acts)
 
 
-def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
+def _change_by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
     from ...services.produce.delayed import DelayedMessage
 
     try:
@@ -79,7 +79,7 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
     if isinstance(message, DelayedMessage):
-        return _changed(context, topic, message)
+        return _change_row(context, topic, message)
     reason = (
         "It waits for no time any more."
         if isinstance(message, Message)
@@ -88,7 +88,7 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
     return {"id": id, "error": problem(Refused("NOT_DELAYED", reason), context.request_id)}
 
 
-def _changed(context: Context, topic: Topic, row: DelayedMessage) -> RescheduledMessage:
+def _change_row(context: Context, topic: Topic, row: DelayedMessage) -> RescheduledMessage:
     """What became of one; or would, where nothing is to be done yet."""
     body, id = context.body, row.timer.id
     try:

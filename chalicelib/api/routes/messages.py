@@ -70,13 +70,13 @@ def _view(
     blobs = context.deps.adapters.blobs
     if isinstance(message, Message):
         topic_statuses = topic_statuses or context.deps.statuses.of_topic(topic)
-        return messages.logged(
+        return messages.logged_view(
             topic, with_body(blobs, message), topic_statuses.deliveries(message), context.may_use_group
         )
     whole = with_body(blobs, message.message)
     if isinstance(message, Transaction):
-        return messages.prepared(topic, message, whole)
-    return messages.delayed(topic, message, whole)
+        return messages.prepared_view(topic, message, whole)
+    return messages.delayed_view(topic, message, whole)
 
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody, reach=Reach.GROUPS)
@@ -85,7 +85,7 @@ def amend_message(context: Context) -> Response[MessageView]:
     topic, by = context.topic(), context.by
     message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
-        raise _in_transaction(message)
+        raise _transaction_conflict(message)
     header_names = (message if isinstance(message, Message) else message.message).draft.headers
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), header_names)
     topic = context.topic_for(lambda topic: len(changes.get("body", b"")) <= topic.max_body_bytes)
@@ -95,7 +95,7 @@ def amend_message(context: Context) -> Response[MessageView]:
         except Conflict as conflict:
             if "due_ms" in changes:
                 raise
-            message = _come_due(context, topic, message.timer.id, conflict)
+            message = _find_in_log(context, topic, message.timer.id, conflict)
     new_message = context.deps.amender.amend(topic, message, changes, by, context.may_use_group)
     return Response(_view(context, topic, new_message))
 
@@ -107,7 +107,7 @@ def cancel_message(context: Context) -> Response[None]:
     message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
         if message.state is not TransactionState.ROLLED_BACK:
-            raise _in_transaction(message)
+            raise _transaction_conflict(message)
         return Response(None, 204)
     cancel(context, topic, message)
     return Response(None, 204)
@@ -120,11 +120,11 @@ def cancel(context: Context, topic: Topic, message: DelayedMessage | Message) ->
             context.deps.delayed.cancel(topic, message, context.by)
             return
         except Conflict as conflict:
-            message = _come_due(context, topic, message.timer.id, conflict)
+            message = _find_in_log(context, topic, message.timer.id, conflict)
     context.deps.amender.cancel(topic, message, context.by, context.may_use_group)
 
 
-def _come_due(context: Context, topic: Topic, id: str, conflict: Conflict) -> Message:
+def _find_in_log(context: Context, topic: Topic, id: str, conflict: Conflict) -> Message:
     """A message that came due since it was read: in its log it can be changed until a group claims it. Raises
     the conflict if it is another."""
     if conflict.code != "ALREADY_DUE":
@@ -135,7 +135,7 @@ def _come_due(context: Context, topic: Topic, id: str, conflict: Conflict) -> Me
     return message
 
 
-def _in_transaction(transaction: Transaction) -> Conflict:
+def _transaction_conflict(transaction: Transaction) -> Conflict:
     if transaction.state is TransactionState.ROLLED_BACK:
         return Conflict("MESSAGE_CANCELLED", "The message was rolled back; publish a new one.")
     return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
@@ -225,7 +225,7 @@ def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
     if query.keys() - {"dedup_id", "limit"}:
         raise invalid("dedup_id", "stands for one message, so it goes without other filters")
     parse.limit(query)
-    dedup_id = list_filters.bounded(query, "dedup_id", MAX_DEDUP_ID_CHARS)
+    dedup_id = list_filters.bounded_text(query, "dedup_id", MAX_DEDUP_ID_CHARS)
     message = context.deps.lookup.find_by_dedup_id(topic, dedup_id) if dedup_id else None
     return [_view(context, topic, message)] if message else []
 

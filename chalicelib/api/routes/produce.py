@@ -68,7 +68,7 @@ def _view(
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[ProduceResult | HeadraceError]:
-    drafts_with_trace = [tracing.joined(draft, context.headers) for draft in drafts]
+    drafts_with_trace = [tracing.with_traceparent(draft, context.headers) for draft in drafts]
     outcomes = context.deps.rate_limited_producer.produce(
         topic, drafts_with_trace, context.by, parse.request(context)
     )
@@ -85,7 +85,9 @@ def produce_batch(context: Context) -> Response[BatchView]:
     now_ms = context.deps.adapters.clock.now_ms()
     texts = msgspec.json.decode(context.raw, type=_JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
-    drafts_and_errors = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
+    drafts_and_errors = [
+        _draft_or_error(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)
+    ]
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     topic = context.topic_for(takes_all(drafts))
     outcomes = iter(_store(context, topic, drafts))
@@ -98,7 +100,7 @@ def produce_batch(context: Context) -> Response[BatchView]:
     return Response({"results": results})
 
 
-def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:
+def _draft_or_error(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:
     try:
         return parse.draft_of(convert(item, MessageBody), now_ms, raw)
     except HeadraceError as error:

@@ -64,7 +64,7 @@ def _draft(context: Context) -> Draft:
     if "keys" in fields:
         fields["keys"] = [fields["keys"]]
     if "delay_seconds" in fields:
-        fields["delay_seconds"] = _whole(fields["delay_seconds"])
+        fields["delay_seconds"] = _delay_seconds(fields["delay_seconds"])
     own_headers = {
         name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)
     }
@@ -78,7 +78,7 @@ def _draft(context: Context) -> Draft:
         )
     is_structured = kind == _STRUCTURED
     if is_structured:
-        event, body, media = _structured(context.raw)
+        event, body, media = _parse_structured(context.raw)
     else:
         event = {
             name[3:]: _unquoted(name, value) for name, value in headers.items() if name.startswith("ce-")
@@ -124,7 +124,7 @@ def _with_raw(draft: Draft, body: bytes, media: str) -> Draft:
     return replace(draft, body=body, is_json=False, content_type=media)
 
 
-def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
+def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     """Attributes, body and media type of a structured event."""
     event = strict.parse(raw)
     if not isinstance(event, dict):
@@ -178,7 +178,7 @@ def _event_dedup_id(event: Mapping[str, str]) -> str:
     return hashlib.sha256(f"{len(source)}|{text}".encode()).hexdigest()
 
 
-def _whole(text: str) -> int:
+def _delay_seconds(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise invalid("headrace-delay-seconds", "must be a whole number of seconds")
     return int(text)

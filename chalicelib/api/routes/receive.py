@@ -31,7 +31,7 @@ def receive(context: Context) -> Response[Received]:
     )
     if consumer is not None:
         deps.registry.alive(topic, group, consumer.uid)
-    return Response(messages.received(claimed_messages, signing_key))
+    return Response(messages.received_view(claimed_messages, signing_key))
 
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)

@@ -30,7 +30,7 @@ def create_replay(context: Context) -> Response[CreatedReplay]:
     draft = _draft(context.body, context.params["topic"])
     check_reach(context.caller, draft.source, draft.into, draft.group)
     replay, is_started = context.deps.replays.create(draft, start=context.body.start)
-    return Response(replays.created(replay, is_started), 202)
+    return Response(replays.created_view(replay, is_started), 202)
 
 
 def _draft(body: ReplayBody, topic: str) -> Replay:
@@ -75,7 +75,7 @@ def list_replays(context: Context) -> Response[Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
     purpose = f"replays:{topic}"
-    rows, next_start = parse.visible(
+    rows, next_start = parse.visible_page(
         context,
         purpose,
         lambda before, most: context.deps.adapters.control.replays(topic, before, most),
@@ -105,7 +105,7 @@ def tell_progress(context: Context) -> Response[ReplayView]:
 def send_archived(context: Context) -> Response[BatchView]:
     """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
     replay = _find(context)
-    messages_and_errors = [_checked(item, i) for i, item in enumerate(context.body.messages)]
+    messages_and_errors = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
     good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
     outcomes = iter(context.deps.replays.send(replay, good))
     results = [
@@ -115,7 +115,7 @@ def send_archived(context: Context) -> Response[BatchView]:
     return Response({"results": results})
 
 
-def _checked(item: Any, index: int) -> Archived | HeadraceError:
+def _archived_or_error(item: Any, index: int) -> Archived | HeadraceError:
     try:
         return parse.archived(convert(item, ArchivedBody))
     except Malformed as error:

@@ -46,7 +46,7 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     from ...services.produce.transactions import Checks
 
     checks = Checks(body.check_url, body.check_after_seconds)
-    admitted_draft = deps.rate_limited_producer.admit(topic, tracing.joined(draft, context.headers))
+    admitted_draft = deps.rate_limited_producer.admit(topic, tracing.with_traceparent(draft, context.headers))
     # A delay counts from the commit; `deliver_at` is a time by itself.
     transaction, is_new = deps.transactor.prepare(
         topic, admitted_draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by

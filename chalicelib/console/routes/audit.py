@@ -16,7 +16,7 @@ _PURPOSE = "console-audit"
 @page("GET", "/console/audit")
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
-    from ...api.routes.audit import which
+    from ...api.routes.audit import filter_of
     from ...services.inspect.audit_list import newest_first
     from .. import deeds
 
@@ -26,7 +26,7 @@ def audit(visit: Visit) -> Shown:
     query = {name: visit.query[name].strip() for name in ("topic", "token") if visit.query.get(name)}
     query |= {name: whole_time(visit.query[name]) for name in ("from", "to") if visit.query.get(name)}
     try:
-        selection = which(query, visit.now_ms)
+        selection = filter_of(query, visit.now_ms)
     except Malformed as error:
         model: dict[str, Any] = {"refusal": None, "entries": [], "following": None, "problem": error}
         return Page("audit.html", model, 400)

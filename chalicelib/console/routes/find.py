@@ -29,7 +29,7 @@ def find(visit: Visit) -> Shown:
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
     last, searched_count, next_start = after, 0, None
-    name_hits = _named(visit, text) if text and not after else []
+    name_hits = _topics_with_prefix(visit, text) if text and not after else []
     for topic in _topics(visit, after) if text else ():
         if not visit.has_read_units(_LEFT):
             next_start = last
@@ -58,7 +58,7 @@ def _topics(visit: Visit, after: str) -> Iterator[Topic]:
         start = visit.caller.behind(rows[-1].name) if len(rows) == _ROWS else None
 
 
-def _named(visit: Visit, text: str) -> list[Topic]:
+def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
     """The first topics whose names begin with the text."""
     if not ids.NAME.match(text):
         return []

@@ -20,7 +20,7 @@ def group_page(visit: Visit) -> Shown:
     from ...services.inspect.troubles import of_group
     from ..views import group as view
     from ..views import strip
-    from ..views.blocked import blocked
+    from ..views.blocked import blocked_units
     from .topics import first_shard
 
     deps = visit.deps
@@ -40,7 +40,7 @@ def group_page(visit: Visit) -> Shown:
         "leases": view.leases(survey.groups[0], names),
         "blocked": [
             (each, _message_at(visit, topic, each.shard, each.offset))
-            for each in blocked(survey.groups[0], names)
+            for each in blocked_units(survey.groups[0], names)
         ],
         "members": view.members(consumers, assignment, visit.now_ms),
         "assignment": assignment,

@@ -44,7 +44,7 @@ def _many(visit: Visit, patch: str) -> Shown:
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
-            preview = view.patch_preview(_whole(visit, letters), patch.encode(), _MOST_SHOWN)
+            preview = view.patch_preview(_with_bodies(visit, letters), patch.encode(), _MOST_SHOWN)
             fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview.ids}
             merge = forms.of({"deed": "merge_dead_letters", **fields}).deed
         except Malformed as error:
@@ -71,7 +71,7 @@ def _number(visit: Visit, name: str, default: int, most: int) -> int:
     return min(most, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 6 else default
 
 
-def _whole(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
+def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
     from dataclasses import replace
 
     from ...services.core.bodies import with_body
@@ -125,7 +125,7 @@ def letter_lines(visit: Visit) -> Shown:
     for letter in _letters(visit, topic, group):
         if not which.matches(letter):
             continue
-        line = _line(_whole(visit, [letter])[0])
+        line = _line(_with_bodies(visit, [letter])[0])
         size += len(line)
         if size > _MOST_BYTES or len(lines) == _MOST_LINES:
             break

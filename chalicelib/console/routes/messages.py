@@ -101,7 +101,7 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         events = deps.tracer.path_before_log(result)
         due_ms = None if isinstance(result, Transaction) else result.timer.due_ms
         line = view.time_line(events, {}, {"": [due_ms]} if due_ms else {}, visit.now_ms)
-        return _told(visit, events, {}, line) | {
+        return _trace_model(visit, events, {}, line) | {
             "status": status_before_log(result),
             "due_ms": due_ms,
             "kind": type(result).__name__,
@@ -123,14 +123,14 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
             statuses[group.name] = status
     events = deps.tracer.path(topic, result, looked_at, topic_statuses.snapshot)
     steps = {
-        group.name: view.coming(topic, group, result, statuses[group.name])
+        group.name: view.next_attempts_ms(topic, group, result, statuses[group.name])
         for group in looked_at
         if group.name in statuses
     }
     line = view.time_line(events, statuses, steps, visit.now_ms)
     word = overall(result.draft, [status.status for status in statuses.values()])
     groups_left = [group.name for group in groups[len(looked_at) :]]
-    return _told(visit, events, statuses, line) | {
+    return _trace_model(visit, events, statuses, line) | {
         "status": word,
         "due_ms": None,
         "kind": "Message",
@@ -138,7 +138,7 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
     }
 
 
-def _told(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[str, Any]:
+def _trace_model(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[str, Any]:
     names: dict[str, str | None] = {}
     for event in events:
         if event.by and event.by not in names and visit.has_read_units(1):

@@ -27,9 +27,9 @@ def overview(visit: Visit) -> Shown:
     topics, next_start = _topics(visit, visit.name_before)
     is_all = next_start is None and "after" not in visit.query
     board = visit.deps.board
-    troubles = {} if is_all else _noted(visit)
+    troubles = {} if is_all else _noted_ranks(visit)
     if not is_all and not board.is_turn_of(topics):
-        _look_beyond(visit, troubles)
+        _look_at_others(visit, troubles)
     surveys = board.renewed(topics, lambda: visit.has_read_units(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
@@ -46,13 +46,13 @@ def overview(visit: Visit) -> Shown:
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
 
 
-def _noted(visit: Visit) -> dict[str, int]:
+def _noted_ranks(visit: Visit) -> dict[str, int]:
     """The topics that are noted to be in trouble, with how bad it is, the worst first."""
     worst = visit.deps.adapters.marks.worst(_MOST_TROUBLED)
     return {name: rank for name, rank in worst.items() if visit.caller.may_use(name)}
 
 
-def _look_beyond(visit: Visit, ranks: dict[str, int]) -> None:
+def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
     """Where not all topics are on the page: look at the worst of the others, and at some in turn. Those that are in
     trouble no more are taken from `ranks`."""
     from ...services.inspect.troubles import worst_of
@@ -64,7 +64,7 @@ def _look_beyond(visit: Visit, ranks: dict[str, int]) -> None:
     for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
         if not visit.has_read_units(_FOR_THE_PAGE):
             break
-        trouble = _look(visit, name, surveys.get(name))
+        trouble = _rank_now(visit, name, surveys.get(name))
         if name in ranks and not trouble:
             del ranks[name]
             deps.adapters.marks.moves(name)  # so that it is noted anew
@@ -74,7 +74,7 @@ def _look_beyond(visit: Visit, ranks: dict[str, int]) -> None:
     )
 
 
-def _look(visit: Visit, name: str, before: TopicSurvey | None) -> int:
+def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
     """How bad it is with a topic now; 0 where it is gone."""
     from ...services.inspect.troubles import worst_of
 

@@ -21,7 +21,7 @@ def sign_in(visit: Visit) -> Shown:
     text = visit.form.get("token", "").strip()
     cookie = session.begin(visit.deps, text, secure=visit.secure)
     new_session = session.of(visit.deps, {"cookie": cookie.partition(";")[0]}, secure=visit.secure)
-    if correction := corrections.resumed(replace(visit, signed_in=new_session)):
+    if correction := corrections.resumed_correction(replace(visit, signed_in=new_session)):
         return Page("signed_in_again.html", {"correction": correction}, begun=(new_session, cookie))
     return SeeOther(visit.links.back(visit.form.get("back", "")), cookie)
 

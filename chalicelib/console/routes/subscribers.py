@@ -20,7 +20,7 @@ _LEFT = 6  # so much is left, when another page of dead letters is read
 def subscriber(visit: Visit) -> Shown:
     """Its state and why, its circuit, its latest attempts; and what can be done."""
     from ...services.inspect.attempts import latest
-    from ..snippets import verifying
+    from ..snippets import verification_snippets
     from ..views import group as group_view
     from ..views import subscriber as view
 
@@ -48,7 +48,7 @@ def subscriber(visit: Visit) -> Shown:
         "history": history,
         "ticks": view.ticks(history.attempts),
         "overlap_until_ms": who.overlap_until_ms(visit.now_ms),
-        "snippets": verifying(),
+        "snippets": verification_snippets(),
         "failed": failures,
         "problem": problem,
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Malformed, NotFound
 from ..http import Page, SeeOther, Shown, Visit, page
-from ..links import asked
+from ..links import query_text
 from .messages import check_may_read
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def take(visit: Visit) -> Shown:
     if messages:
         deeds.do(visit, _settle(mode, way, [message["receipt"] for message in messages]))
     query = {"mode": mode, "ids": visit.form.get("ids", ""), "took": len(messages), "way": way}
-    return SeeOther(f"{visit.links.to('try')}{asked(query)}")
+    return SeeOther(f"{visit.links.to('try')}{query_text(query)}")
 
 
 def _settle(mode: str, way: str, receipts: list[str]) -> Deed:

@@ -26,7 +26,7 @@ class Blocked:
     behind: int
 
 
-def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
+def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
     """The messages, leased or waiting for a retry, that hold back later ones of their unit; those that hold back
     most come first. None except in SERIAL. `names`: consumers' names by uid."""
     if not POLICIES[survey.group.mode].holds_back:

@@ -109,7 +109,7 @@ def _hex(body: bytes) -> str:
     )
 
 
-def coming(topic: Topic, group: Group, message: Message, status: DeliveryStatus) -> list[int]:
+def next_attempts_ms(topic: Topic, group: Group, message: Message, status: DeliveryStatus) -> list[int]:
     """When the next attempts are, should each of them fail: the steps of the ladder that are left."""
     if status.status != "RETRYING" or not status.next_attempt_ms:
         return []

@@ -69,7 +69,7 @@ def shard_charts(
     buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Iterable[int]
 ) -> ShardCharts:
     """The charts of a window that ends now, of these shards; `buckets` with backlogs by shard."""
-    from_ms = _beginning(window, now_ms)
+    from_ms = _start_ms(window, now_ms)
     values = {
         shard: [
             (bucket, bucket.groups[group].by_shard[shard] if group in bucket.groups else None)
@@ -85,7 +85,7 @@ def shard_charts(
 
 def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]) -> RateCharts:
     """The charts of a window that ends now, of these groups."""
-    from_ms = _beginning(window, now_ms)
+    from_ms = _start_ms(window, now_ms)
 
     def chart(value: Callable[[Bucket], float | None]) -> Chart:
         return _chart([(bucket, value(bucket)) for bucket in buckets], from_ms, now_ms)
@@ -109,7 +109,7 @@ def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Itera
     )
 
 
-def _beginning(window: Window, now_ms: int) -> int:
+def _start_ms(window: Window, now_ms: int) -> int:
     return (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
 
 
@@ -131,14 +131,14 @@ def _chart(
     paths = [points for points in lines if points]
     return Chart(
         line="".join("M" + "L".join(points) for points in paths),
-        area="".join(_closed(points) for points in paths),
+        area="".join(_area_below(points) for points in paths),
         most=most,
         mean=sum(numbers) / len(numbers) if numbers else None,
         last=numbers[-1] if numbers else None,
     )
 
 
-def _closed(points: Sequence[str]) -> str:
+def _area_below(points: Sequence[str]) -> str:
     """The area below a line."""
     first, last = points[0].split()[0], points[-1].split()[0]
     return f"M{first} {HEIGHT}L" + "L".join(points) + f"L{last} {HEIGHT}Z"

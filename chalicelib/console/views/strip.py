@@ -119,13 +119,13 @@ def _lane(group: GroupSurvey, progress: Progress, scale: _Scale, names: Mapping[
 
 def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
     """The pieces of a lane, from behind to the tail. Neighbours too small to be told apart are drawn as one."""
-    bars = _merged("done", [(scale.low, cursor.floor), *cursor.settled], scale)
+    bars = _merged_bars("done", [(scale.low, cursor.floor), *cursor.settled], scale)
     for lease in cursor.leases.values():
         for span in lease.spans:
-            bars += _merged("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)
+            bars += _merged_bars("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)
     for span in cursor.waiting:
-        bars += _merged("wait", span.ranges(), scale, span.attempt - 1, span.due_ms or None)
-    return bars + _merged("new", [(cursor.next, scale.high)], scale)
+        bars += _merged_bars("wait", span.ranges(), scale, span.attempt - 1, span.due_ms or None)
+    return bars + _merged_bars("new", [(cursor.next, scale.high)], scale)
 
 
 def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
@@ -133,11 +133,13 @@ def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
     return [
         bar
         for kind in _FAILURES.values()
-        for bar in _merged(kind, [(at, at + 1) for at in sorted(failures) if failures[at] == kind], scale)
+        for bar in _merged_bars(
+            kind, [(at, at + 1) for at in sorted(failures) if failures[at] == kind], scale
+        )
     ]
 
 
-def _merged(
+def _merged_bars(
     kind: str,
     ranges: Iterable[tuple[int, int]],
     scale: _Scale,

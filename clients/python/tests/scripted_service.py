@@ -41,7 +41,7 @@ class Service:
         self.consumer.run(cast(Any, self))
         return self
 
-    def asked(self, name: str) -> list[dict[str, Any]]:
+    def calls_of(self, name: str) -> list[dict[str, Any]]:
         return [options for call, options in self.calls if call == name]
 
     def get_group(self, topic: str, group: str) -> Any:

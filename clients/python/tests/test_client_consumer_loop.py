@@ -37,9 +37,9 @@ def test_what_comes_after_a_stop_is_given_back_untried_at_once() -> None:
 
 def test_it_asks_for_as_many_as_have_a_place_for_its_own_name_and_lease() -> None:
     service = Service((), ()).run(ignored, concurrency=3, prefetch=4, wait=7, lease=5, name="me")
-    assert service.asked("receive") == [{"max": 7, "wait": 7.0, "consumer": "me", "lease": 5}] * 2
+    assert service.calls_of("receive") == [{"max": 7, "wait": 7.0, "consumer": "me", "lease": 5}] * 2
     large = Service((), ()).run(ignored, concurrency=800)
-    assert [options["max"] for options in large.asked("receive")] == [1000, 1000]
+    assert [options["max"] for options in large.calls_of("receive")] == [1000, 1000]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_it_leaves_its_group_but_for_a_named_place_in_a_broadcast(
     mode: str, name: str | None, does_leave: bool
 ) -> None:
     service = Service((), mode=mode).run(ignored, name=name)
-    ((registration,), deletions) = (service.asked("put_consumer"), service.asked("delete_consumer"))
+    ((registration,), deletions) = (service.calls_of("put_consumer"), service.calls_of("delete_consumer"))
     assert deletions == ([registration] if does_leave else [])
     assert name in (None, registration["name"])
 
@@ -67,14 +67,14 @@ def test_a_lease_is_its_own_or_the_groups_or_the_topics(
 def test_who_does_not_register_has_no_name() -> None:
     service = Service(()).run(ignored, register=False)
     assert [call for call, _ in service.calls] == ["receive"]
-    assert service.asked("receive")[0]["consumer"] is None
+    assert service.calls_of("receive")[0]["consumer"] is None
 
 
 def test_a_missing_group_is_made_as_it_is_wanted() -> None:
     service = Service((), mode="serial")
     service.missing = True
     service.run(ignored, mode="serial", tags=["paid", "due"], begin="latest")
-    assert service.asked("put_group") == [{"begin": "latest", "mode": "serial", "filter": "paid || due"}]
+    assert service.calls_of("put_group") == [{"begin": "latest", "mode": "serial", "filter": "paid || due"}]
 
 
 def test_who_may_not_make_a_group_is_told_that_it_is_missing() -> None:
@@ -96,15 +96,15 @@ def test_a_group_of_another_mode_is_refused() -> None:
 def test_a_consumer_that_was_removed_comes_back() -> None:
     removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
     service = Service(removal, ()).run(ignored, name="me")
-    assert service.asked("put_consumer") == [{"name": "me"}] * 2
-    assert len(service.asked("receive")) == 2
+    assert service.calls_of("put_consumer") == [{"name": "me"}] * 2
+    assert len(service.calls_of("receive")) == 2
 
 
 def test_what_waiting_does_not_mend_ends_it() -> None:
     service = Service(errors.Forbidden("SCOPE_MISSING", "consume"), ())
     with pytest.raises(errors.Forbidden):
         service.run(ignored, name="me")
-    assert service.asked("delete_consumer") == [{"name": "me"}], "it leaves all the same"
+    assert service.calls_of("delete_consumer") == [{"name": "me"}], "it leaves all the same"
 
 
 class Later(Service):
@@ -118,7 +118,7 @@ class Later(Service):
         self.calls.append(("receive", options))
         return cast(Any, self.answers.pop(0) if len(self.answers) > 1 else ())
 
-    def handled(self) -> None:
+    def count_down(self) -> None:
         self.left -= 1
         if self.left <= 0:
             assert self.consumer is not None
@@ -145,7 +145,7 @@ def test_a_failed_handler_is_tried_again_at_once_unless_it_said_what_to_do(
 
     def handle(each: Message) -> None:
         times.append(each.id)
-        service.handled()
+        service.count_down()
         if error:
             raise error
 
@@ -161,7 +161,7 @@ def test_a_handler_that_succeeds_at_its_second_try_is_acked() -> None:
     service = Later(message("a"), enough=2)
 
     def handle(each: Message) -> None:
-        service.handled()
+        service.count_down()
         if service.left:
             raise KeyError
 
@@ -172,7 +172,7 @@ def test_without_acks_of_its_own_it_only_gives_back_what_failed() -> None:
     service = Later(message("good"), message("bad"))
 
     def handle(each: Message) -> None:
-        service.handled()
+        service.count_down()
         if each.id == "bad":
             raise Bury("bad")
 
@@ -269,11 +269,11 @@ def test_who_stops_finishes_what_it_has_begun(is_async: bool) -> None:
     service, handled_ids = Later(message("a"), enough=1), list[str]()
 
     def handle(each: Message) -> None:
-        service.handled()
+        service.count_down()
         handled_ids.append(each.id)
 
     async def handle_for_long(each: Message) -> None:
-        service.handled()
+        service.count_down()
         for _ in range(2_000):
             await asyncio.sleep(0)
         handled_ids.append(each.id)
@@ -284,7 +284,7 @@ def test_who_stops_finishes_what_it_has_begun(is_async: bool) -> None:
 
 def test_who_ends_settles_what_lingers() -> None:
     service = Later(message("a"), message("b"))
-    service.run(lambda _: service.handled(), ack_linger=3600)
+    service.run(lambda _: service.count_down(), ack_linger=3600)
     assert sorted(name for call in service.settled for name in call[1:]) == ["a", "b"]
 
 

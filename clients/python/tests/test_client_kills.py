@@ -59,18 +59,18 @@ def kill_many(hr: Headrace, topic: str, kills: int) -> None:
     hr.run(for_seconds=120)
     watch.join()
     attempts_by_message = [attempts_of(hr.get_trace(topic, id)) for id in ids]
-    assert settled(hr, topic) == len(ids)
+    assert settled_count(hr, topic) == len(ids)
     assert sum(len(attempts) for attempts in attempts_by_message) > len(ids), "no kill has hit anything"
 
 
 def stop_when_settled(hr: Headrace, topic: str, number: int) -> None:
     until = time.monotonic() + 110
-    while settled(hr, topic) < number and time.monotonic() < until:
+    while settled_count(hr, topic) < number and time.monotonic() < until:
         time.sleep(0.05)
     hr.stop()
 
 
-def settled(hr: Headrace, topic: str) -> int:
+def settled_count(hr: Headrace, topic: str) -> int:
     stats = hr.get_topic(topic).stats
     assert stats is not None
     return stats.groups["g"].consumed

@@ -42,14 +42,14 @@ class Service:
         outcome = self.outcomes.pop(0) if self.outcomes else []
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome or [stored(n) for n in range(len(batch.messages))]
+        return outcome or [sent_at(n) for n in range(len(batch.messages))]
 
     @property
     def bodies(self) -> list[list[Any]]:
         return [[msgspec.json.decode(each)["body"] for each in batch.messages] for batch in self.batches]  # type: ignore[arg-type]
 
 
-def stored(offset: int) -> Sent:
+def sent_at(offset: int) -> Sent:
     return Sent(
         id=f"m{offset}",
         topic="orders",
@@ -259,7 +259,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def left(path: Path) -> list[Any]:
+def spool_contents(path: Path) -> list[Any]:
     """The bodies in a spool, and why they were refused."""
     spool = Spool(path)
     contents = [(msgspec.json.decode(each.message)["body"], each.reason) for each in spool.contents(99)]
@@ -276,7 +276,7 @@ def test_what_the_last_process_left_is_sent_without_being_asked(path: Path) -> N
     with producer(service, spool=path, max_batch=2) as sender:
         assert sender.flush(SOON)
     assert service.bodies == [[0, 1], [2]]
-    assert left(path) == []
+    assert spool_contents(path) == []
 
 
 def test_a_batch_has_its_name_in_the_file_before_it_is_sent(path: Path, clock: Clock) -> None:
@@ -305,18 +305,18 @@ def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
         errors.Unauthorized("TOKEN_UNKNOWN", ""),
         errors.Forbidden("SCOPE_MISSING", ""),
     )
-    service = Service(AWAY, token_unknown, scope_missing, client_closed, AWAY, AWAY, [stored(0)], AWAY)
+    service = Service(AWAY, token_unknown, scope_missing, client_closed, AWAY, AWAY, [sent_at(0)], AWAY)
     sender = producer(service, spool=path, max_batch=1)
     futures = [sender.send("orders", n) for n in range(2)]
     assert [future.result(SOON).offset for future in futures] == [0, 0]
     sender.close()
     assert clock.pauses == [1, 2, 5, 10, 30, 30, 1], "and from the beginning after a success"
     assert service.bodies == [[0]] * 7 + [[1]] * 2
-    assert left(path) == []
+    assert spool_contents(path) == []
 
 
 def test_of_a_batch_only_what_is_decided_leaves_the_spool(path: Path) -> None:
-    service = Service([stored(0), WRONG, FULL], [FORGOTTEN], [stored(2)])
+    service = Service([sent_at(0), WRONG, FULL], [FORGOTTEN], [sent_at(2)])
     sender = producer(service, spool=path, max_batch=3, linger_ms=3_600_000)
     futures = [sender.send("orders", n) for n in range(3)]
     assert futures[0].result(SOON).offset == 0
@@ -329,7 +329,7 @@ def test_of_a_batch_only_what_is_decided_leaves_the_spool(path: Path) -> None:
     assert (first.first_sent, third.first_sent) == (None, None)
     assert second.first_sent is not None
     sender.close()
-    assert left(path) == [(1, str(WRONG))]
+    assert spool_contents(path) == [(1, str(WRONG))]
 
 
 def test_what_refuses_a_whole_batch_for_good_is_each_messages_reason(path: Path) -> None:
@@ -338,7 +338,7 @@ def test_what_refuses_a_whole_batch_for_good_is_each_messages_reason(path: Path)
     futures = [sender.send("orders", n) for n in range(2)]
     assert [future.exception(SOON) for future in futures] == [topic_not_found, topic_not_found]
     sender.close()
-    assert left(path) == [(0, str(topic_not_found)), (1, str(topic_not_found))]
+    assert spool_contents(path) == [(0, str(topic_not_found)), (1, str(topic_not_found))]
 
 
 def add(spool: Spool, *messages: tuple[str, str]) -> None:
@@ -380,8 +380,8 @@ def test_what_was_refused_waits_again_behind_all_others(path: Path) -> None:
         spool.refuse(number, f"no {number}")
     assert spool.count() == 1
     spool.close()
-    assert left(path) == [(2, None), (0, "no 1"), (1, "no 2")]
+    assert spool_contents(path) == [(2, None), (0, "no 1"), (1, "no 2")]
     spool = Spool(path)
     assert (spool.readmit(), spool.readmit()) == (2, 0)
     spool.close()
-    assert left(path) == [(2, None), (0, None), (1, None)]
+    assert spool_contents(path) == [(2, None), (0, None), (1, None)]

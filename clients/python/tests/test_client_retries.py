@@ -77,7 +77,7 @@ def servers() -> Iterator[list[ThreadingHTTPServer]]:
         server.server_close()
 
 
-def sent(
+def tries_of(
     servers: list[ThreadingHTTPServer], service: Service, call: Call
 ) -> tuple[list[int], list[str | None], HeadraceError | None]:
     """At which address each try arrived, what its Headrace-Resend said, and what came of it all."""
@@ -101,13 +101,13 @@ def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_a
     servers: list[ThreadingHTTPServer],
 ) -> None:
     call = Call("GET", "/v1/topics", headers={REQUEST: "r1"})
-    assert sent(servers, Service(503, 503, 200), call) == ([0, 1, 0], [None, "1", "1"], None)
+    assert tries_of(servers, Service(503, 503, 200), call) == ([0, 1, 0], [None, "1", "1"], None)
 
 
 def test_what_may_not_be_sent_again_is_sent_once_where_nobody_knows_what_became_of_it(
     servers: list[ThreadingHTTPServer],
 ) -> None:
-    places, _, error = sent(servers, Service(503, 200), Call("GET", "/v1/topics", repeatable=False))
+    places, _, error = tries_of(servers, Service(503, 200), Call("GET", "/v1/topics", repeatable=False))
     assert places == [0]
     assert isinstance(error, Unavailable)
 
@@ -117,16 +117,16 @@ def test_what_was_refused_for_now_goes_to_the_same_address_as_if_for_the_first_t
     servers: list[ThreadingHTTPServer], repeatable: bool
 ) -> None:
     call = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, repeatable=repeatable)
-    assert sent(servers, Service(429, 200), call) == ([0, 0], [None, None], None)
+    assert tries_of(servers, Service(429, 200), call) == ([0, 0], [None, None], None)
 
 
 def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
     servers: list[ThreadingHTTPServer],
 ) -> None:
-    places, _, error = sent(servers, Service(429), Call("GET", "/v1/topics"))
+    places, _, error = tries_of(servers, Service(429), Call("GET", "/v1/topics"))
     assert len(places) == 3
     assert isinstance(error, RateLimited)
-    assert len(sent(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
+    assert len(tries_of(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
 
 
 class Forgetful(socketserver.ThreadingTCPServer):

@@ -31,7 +31,7 @@ FULL: dict[str, Any] = {"code": "RATE_LIMITED", "status": 429, "detail": "later"
 WRONG: dict[str, Any] = {"code": "NO_SUCH_SHARD", "status": 400, "detail": "there is none"}
 
 
-def sent(id: str = "m") -> dict[str, Any]:
+def sent_fields(id: str = "m") -> dict[str, Any]:
     return {"id": id, "topic": "orders", "status": "NEW", "accepted_at": AT}
 
 
@@ -50,7 +50,7 @@ class Transport:
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, Exception):
             raise answer
-        return msgspec.json.encode(answer if answer is not None else self._stored(call))
+        return msgspec.json.encode(answer if answer is not None else self._answer_of(call))
 
     def ask(self, call: Call, kind: Any) -> Any:
         return msgspec.json.decode(self.send(call), type=kind)
@@ -58,12 +58,12 @@ class Transport:
     def pause(self, seconds: float) -> Any:
         self.pauses.append(seconds)
 
-    def _stored(self, call: Call) -> Any:
+    def _answer_of(self, call: Call) -> Any:
         if "/transactions" in call.path:
             return PREPARED
         if call.path.endswith("/batch"):
-            return {"results": [sent(f"m{next(self._numbers)}") for _ in call.body["messages"]]}
-        return sent()
+            return {"results": [sent_fields(f"m{next(self._numbers)}") for _ in call.body["messages"]]}
+        return sent_fields()
 
 
 class AsyncTransport(Transport):
@@ -232,7 +232,12 @@ def results(*each: Any) -> dict[str, Any]:
 def test_of_a_batch_what_may_be_tried_again_is_under_the_same_name_and_says_since_when(
     is_async: bool,
 ) -> None:
-    twin = Twin(is_async, results(sent("a"), FULL, WRONG, FULL), results(sent("b"), FULL), results(sent("d")))
+    twin = Twin(
+        is_async,
+        results(sent_fields("a"), FULL, WRONG, FULL),
+        results(sent_fields("b"), FULL),
+        results(sent_fields("d")),
+    )
     messages = [{"body": n} for n in range(4)]
     outcomes = twin.call("send_batch", Batch("orders", "r-1", messages))
     assert [outcome.id if isinstance(outcome, Sent) else outcome.code for outcome in outcomes] == [
@@ -265,7 +270,7 @@ def test_a_batch_is_given_up_after_so_many_tries(is_async: bool) -> None:
 def test_who_closes_the_client_meanwhile_learns_what_came_of_the_first_try(is_async: bool) -> None:
     client_closed = errors.ClientClosed("CLIENT_CLOSED", "")
     batch = Batch("orders", "r", [{"body": n} for n in range(2)])
-    result, error = Twin(is_async, results(sent("a"), FULL), client_closed).call("send_batch", batch)
+    result, error = Twin(is_async, results(sent_fields("a"), FULL), client_closed).call("send_batch", batch)
     assert result.id == "a"
     assert isinstance(error, errors.RateLimited)
     with pytest.raises(errors.ClientClosed):
@@ -283,7 +288,7 @@ def test_a_block_sends_at_its_end_what_was_noted_a_topic_at_a_time(is_async: boo
         block.send("orders", 0)
     for round_number in range(2):
         twin.transport.calls.clear()
-        noted(twin, block, ("orders", 1), ("bills", 2), ("orders", 3))
+        send_in_block(twin, block, ("orders", 1), ("bills", 2), ("orders", 3))
         assert [[each["body"] for each in call.body["messages"]] for call in twin.calls] == [[1, 3], [2]]
         assert len(block.results) == 3, f"of round {round_number} alone"
 
@@ -294,7 +299,7 @@ def test_a_block_whose_topics_are_refused_has_a_result_for_each_message(is_async
     twin = Twin(is_async, topic_not_found)
     block = twin.call("publish_after")
     with pytest.raises(errors.TopicNotFound):
-        noted(twin, block, ("orders", 1), ("orders", 2), ("bills", 3))
+        send_in_block(twin, block, ("orders", 1), ("orders", 2), ("bills", 3))
     assert [type(result) for result in block.results] == [errors.TopicNotFound, errors.TopicNotFound, Sent]
     with pytest.raises(RuntimeError, match="inside the block"):
         block.send("orders", 4)
@@ -304,13 +309,13 @@ def test_a_block_whose_topics_are_refused_has_a_result_for_each_message(is_async
 def test_a_block_that_fails_sends_nothing(is_async: bool) -> None:
     twin = Twin(is_async)
     block = twin.call("publish_after")
-    noted(twin, block, ("orders", 1), error=LookupError())
+    send_in_block(twin, block, ("orders", 1), error=LookupError())
     assert twin.calls == []
     with pytest.raises(RuntimeError, match="inside the block"):
         block.send("orders", 2)
 
 
-def noted(twin: Twin, block: Any, *messages: tuple[str, Any], error: Exception | None = None) -> None:
+def send_in_block(twin: Twin, block: Any, *messages: tuple[str, Any], error: Exception | None = None) -> None:
     """Send inside a block, which ends well or by this error. What cannot be sent is refused at once."""
 
     def note() -> None:

@@ -31,7 +31,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "python.md").read_text()
 Call = Callable[[str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
 
 
-def signed(body: bytes, now: float, secret: str = SECRET, **headers: str) -> dict[str, str]:
+def signed_headers(body: bytes, now: float, secret: str = SECRET, **headers: str) -> dict[str, str]:
     """The headers of a push, signed by the standard's own library."""
     signature = Signer(secret).sign("m-1-2", datetime.fromtimestamp(int(now), timezone.utc), body.decode())
     binary = {
@@ -159,10 +159,10 @@ def test_each_adapters_example_takes_what_is_signed_and_only_that(
 ) -> None:
     call = ADAPTERS[title](example(title))
     body = b'{"order":188}'
-    status, _, answer = call("POST", signed(body, time.time()), body)
+    status, _, answer = call("POST", signed_headers(body, time.time()), body)
     assert (status, answer) == (204, b"")
     assert capsys.readouterr().out == "orders order-188 {'order': 188}\n"
-    status, _, answer = call("POST", signed(body, time.time()), b'{"order":189}')
+    status, _, answer = call("POST", signed_headers(body, time.time()), b'{"order":189}')
     assert (status, answer) == (401, b"The signature is by no known secret.")
     assert capsys.readouterr().out == ""
     status, headers, _ = call("OPTIONS", {"WebHook-Request-Origin": "queue.example.com"}, b"")
@@ -196,7 +196,7 @@ def webhook(handler: Callable[..., Any] | None = None, **settings: Any) -> Webho
 def test_a_pushed_message_says_where_it_comes_from() -> None:
     events: list[Event] = []
     body = b'{"order":188}'
-    assert webhook(events.append).answer("POST", signed(body, NOW), body).status == 204
+    assert webhook(events.append).answer("POST", signed_headers(body, NOW), body).status == 204
     (event,) = events
     assert (event.topic, event.group, event.shard, event.offset, event.attempt) == ("orders", "shop", 1, 2, 3)
     assert (event.id, event.key, event.tag, event.type) == (
@@ -212,7 +212,7 @@ def test_a_pushed_message_says_where_it_comes_from() -> None:
 def test_a_test_event_is_taken_and_no_handler_sees_it() -> None:
     webhook, events = Webhook(SECRET, clock=lambda: NOW), list[Any]()
     webhook.handler(events.append)
-    headers = {**signed(b"{}", NOW), "ce-type": "headrace.test"}
+    headers = {**signed_headers(b"{}", NOW), "ce-type": "headrace.test"}
     assert webhook.answer("POST", headers, b"{}").status == 204
     assert webhook.answer("POST", headers, b"{ }").status == 401, "it is verified as any event is"
     assert events == []
@@ -234,7 +234,7 @@ def test_structured_and_batch_modes_are_the_same_messages() -> None:
     }
     for media, document in (("cloudevents", event), ("cloudevents-batch", [event, {**event, "id": "c"}])):
         body = json.dumps(document).encode()
-        headers = signed(body, NOW, content_type=f"application/{media}+json; charset=utf-8")
+        headers = signed_headers(body, NOW, content_type=f"application/{media}+json; charset=utf-8")
         plain = {n: v for n, v in headers.items() if not n.startswith(("ce-", "Headrace-A", "Headrace-S"))}
         assert webhook(events.append).answer("POST", plain, body).status == 204
     assert [e.id for e in events] == ["b", "b", "c"]
@@ -256,13 +256,13 @@ def test_what_a_handler_raises_is_what_is_answered(error: Exception, status: int
     def handle(message: Message) -> None:
         raise error
 
-    answer = webhook(handle).answer("POST", signed(b"1", NOW), b"1")
+    answer = webhook(handle).answer("POST", signed_headers(b"1", NOW), b"1")
     assert (answer.status, answer.headers.get("Retry-After")) == (status, after)
     assert b"x" not in answer.body or status != 500
 
 
 def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
-    headers = {n.lower(): v for n, v in signed(b"{}", NOW).items()}
+    headers = {n.lower(): v for n, v in signed_headers(b"{}", NOW).items()}
     other_secret = "whsec_" + "b" * 32
     assert verify([other_secret, SECRET], headers, b"{}", NOW) == "m-1-2"
     for secrets, now, request_headers in (
@@ -292,7 +292,7 @@ def test_origins_may_be_limited() -> None:
 def test_a_check_is_answered_with_what_the_handler_says() -> None:
     hook = webhook()
     body = json.dumps({"transaction_id": "t", "topic": "payments", "checks": 2}).encode()
-    headers = {n: v for n, v in signed(body, NOW).items() if not n.startswith("ce-")}
+    headers = {n: v for n, v in signed_headers(body, NOW).items() if not n.startswith("ce-")}
     assert hook.answer("POST", headers, body).status == 404
     for answer, state in (("commit", "commit"), ("nonsense", "unknown")):
         hook.check(lambda check, says=answer: says if check.checks == 2 else "rollback")
@@ -313,7 +313,7 @@ def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
         webhook(messages.append, middleware=[middleware]),
     ):
         for _ in range(2):
-            assert hook.answer("POST", signed(b"1", NOW), b"1").status == 204
+            assert hook.answer("POST", signed_headers(b"1", NOW), b"1").status == 204
     assert len(messages) == 1
     middleware.close()
 
@@ -325,8 +325,8 @@ def test_async_handlers_work_in_both_worlds() -> None:
         bodies.append(message.body)
 
     hook = webhook(handle)
-    assert of_wsgi(wsgi_app(hook))("POST", signed(b"1", NOW), b"1")[0] == 204
-    assert of_asgi(asgi_app(hook))("POST", signed(b"2", NOW), b"2")[0] == 204
+    assert of_wsgi(wsgi_app(hook))("POST", signed_headers(b"1", NOW), b"1")[0] == 204
+    assert of_asgi(asgi_app(hook))("POST", signed_headers(b"2", NOW), b"2")[0] == 204
     assert bodies == [1, 2]
     assert isinstance(asyncio.run(hook.answer_async("POST", {}, b"")), Answer)
 

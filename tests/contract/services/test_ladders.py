@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 
-from chalicelib.console.views.message import coming
+from chalicelib.console.views.message import next_attempts_ms
 from chalicelib.domain.ladder import NAMED, Retry
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.manage.dead_letters import Wanted
@@ -69,7 +69,7 @@ def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
     call_count = len(desk.subscribers.calls)
     message = desk.deps.lookup.message(desk.topic, result.id)
     status = desk.deps.statuses.deliveries(desk.topic, message)[group.name]
-    moments = coming(desk.topic, group, message, status)
+    moments = next_attempts_ms(desk.topic, group, message, status)
     assert len(moments) == 3
     desk.pass_time(600)
     assert moments == [call.at_ms for call in desk.subscribers.calls[call_count:]]

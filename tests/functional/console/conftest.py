@@ -96,7 +96,7 @@ def clock_at_hand() -> Iterator[HandClock]:
         clock=clock, deps=lambda: (_ for _ in ()).throw(AssertionError), invocations=Invocations({})
     )
     before = dict(deeds._BY_NAME)
-    deeds.enter(controller.call)
+    deeds.add_call(controller.call)
     yield clock
     deeds._BY_NAME.clear()
     deeds._BY_NAME.update(before)

@@ -14,7 +14,7 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from hypothesis import given
 
 from chalicelib.delivery.events import post
-from chalicelib.delivery.function_batch import event, failed
+from chalicelib.delivery.function_batch import event, failed_ids
 from chalicelib.domain.call_result import Parcel
 from chalicelib.domain.message import Draft
 from tests.support.factories import draft
@@ -201,10 +201,10 @@ def ids(parcel: Parcel) -> list[str]:
 
 @given(st.binary(max_size=60) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_function_answers_only_messages_that_were_sent_can_have_failed(answer: bytes) -> None:
-    failures = failed(ids(parcel(draft(1), draft(2))), answer)
+    failures = failed_ids(ids(parcel(draft(1), draft(2))), answer)
     assert failures is None or failures <= {"0123456789ab-3-7", "0123456789ab-3-8"}
 
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"x":' * 100_000, b'"\xff"', b"{", b" "])
 def test_an_answer_nobody_can_read_tells_nothing(answer: bytes) -> None:
-    assert failed(ids(parcel(draft(1))), answer) is None
+    assert failed_ids(ids(parcel(draft(1))), answer) is None

@@ -18,7 +18,7 @@ def seconds(duration: Duration) -> float:
     if isinstance(duration, timedelta):
         number = duration.total_seconds()
     elif isinstance(duration, str):
-        number = _parsed(duration.strip().lower())
+        number = _seconds_of(duration.strip().lower())
     else:
         number = float(duration)
     if not 0 <= number < float("inf"):
@@ -31,7 +31,7 @@ def whole_seconds(duration: Duration) -> int:
     return math.ceil(seconds(duration))
 
 
-def _parsed(text: str) -> float:
+def _seconds_of(text: str) -> float:
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(

@@ -181,7 +181,7 @@ class Producer:
     def _work(self) -> None:
         while items := self._next():
             batch = Batch(items[0].topic, self._requests.next(), [item.text for item in items])
-            self._told([item.future for item in items], self._delivered(batch))
+            self._resolve([item.future for item in items], self._deliver(batch))
 
     def _next(self) -> list[_Item]:
         """What goes together next, after its linger; nothing: it is over. In order, so of one topic at a time."""
@@ -204,7 +204,7 @@ class Producer:
                 items.append(self._items.popleft())
             return items
 
-    def _delivered(self, batch: Batch) -> Sequence[Sent | HeadraceError]:
+    def _deliver(self, batch: Batch) -> Sequence[Sent | HeadraceError]:
         """What came of a batch: the client's own retries, then the resend schedule."""
         first_sent = time.time()
         unknown: Unavailable | None = None
@@ -282,9 +282,9 @@ class Producer:
         self._spool.remove([number for number, _ in settled_results])
         with self._changed:
             futures = [self._futures.pop(number, Future()) for number, _ in settled_results]
-        self._told(futures, [result for _, result in settled_results])
+        self._resolve(futures, [result for _, result in settled_results])
 
-    def _told(self, futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
+    def _resolve(self, futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
         for future, result in zip(futures, results, strict=True):
             if not future.set_running_or_notify_cancel():
                 continue

@@ -58,7 +58,9 @@ class AsyncMessages(AsyncCaller):
 
     async def amend_message(self, topic: str, id: str, **changes: Any) -> StoredMessage:
         """Change `body`, `headers`, `retry` or (while it waits) `deliver_at` of a message nobody has claimed."""
-        return await self._ask(StoredMessage, "PATCH", path("topics", topic, "messages", id), _timed(changes))
+        return await self._ask(
+            StoredMessage, "PATCH", path("topics", topic, "messages", id), _with_time_text(changes)
+        )
 
     async def cancel_message(self, topic: str, id: str) -> None:
         """Take a message back that no group has claimed."""
@@ -241,6 +243,6 @@ class AsyncMessages(AsyncCaller):
         ]
 
 
-def _timed(changes: Mapping[str, Any]) -> dict[str, Any]:
+def _with_time_text(changes: Mapping[str, Any]) -> dict[str, Any]:
     moment = changes.get("deliver_at")
     return {**changes, "deliver_at": rfc3339(moment)} if moment is not None else dict(changes)

@@ -96,7 +96,7 @@ class Sends(Caller):
         """Send, and tell those who collect log lines what came of it."""
         url_path = path("topics", topic, "messages")
         with tracing.sending(topic, 1):
-            call = Call("POST", url_path, message.fields(), headers=self._named())
+            call = Call("POST", url_path, message.fields(), headers=self._request_headers())
             try:
                 result = self._transport.ask(call, Sent)
             except HeadraceError as error:
@@ -111,7 +111,7 @@ class Sends(Caller):
         )
         return result
 
-    def _named(self) -> dict[str, str]:
+    def _request_headers(self) -> dict[str, str]:
         return {REQUEST: self._requests.next(), **tracing.outgoing_headers()}
 
     def send_many(
@@ -129,7 +129,7 @@ class Sends(Caller):
         """
         results: list[Sent | HeadraceError] = []
         for part in chunks(messages, chunk):
-            for fields in _fitting([message.fields() for message in part]):
+            for fields in _parts_that_fit([message.fields() for message in part]):
                 results += self.send_batch(Batch(topic, self._requests.next(), fields))
             if on_progress:
                 on_progress(len(results))
@@ -215,7 +215,7 @@ class Sends(Caller):
             "POST",
             path("publish", topic),
             raw=raw,
-            headers={**self._named(), **options, **(headers or {})},
+            headers={**self._request_headers(), **options, **(headers or {})},
         )
         return self._transport.ask(call, Sent)
 
@@ -308,7 +308,7 @@ class TransactionBlock:
                 error.add_note(f"The message was not rolled back: {settle_error}")
 
 
-def _fitting(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
+def _parts_that_fit(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
     """Cut so that each part fits one call. Most do whole, which one look at the sum shows."""
     sizes = [len(encode(message)) + 1 for message in messages]
     part: list[Mapping[str, Any]] = []

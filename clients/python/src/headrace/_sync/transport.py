@@ -116,7 +116,7 @@ class Transport:
             ) from error
         except RuntimeError as error:  # by httpx, where `aclose` came in between
             if self._is_closed:
-                raise _closed() from error
+                raise _closed_error() from error
             raise
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, answer.content)
@@ -130,7 +130,7 @@ class Transport:
         import httpx
 
         if self._is_closed:
-            raise _closed()
+            raise _closed_error()
         key = os.getpid(), is_fresh
         pool = self._pools.get(key)
         if pool is None:
@@ -150,7 +150,7 @@ class Transport:
                 pool.close()
 
 
-def _closed() -> ClientClosed:
+def _closed_error() -> ClientClosed:
     return ClientClosed("CLIENT_CLOSED", "This client was closed; nothing was sent. Make a new one.")
 
 

@@ -50,9 +50,9 @@ def doctor(context: typer.Context) -> None:
 def _findings(s: Session) -> Iterator[Finding]:
     yield Finding("service", True, f"{s.access.url}, token {masked(s.access.token)}, from {s.access.source}")
     yield from _file()
-    service_findings = _reached(s)
-    yield from service_findings
-    if service_findings[0].ok is False:
+    findings = _service_findings(s)
+    yield from findings
+    if findings[0].ok is False:
         return
     token_finding = _token(s)
     yield token_finding
@@ -69,7 +69,7 @@ def _file() -> Iterator[Finding]:
         yield Finding("profiles", None if open_to_others else True, f"{path}{advice}")
 
 
-def _reached(s: Session) -> list[Finding]:
+def _service_findings(s: Session) -> list[Finding]:
     import httpx
 
     start = time.monotonic()

@@ -28,12 +28,12 @@ def list_groups(context: typer.Context, topic: Topic) -> None:
     s = session(context)
     stats = s.hr.get_topic(topic).stats
     counts = stats.groups if stats else {}
-    rows = ((g, (g.group, g.mode, *_counted(counts.get(g.group)))) for g in s.hr.list_groups(topic))
+    rows = ((g, (g.group, g.mode, *_count_cells(counts.get(g.group)))) for g in s.hr.list_groups(topic))
     columns = ("GROUP", "MODE", "WAITING", "IN FLIGHT", "RETRYING", "DEAD")
     s.output.many(columns, rows, f"No groups yet: headrace groups create {topic} mailer")
 
 
-def _counted(counts: models.GroupCounts | None) -> Sequence[Any]:
+def _count_cells(counts: models.GroupCounts | None) -> Sequence[Any]:
     return (counts.backlog, counts.in_flight, counts.retrying, counts.dead) if counts else ("", "", "", "")
 
 

@@ -70,12 +70,12 @@ def send(
         if body is not None and body != "-":
             _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
         else:
-            _many(s, topic, _outgoing(file, options, raw=raw, messages=messages))
+            _many(s, topic, _messages_from(file, options, raw=raw, messages=messages))
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def _outgoing(
+def _messages_from(
     files: list[Path] | None, options: dict[str, Any], *, raw: bool, messages: bool
 ) -> Iterable[Outgoing]:
     """The messages in files, or on standard input: whole files (`raw`), lines that are messages, or lines that are
@@ -84,7 +84,7 @@ def _outgoing(
         contents = [path.read_bytes() for path in files] if files else [sys.stdin.buffer.read()]
         return (Outgoing(body=content, **options) for content in contents)
     lines = _lines(files)
-    return map(_whole, lines) if messages else (Outgoing(body=line, **options) for line in lines)
+    return map(_message_of, lines) if messages else (Outgoing(body=line, **options) for line in lines)
 
 
 def _tell(s: Session, receipt: Sent) -> None:
@@ -134,7 +134,7 @@ def _lines(files: list[Path] | None) -> Iterator[Any]:
                     yield parsed(line, f"{path or 'standard input'}, line {number},")
 
 
-def _whole(line: Any) -> Outgoing:
+def _message_of(line: Any) -> Outgoing:
     if not isinstance(line, dict) or "body" not in line or not line.keys() <= _FIELDS:
         names = ", ".join(sorted(_FIELDS))
         raise typer.BadParameter(f"With --messages a line is an object of body and any of: {names}.")

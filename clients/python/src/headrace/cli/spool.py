@@ -33,7 +33,7 @@ def list_spool(
 ) -> None:
     """List unsent messages, in order, and messages refused for good, with the reason."""
     s = session(context)
-    with _opened(file) as spool:
+    with _open_spool(file) as spool:
         entries = spool.contents(limit)
     messages = [(each, msgspec.json.decode(each.message)) for each in entries]
     rows = (
@@ -55,7 +55,7 @@ def send_spool(
 ) -> None:
     """Send the unsent messages, in order, each once. Messages that cannot be sent stay in the file."""
     s = session(context)
-    with _opened(file) as spool:
+    with _open_spool(file) as spool:
         if with_refused:
             spool.readmit()
         total = spool.count()
@@ -67,7 +67,7 @@ def send_spool(
         raise NoAnswer(
             "NO_ANSWER", f"{remainder} of {number_of(total, 'message')} still in {file}.", retryable=True
         )
-    with _opened(file) as spool:
+    with _open_spool(file) as spool:
         aside = len(spool.contents(total))
     s.output.say(f"{total - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
     if aside:
@@ -75,7 +75,7 @@ def send_spool(
 
 
 @contextlib.contextmanager
-def _opened(file: Path) -> Iterator[Spool]:
+def _open_spool(file: Path) -> Iterator[Spool]:
     try:
         spool = Spool(file)
     except (BlockingIOError, ValueError) as error:

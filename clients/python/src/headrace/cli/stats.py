@@ -55,7 +55,7 @@ def stats(
         return
     look_count = (times or -1) if watch else 1
     if s.output.as_json or not watch:
-        for look in _counted(look_count, every):
+        for look in _paced_range(look_count, every):
             if s.output.as_json:
                 for each in _topics(s, topic):
                     s.output.document(each)
@@ -63,7 +63,7 @@ def stats(
                 s.output.many(_COLUMNS, _rows(_topics(s, topic)), "No topics yet.")
         return
     with Live(console=s.output.out, auto_refresh=False) as live:
-        for _ in _counted(look_count, every):
+        for _ in _paced_range(look_count, every):
             live.update(table_of(_COLUMNS, (cells for _, cells in _rows(_topics(s, topic)))), refresh=True)
 
 
@@ -81,7 +81,7 @@ def _as_of(s: Session, topic: str, at: str) -> None:
     s.output.say(f"At {past.counted_at:%Y-%m-%d %H:%M} UTC{gap_note}.")
 
 
-def _counted(look_count: int, seconds: float) -> Iterator[int]:
+def _paced_range(look_count: int, seconds: float) -> Iterator[int]:
     """0, 1, 2 … with a pause in between; without end where `look_count` is negative."""
     look = 0
     while look != look_count:

@@ -146,7 +146,7 @@ class Consumer:
                     s.topic, s.group, max=min(room, _MOST), wait=wait, consumer=name, lease=s.lease
                 )
             except HeadraceError as error:
-                if not self._mended(hr, error, name):
+                if not self._recover_from(hr, error, name):
                     raise
                 self._stopping.wait(_TROUBLE_SECONDS if error.retryable else 0)
                 continue
@@ -160,7 +160,7 @@ class Consumer:
             if rest:
                 self._stopping.wait(rest)
 
-    def _mended(self, hr: Operations, error: HeadraceError, name: str | None) -> bool:
+    def _recover_from(self, hr: Operations, error: HeadraceError, name: str | None) -> bool:
         """May polling go on?"""
         # offline for so long that it was removed
         if isinstance(error, ConsumerNotFound) and name is not None:

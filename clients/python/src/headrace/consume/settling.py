@@ -52,7 +52,7 @@ class Settler:
         going_on = True
         while going_on:
             batch, going_on = self._batch()
-            for verdict, members in groupby(sorted(batch, key=_alike), key=lambda each: each[1]):
+            for verdict, members in groupby(sorted(batch, key=_verdict_key), key=lambda each: each[1]):
                 self._send([message for message, _ in members], verdict)
 
     def _batch(self) -> tuple[list[tuple[Message, Verdict]], bool]:
@@ -76,7 +76,7 @@ class Settler:
     def _send(self, messages: list[Message], verdict: Verdict) -> None:
         """The transport repeats what was lost: a receipt that was settled already is no error."""
         try:
-            for message, answer in zip(messages, self._answers(messages, verdict), strict=True):
+            for message, answer in zip(messages, self._settle_batch(messages, verdict), strict=True):
                 if answer.error:
                     _LOG.warning(
                         "%s of %s was refused: %s", verdict.name, message.id, answer.error.get("detail")
@@ -87,7 +87,7 @@ class Settler:
             for message in messages:
                 self._settled(message)
 
-    def _answers(self, messages: list[Message], verdict: Verdict) -> list[Settled]:
+    def _settle_batch(self, messages: list[Message], verdict: Verdict) -> list[Settled]:
         if verdict.ack:
             return self._hr.ack(*self._place, *messages)
         return self._hr.nack(
@@ -99,5 +99,5 @@ class Settler:
         )
 
 
-def _alike(each: tuple[Message, Verdict]) -> str:
+def _verdict_key(each: tuple[Message, Verdict]) -> str:
     return repr(each[1])

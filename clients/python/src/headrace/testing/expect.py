@@ -103,7 +103,7 @@ class Expectation:
                     return self
                 if is_last:
                     raise AssertionError(
-                        f"{self._where()}: {value!r} {state}, expected {expected_value!r}\n{self._picture()}"
+                        f"{self._where()}: {value!r} {state}, expected {expected_value!r}\n{self._state_text()}"
                     )
             time.sleep(_LOOK_SECONDS)
 
@@ -141,7 +141,7 @@ class Expectation:
     def _where(self) -> str:
         return self._topic if self._named is None else f"{self._topic}, group {self._named}"
 
-    def _picture(self) -> str:
+    def _state_text(self) -> str:
         """What there is, for who reads a failure."""
         stats = self._stats()
         lines = [f"  {self._topic}: {stats.accepted} accepted, {stats.delayed} delayed"]

@@ -70,7 +70,7 @@ class LocalHeadrace(Headrace):
             self.put_consumer(s.topic, s.group, name)
         while messages := self.receive(s.topic, s.group, max=_AT_ONCE, consumer=name):
             for message in messages:
-                verdict = _handled(consumer, message)
+                verdict = _call_handler(consumer, message)
                 verdicts.append(verdict)
                 self._settle_one(s.topic, s.group, message, verdict)
         return verdicts
@@ -87,15 +87,15 @@ class LocalHeadrace(Headrace):
         self.nack(topic, group, message, **options)  # type: ignore[arg-type]
 
 
-def _handled(consumer: Consumer, message: Message) -> Verdict:
+def _call_handler(consumer: Consumer, message: Message) -> Verdict:
     try:
         answer = consumer._call(message)
         if inspect.isawaitable(answer):
-            asyncio.run(_awaited(answer))
+            asyncio.run(_await(answer))
     except Exception as error:  # noqa: BLE001  whatever a handler raises is an answer
         return verdict_of(error)
     return ACK
 
 
-async def _awaited(answer: Any) -> None:
+async def _await(answer: Any) -> None:
     await answer

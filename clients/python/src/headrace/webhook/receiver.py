@@ -126,13 +126,13 @@ class Webhook:
         """The messages of a request, or the answer where there are none."""
         headers = {name.lower(): value for name, value in headers.items()}
         if method == "OPTIONS":
-            return self._agree(headers.get("webhook-request-origin", ""))
+            return self._answer_handshake(headers.get("webhook-request-origin", ""))
         if method != "POST":
             return Answer(405, {**_TEXT, "Allow": "POST, OPTIONS"})
         try:
             verify(self._secrets, headers, body, self._clock())
             if "ce-id" not in headers and (check := _check_of(body)) is not None:
-                return self._decide(check)
+                return self._answer_check(check)
             if headers.get("ce-type") == TEST:
                 return Answer(204)
             events = events_of(headers, body)
@@ -142,13 +142,13 @@ class Webhook:
             return Answer(400, _TEXT, str(error).encode())
         return events if self._call else Answer(404, _TEXT, b"There is no handler here.")
 
-    def _agree(self, origin: str) -> Answer:
+    def _answer_handshake(self, origin: str) -> Answer:
         """The handshake."""
         if not {"*", origin.lower()}.intersection(self._origins):
             return Answer(403, _TEXT, b"This origin may not call.")
         return Answer(204, {"WebHook-Allowed-Origin": origin or "*"})
 
-    def _decide(self, check: Check) -> Answer:
+    def _answer_check(self, check: Check) -> Answer:
         if self._check is None:
             return Answer(404, _TEXT, b"Nobody here decides about transactions.")
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def kept(kind: str, properties: dict[str, Any]) -> dict[str, Any]:
+def retained(kind: str, properties: dict[str, Any]) -> dict[str, Any]:
     """A resource that neither deletion nor replacement of its stack takes away."""
     return {
         "Type": kind,
