@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -128,13 +129,14 @@ def test_a_search_that_a_recipe_proposes_shows_few_lines() -> None:
     if not (ROOT / ".git").exists() or not which("git"):
         pytest.skip("needs the repository's git")
     commands = re.findall(r"`git (grep -w [^`]+)`", (ROOT / "CONTRIBUTING.md").read_text())
-    assert len(commands) == 5
+    assert len(commands) >= 5
     git = ["git", "-c", "safe.directory=*"]  # the files may be somebody else's
     for command in commands:
         answer = subprocess.run(
-            [*git, *command.split()], cwd=ROOT, capture_output=True, text=True, check=True
+            [*git, *shlex.split(command)], cwd=ROOT, capture_output=True, text=True, check=True
         )
-        assert 10 <= answer.stdout.count("\n") <= 80, command
+        assert 5 <= answer.stdout.count("\n") <= 80, command
+        assert len(answer.stdout) <= 10_000, command
 
 
 def test_the_map_names_every_page() -> None:
