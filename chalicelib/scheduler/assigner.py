@@ -92,7 +92,7 @@ class Assigner:
                     continue  # its rows are told, and its assignment stays: a later release may read them
                 report.groups += 1
                 report.assigned += self._look_after(topic, staffed)
-                of_topic += self._pending(topic, staffed)
+                of_topic += self._pending_consumers(topic, staffed)
             if rows:
                 raise unreadable(rows)
 
@@ -107,7 +107,7 @@ class Assigner:
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
 
-    def _pending(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
+    def _pending_consumers(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
         pending_consumers = [
             consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING

@@ -97,7 +97,7 @@ class Watch:
         bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
-            watch = self._watched(name, versions[name])
+            watch = self._current_entry(name, versions[name])
             if watch is None:
                 return
             old_backlog = watch.backlog
@@ -112,7 +112,7 @@ class Watch:
         self._round_robin.end(bookmark, report.stretch)
         return report
 
-    def _watched(self, name: str, version: int) -> _Watched | None:
+    def _current_entry(self, name: str, version: int) -> _Watched | None:
         """What is known of a topic, as it stands now; None where it is to be watched no more."""
         entry = self._known.get(name)
         if entry and entry.topic.version >= version and not entry.backlog and entry.looks % _WHOLE_EVERY:

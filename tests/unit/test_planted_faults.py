@@ -183,7 +183,7 @@ BUGS: Planted = {
     "a waiting message that is not there while its time is changed": (
         Bug(
             Delayed,
-            "_waiting",
+            "_find_with_due_ms",
             "if forward is None or forward == previous:",
             "if forward is None or previous is None:",
         ),
@@ -232,7 +232,12 @@ BUGS: Planted = {
         _after_retention,
     ),
     "a broadcast that tells of one consumer": (
-        Bug(statuses, "_together", "combined([each.status for each in statuses])", "statuses[-1].status"),
+        Bug(
+            statuses,
+            "_broadcast_status",
+            "combined([each.status for each in statuses])",
+            "statuses[-1].status",
+        ),
         lambda: message_statuses.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(
             memory_stage()
         ),
@@ -249,7 +254,7 @@ BUGS: Planted = {
         ),
     ),
     "a change that leaves no trace": (
-        Bug(Delayed, "_amend", "acted(draft, *self._acts(changes, due_ms, by))", "draft"),
+        Bug(Delayed, "_amend", "acted(draft, *self._acts_of(changes, due_ms, by))", "draft"),
         lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
             memory_stage(), "delay"
         ),

@@ -150,7 +150,9 @@ class Counts:
         ]
         now_ms = self._clock.now_ms()
         ages = [
-            now_ms - accepted_ms for s in shards if s.backlog and (accepted_ms := self._accepted(topic, s))
+            now_ms - accepted_ms
+            for s in shards
+            if s.backlog and (accepted_ms := self._floor_accepted_ms(topic, s))
         ]
         unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
         lanes = self._lanes(topic, group)
@@ -212,7 +214,7 @@ class Counts:
             backlog=max(0, backlog),
         )
 
-    def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:
+    def _floor_accepted_ms(self, topic: Topic, status: ShardStatus) -> int | None:
         slot = self._reader.fetch(topic.shard_key(status.shard), [status.cursor.floor])[status.cursor.floor]
         return slot.message.accepted_ms if slot.message else None
 

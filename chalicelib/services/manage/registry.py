@@ -124,7 +124,7 @@ class Registry:
                 seen_ms=now_ms,
                 state=ConsumerState.PENDING,
             )
-            new = _reached(base, contact, now_ms)
+            new = _with_contact(base, contact, now_ms)
             if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):
                 new = signing(new)
             if old is not None:
@@ -318,7 +318,7 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
     return consumer.uid, consumer.kind, consumer.target
 
 
-def _reached(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
+def _with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
     """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
     reason to write again."""
     if (consumer.kind, consumer.target) != (contact.kind, contact.target):

@@ -169,7 +169,7 @@ class Transactor:
         """
         for _ in range(_TRIES):
             if transaction.state in DECIDED:
-                return _agreed(transaction, decision)
+                return _require_same_decision(transaction, decision)
             if answer:
                 transaction = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
             new = (
@@ -226,7 +226,7 @@ def _last_possible_ms(new: Transaction) -> int:
     return max(checked_ms + new.delay_ms, new.due_ms or 0)
 
 
-def _agreed(transaction: Transaction, decision: TransactionState) -> Transaction:
+def _require_same_decision(transaction: Transaction, decision: TransactionState) -> Transaction:
     if transaction.state is not decision:
         word = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
         raise Conflict("TRANSACTION_DECIDED", f"The transaction was {word}; the first decision is final.")
