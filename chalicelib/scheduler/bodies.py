@@ -59,7 +59,7 @@ class BodySweeper:
         others."""
         report = BodyReport()
         now_s = self._clock.now_ms() // 1000
-        proved_ends = self._guard.proved() if self._guard else None
+        proved_ends = self._guard.proved_ends() if self._guard else None
         for body in self._due_expiries(blob_expiry.day_of(now_s)):
             if not has_time():
                 report.finished = False

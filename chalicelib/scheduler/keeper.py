@@ -33,7 +33,7 @@ class RetentionGuard:
         self._blobs = blobs
         self._clock = clock
 
-    def proved(self) -> Mapping[str, int]:
+    def proved_ends(self) -> Mapping[str, int]:
         """By the log's partition key: the first offset that is not proved to be archived."""
         proof = json.loads(self._blobs.get(PROOF) or b"{}")
         ranges, gaps = proof.get("ranges", {}), proof.get("lost", {})

@@ -174,13 +174,13 @@ class MeterReader:
         before = self._troubled.get(name, 0)
         trouble = max(state.trouble, before) if state.lacks_groups else state.trouble
         if trouble != before:
-            self._marks.trouble(name, trouble, before)
+            self._marks.note_trouble(name, trouble, before)
 
     def _visit(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)
         entry = self._known.pop(name, None)
         if topic is None:
-            self._marks.rests(name)
+            self._marks.note_at_rest(name)
             self._note(name, _NOTHING)
             return
         if entry is None or entry.uid != topic.uid:
@@ -201,7 +201,7 @@ class MeterReader:
         self._sum.add(entry.reading or _reading_before_first(topic, reading), reading)
         entry.reading = reading
         if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
-            self._marks.rests(name)  # last: what was not kept is read again
+            self._marks.note_at_rest(name)  # last: what was not kept is read again
 
     def _is_at_rest(self, topic: Topic, last_known: _Known, at_ms: int, *, is_same: bool) -> bool:
         """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""

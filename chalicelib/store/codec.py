@@ -218,7 +218,7 @@ def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:
     return msgspec.convert(dict(zip(names, values, strict=False)), kind)
 
 
-def stored(draft: Draft) -> Draft:
+def as_stored(draft: Draft) -> Draft:
     """The draft as a row gives it back."""
     return unpack(pack([draft]).payload)[0]
 

@@ -126,7 +126,7 @@ class DynamoControl:
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
         return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
         groups = (readable(GroupRow, item, pass_over) for item in _under(items, "group#"))
         groups_with_staff = (_staffed_group(topic, group, items, pass_over) for group in groups if group)

@@ -249,7 +249,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
     ]
 
 
-def expiring(tables: Tables) -> dict[str, str]:
+def expiring_tables(tables: Tables) -> dict[str, str]:
     """The tables whose rows DynamoDB's TTL removes, and by which attribute."""
     by_x = (
         tables.log,

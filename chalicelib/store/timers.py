@@ -71,7 +71,7 @@ class DynamoTimers:
             timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": tombstone}}
         )
 
-    def moved(self, timer_id: str) -> Moved | None:
+    def find_moved(self, timer_id: str) -> Moved | None:
         key = forward_key(timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         item = answer.get("Item")

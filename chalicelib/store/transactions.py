@@ -60,7 +60,7 @@ class DynamoTransactions:
             return False
         return True
 
-    def listed(
+    def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         items = self._dynamo.query(

@@ -46,7 +46,7 @@ def test_the_service_as_it_is_has_no_finding_and_is_left_as_it_was(service: str)
     verify(service, "", TOKEN, notes)
     assert notes.findings == []
     assert notes.tries > 60
-    assert [token.name for token, _ in wiring.deps().tokens.listed(None, 100)] == ["HEADRACE_TOKEN"]
+    assert [token.name for token, _ in wiring.deps().tokens.with_last_use(None, 100)] == ["HEADRACE_TOKEN"]
     assert wiring.deps().adapters.control.topics(None, 10) == []
     print(f"{notes.tries} tries")
 

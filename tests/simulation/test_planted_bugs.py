@@ -130,8 +130,8 @@ BUGS: dict[str, Bug] = {
     "a dedup id looked up after the append": Bug(
         MemoryLog,
         "put",
-        "if duplicates := self._tables.known(dedup):\n",
-        "if duplicates := self._tables.known(dedup):\n"
+        "if duplicates := self._tables.used_entries(dedup):\n",
+        "if duplicates := self._tables.used_entries(dedup):\n"
         "            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))\n",
     ),
     "a dedup id that delayed messages forget": Bug(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write, ranges
-from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, fold
+from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, raise_floor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.modes import Candidate, ClaimVerdict, Policy
 
@@ -151,7 +151,7 @@ class World:
         assert settled_offsets == self.settled, "exactly what was accepted is settled"
         assert cursor.epoch == self.rounds, "one epoch for each claim, seek and amendment"
         assert cursor.next <= len(self.units)
-        assert fold(cursor).floor >= cursor.floor
+        assert raise_floor(cursor).floor >= cursor.floor
         for offset in leased_offsets:
             assert self.grants[offset] >= 1
         for span in cursor.waiting:

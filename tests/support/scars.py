@@ -114,7 +114,7 @@ class ScarredControl(Scarred):
         key = control_store._assignment_key(topic, group)
         return self._decoded(AssignmentRow, key, self._port.assignment(topic, group))
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         staffed_groups = []
         for group in self.groups(topic, pass_over):
             consumers = self.consumers(topic, group, pass_over)

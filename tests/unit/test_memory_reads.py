@@ -28,7 +28,7 @@ def test_every_read_waits_for_the_transaction_that_is_under_way() -> None:
     key = cursor_key(topic, make.group(topic), 0)
     reads = {
         "timer": lambda: timers.find(1, "id"),
-        "moved timer": lambda: timers.moved("id"),
+        "moved timer": lambda: timers.find_moved("id"),
         "transaction": lambda: transactions.get("id"),
         "record": lambda: records.get(key, 0),
         "records": lambda: records.between(key, 0, 1),

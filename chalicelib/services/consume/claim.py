@@ -119,7 +119,7 @@ class Claimer:
         """The dead letters that a claim makes."""
         if shard is not None:
             return plan.dead
-        return self._lost_entries.instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
+        return self._lost_entries.records_instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
 
     def _write(
         self,

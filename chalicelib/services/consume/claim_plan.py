@@ -12,7 +12,7 @@ from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Selection
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
-from ...domain.message import DeadReason, Draft, Message, expired
+from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
@@ -225,7 +225,9 @@ class ClaimPlanner:
         )
 
     def _ahead(self, current: Cursor, wanted_count: int, trust: Freshness) -> list[Slot]:
-        slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, wanted_count, trust)
+        slots = self._reader.slots_from(
+            self._key.shard, current.next, current.segment_at, wanted_count, trust
+        )
         return list(takewhile(lambda slot: not slot.newer, self._resolve_all(slots, trust)))
 
     def _to_bury(
@@ -297,7 +299,7 @@ class ClaimPlanner:
     def _is_over(self, message: Message) -> bool:
         in_lane = self._shard is None
         ends_ms = message.ends_ms if in_lane else self._claimant.topic.keeps_until_ms(message)
-        return ends_ms <= self._now_ms or expired(message.draft, self._now_ms)
+        return ends_ms <= self._now_ms or is_expired(message.draft, self._now_ms)
 
     def claimed_message(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
         """The message at a leased offset, with its receipt."""

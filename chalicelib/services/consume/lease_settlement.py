@@ -101,7 +101,7 @@ class LeaseSettlement:
             state = new_state or states.last(self._key)
         return settled_offsets, None
 
-    def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
+    def answer_to_repeat(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
         """`Already`, if this lease settled the delivery before with the same result as `rule` gives now; else
         RECEIPT_STALE. It is looked up in the traces, which are best effort: an attempt that they lack is answered as
         stale."""

@@ -35,7 +35,7 @@ class LostEntries:
         self._records = records
         self._timers = timers
 
-    def instead(
+    def records_instead(
         self, claimant: Claimant, lane: Cursor, dead_records: Sequence[Record], most: int, now_ms: int
     ) -> list[Record]:
         """The dead letters that a claim on a retry lane makes instead of `dead_records`, `most` at most: for entries

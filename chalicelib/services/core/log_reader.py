@@ -108,7 +108,7 @@ class LogReader:
         last = self._last.get(str(shard))
         return -1 if last is None else last
 
-    def unclaimed(
+    def slots_from(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
     ) -> list[Slot]:
         """Up to `most` slots from `first` on, without a gap; fewer at the end of the log, before a young hole or a row
@@ -167,12 +167,12 @@ class LogReader:
         last = next((s for s in reversed(slots) if s.end <= next_offset), None)
         if last is None:
             return next_offset
-        segment = self._segments.holding(shard, last.offset)
+        segment = self._segments.segment_holding(shard, last.offset)
         return last.segment_first if segment and segment.segment.end > next_offset else next_offset
 
     def _copy(self, shard: ShardKey, at: int, trust: Freshness, end: int | None = None) -> Segment | None:
         """The cached segment that holds `at`, if it is acceptable from there to its end (or to `end`)."""
-        entry = self._segments.holding(shard, at)
+        entry = self._segments.segment_holding(shard, at)
         if entry is None or entry.read < trust.since:
             return None
         is_amended = ranges.touch(trust.amended, at, end or entry.segment.end)

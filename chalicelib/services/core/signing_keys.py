@@ -54,7 +54,7 @@ class SigningKeys:
         now_ms = self._clock.now_ms()
         return [key for key, until_ms in self._ring if until_ms is None or until_ms > now_ms]
 
-    def first(self, open: Callable[[bytes], T | None]) -> T | None:
+    def first_fitting(self, open: Callable[[bytes], T | None]) -> T | None:
         """The result of `open` with the first key that fits. If none fits, the keys are read again: another process may
         have rotated them."""
         keys = self.live()
@@ -73,7 +73,7 @@ class SigningKeys:
 
     def verified(self, purpose: str, text: str) -> str | None:
         """The text that was signed for this purpose; None for any other."""
-        return self.first(lambda key: verified(key, purpose, text))
+        return self.first_fitting(lambda key: verified(key, purpose, text))
 
     def rotate(self, overlap_seconds: int) -> KeyRing:
         """Make a new present key. The one before stays valid for the overlap, older ones for no longer than that.

@@ -121,7 +121,7 @@ class Waker:
             raise refusal
         return len(tasks)
 
-    def appended(self, topic: Topic, shards: Iterable[int]) -> None:
+    def wake_after_append(self, topic: Topic, shards: Iterable[int]) -> None:
         """Start a topic's runs at once, if its setting `wake` is "direct": called after a produce was stored."""
         if topic.wake != "direct":
             return

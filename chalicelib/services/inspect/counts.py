@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...domain import ranges
-from ...domain.account import Account, account, under_way
-from ...domain.cursor import Cursor, OffsetState, fold, offset_state
+from ...domain.account import Account, account, with_running_in_lanes
+from ...domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from ...domain.errors import Unreadable
 from ...domain.limits import FRAGMENTS
 from ...domain.record import Unfinished
@@ -204,7 +204,7 @@ class Counts:
         return count
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
-        cursor = fold(self._statuses.cursor(key))
+        cursor = raise_floor(self._statuses.cursor(key))
         backlog = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(
             shard=key.shard.shard,
@@ -233,4 +233,4 @@ def _account(
     for each in unfinished_deliveries:
         elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
     parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
-    return under_way(sum(parts, Account()), in_lanes)
+    return with_running_in_lanes(sum(parts, Account()), in_lanes)

@@ -55,7 +55,7 @@ class Board:
         self._walked_ms = 0
         self._lock = Lock()
 
-    def renewed(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
+    def renew(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
         """Surveys by the topic's uid, as far as there are any; some of them from a moment ago."""
         for topic in sorted(topics, key=lambda topic: self._surveyed_ms(topic.uid)):
             if not may_go_on():
@@ -88,7 +88,7 @@ class Board:
             self._walked_to = None  # the end of the list
         for topic in topics:
             if may_go_on():
-                self.renewed([topic], may_go_on)
+                self.renew([topic], may_go_on)
                 self._walked_to = topic.name
 
     def is_turn_of(self, topics: Sequence[Topic]) -> bool:
@@ -96,7 +96,7 @@ class Board:
         so the topics of a page and all others take turns."""
         return bool(topics) and max(self._surveyed_ms(topic.uid) for topic in topics) < self._walked_ms
 
-    def known(self) -> list[TopicSurvey]:
+    def known_surveys(self) -> list[TopicSurvey]:
         """The surveys of the last minutes, of all topics."""
         since_ms = self._clock.now_ms() - _KNOWN_MS
         with self._lock:

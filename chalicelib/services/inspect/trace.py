@@ -105,7 +105,7 @@ class Tracer:
     def _of_group(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
-        rows = self._traces.covering(key, message.offset)
+        rows = self._traces.rows_covering(key, message.offset)
         dead_uids: set[str] = set()
         for row in rows:
             uid = row.key.consumer_uid

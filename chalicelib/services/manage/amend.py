@@ -15,7 +15,7 @@ from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
-from ...domain.message import Act, DeadReason, Draft, Message, acted
+from ...domain.message import Act, DeadReason, Draft, Message, with_acts
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
@@ -83,7 +83,7 @@ class Amender:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
             if draft.dead_reason == DeadReason.UNDECODABLE:
                 raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
-            return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
+            return replace(with_acts(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
         return self._rewrite(topic, message, rewrite, is_told_of)
 
@@ -96,7 +96,7 @@ class Amender:
             self._rewrite(
                 topic,
                 message,
-                lambda draft: replace(acted(draft, act), cancelled=True, changed_ms=act.at_ms),
+                lambda draft: replace(with_acts(draft, act), cancelled=True, changed_ms=act.at_ms),
                 is_told_of,
             )
 

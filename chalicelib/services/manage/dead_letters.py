@@ -137,7 +137,7 @@ class Redriver:
             after = rows[-1][0]
         return letters
 
-    def chosen(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
+    def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of these messages, in their order; neighbours are read together. Letters of messages whose
         rows have expired come last."""
         locations = {id: list(self._locations(topic, group, id)) for id in message_ids}

@@ -154,12 +154,12 @@ class Registry:
         the name now. Raises NotFound."""
         now_ms = self._clock.now_ms()
 
-        def seen(row: Consumer) -> Consumer:
+        def with_sign_of_life(row: Consumer) -> Consumer:
             return row if row.is_called else replace(row, seen_ms=max(row.seen_ms, now_ms))
 
-        if self._amend(topic, group, consumer, seen) is None:
+        if self._amend(topic, group, consumer, with_sign_of_life) is None:
             self._catalog.forget(topic, group)
-            self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), seen)
+            self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), with_sign_of_life)
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
@@ -170,7 +170,7 @@ class Registry:
         if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
             self.heartbeat(topic, group, consumer)
 
-    def alive(self, topic: Topic, group: Group, uid: str) -> None:
+    def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
         """Note that the consumer with this uid is alive. If that cannot be stored now, a later call will."""
         if self._signs.get(uid):
             return

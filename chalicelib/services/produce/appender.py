@@ -115,7 +115,7 @@ class Appender:
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
                 if resend_lookup:
-                    resend_lookup.stored(segment)
+                    resend_lookup.note_stored(segment)
                 with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                     self._mark(topic)  # the first mark may have expired if storing took long
                 return [_result_at(key, segment, i) for i in range(segment.count)]

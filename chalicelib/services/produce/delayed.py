@@ -9,7 +9,7 @@ from typing import Any
 from ...domain import ids
 from ...domain.errors import Conflict, changed_meanwhile
 from ...domain.limits import MAX_SHARDS
-from ...domain.message import Act, Message, acted
+from ...domain.message import Act, Message, with_acts
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
 from ...domain.times import DAY_SECONDS
@@ -124,7 +124,7 @@ class Delayed:
         looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)
         return next((message for message in looks if message), None)
 
-    def waiting(self, message_id: str, first_ms: int) -> DelayedMessage | None:
+    def find_waiting(self, message_id: str, first_ms: int) -> DelayedMessage | None:
         """A delayed message that was due at `first_ms` once, if it waits still or was cancelled. One read; more where
         its time was changed. Raises ChangedMeanwhile."""
         return self._find_with_due_ms(message_id, first_ms)[0]
@@ -139,7 +139,7 @@ class Delayed:
         for _ in range(_TRIES):
             if timer := self._timers.find(due_ms, message_id):
                 return DelayedMessage(timer), due_ms
-            forward = self._timers.moved(message_id)
+            forward = self._timers.find_moved(message_id)
             if forward and forward.cancelled:
                 return DelayedMessage(forward.cancelled, cancelled=True), forward.due_ms
             if forward is None or forward == previous:
@@ -177,7 +177,7 @@ class Delayed:
 
     def _read_again(self, waiting: DelayedMessage) -> DelayedMessage:
         """The message after another process's change; Conflict if it no longer waits."""
-        current = self.waiting(waiting.timer.id, waiting.timer.due_ms)
+        current = self.find_waiting(waiting.timer.id, waiting.timer.due_ms)
         if current is None:
             raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
         return current
@@ -190,7 +190,7 @@ class Delayed:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms
-        draft = replace(acted(draft, *self._acts_of(changes, due_ms, by)), due_ms=None)
+        draft = replace(with_acts(draft, *self._acts_of(changes, due_ms, by)), due_ms=None)
         if draft.expires_ms is not None:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
@@ -219,7 +219,7 @@ class Delayed:
 
     def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
         assert timer.draft is not None
-        draft = acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
+        draft = with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
         return self._timers.cancel(replace(timer, draft=draft), self._keep_s(topic, timer))
 
     def _keep_s(self, topic: Topic, timer: Timer) -> int:

@@ -45,7 +45,7 @@ class ResendLookup:
         """The request id of its row at this place."""
         return self._request.row_id(self._key, first, map(content_hash, originals))
 
-    def stored(self, segment: Segment) -> None:
+    def note_stored(self, segment: Segment) -> None:
         """It has just written this: no trace of an earlier try."""
         self._seen = segment.end
 

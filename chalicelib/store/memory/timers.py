@@ -27,7 +27,7 @@ class MemoryTimers:
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         check_actions(len(timers) + len(dedup) if dedup else 0)  # without dedup ids there is no transaction
         with self._tables.lock:
-            duplicates = self._tables.known(dedup)
+            duplicates = self._tables.used_entries(dedup)
             if not duplicates:
                 self._tables.remember(dedup)
                 self._tables.put_timers(timers)
@@ -51,7 +51,7 @@ class MemoryTimers:
             self._forwards[timer.id] = Moved(timer.due_ms, timer), keep_s
             return True
 
-    def moved(self, timer_id: str) -> Moved | None:
+    def find_moved(self, timer_id: str) -> Moved | None:
         with self._tables.lock:  # here and below: a transaction is seen whole or not at all
             return self._forwards.get(timer_id, (None, 0))[0]
 

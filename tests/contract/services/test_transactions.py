@@ -285,7 +285,7 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
 
     def listed(state: TransactionState, limit: int = 200) -> list[str]:
         transactions: list[Transaction] = []
-        while page := desk.deps.transactor.listed(
+        while page := desk.deps.transactor.of_state(
             desk.topic, state, transactions[-1].sort_key if transactions else None, limit
         ):
             assert len(page) <= limit
@@ -296,5 +296,5 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
     assert listed(TransactionState.COMMITTED) == [transactions[2].id]
     assert listed(TransactionState.ROLLED_BACK) == [transactions[4].id]
     assert listed(TransactionState.UNDECIDED) == []
-    (listed_transaction,) = desk.deps.transactor.listed(desk.topic, TransactionState.COMMITTED, None, 9)
+    (listed_transaction,) = desk.deps.transactor.of_state(desk.topic, TransactionState.COMMITTED, None, 9)
     assert listed_transaction == replace(held(desk, transactions[2]), keys_until_s=0)

@@ -268,7 +268,7 @@ def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage
     results = desk.produce(*make.drafts(2))
     behind = anew(desk)
     reader, shard = behind.deps.reader, desk.topic.shard_key(0)
-    assert len(reader.unclaimed(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
+    assert len(reader.slots_from(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
     message = desk.deps.lookup.message(desk.topic, results[1].id)
     desk.deps.amender.amend(desk.topic, message, {"body": b'"edited"'})
     change_cursor(stage, cursor_key(desk.topic, group, 0), lambda item: without("a")(without("x")(item)))

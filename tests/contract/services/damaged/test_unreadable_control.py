@@ -201,7 +201,7 @@ def test_a_row_that_cannot_be_read_is_not_read_at_each_call(stage: Stage) -> Non
     for _ in range(10):
         assert len(deps.assignments.current(desk.topic, group).members) == 2
         assert deps.assignments.seat(desk.topic, group, uid, 1) is None, "ranks would differ"
-        deps.registry.alive(desk.topic, group, uid)
+        deps.registry.note_alive(desk.topic, group, uid)
     assert control.calls["consumers"] == 1
     stage.clock.advance(CACHE_MS + 1)
     deps.assignments.current(desk.topic, group)
@@ -241,7 +241,7 @@ def test_a_produce_is_answered_though_a_group_cannot_be_woken(stage: Stage) -> N
     desk.subscriber(good, "for-good")
     damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
     desk.restarted()
-    desk.deps.waker.appended(desk.topic, {0})
+    desk.deps.waker.wake_after_append(desk.topic, {0})
     assert woken(desk) == {(desk.topic.name, "good")}
 
 
