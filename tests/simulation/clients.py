@@ -20,7 +20,7 @@ from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.simulation.processes import Process
 from tests.support.events import Event, Op, Told
-from tests.support.flows import LEASE_SECONDS, Client, History, label_of, told
+from tests.support.flows import LEASE_SECONDS, Client, History, label_of, told_by
 
 TOPIC = "orders"
 
@@ -192,7 +192,7 @@ class SimClient(Client):
             change(self.topic, message)
             return Told.OK
         except HeadraceError as error:
-            return told(error)
+            return told_by(error)
 
     def prepare(self, draft: Draft, checks: Checks, *, delay_from_commit: bool) -> Transaction:
         """What comes of it is not known before it is decided."""
@@ -218,4 +218,4 @@ class SimClient(Client):
             transactor.decide(transactor.find(transaction_id), state)
             return Told.OK
         except HeadraceError as error:
-            return told(error)
+            return told_by(error)

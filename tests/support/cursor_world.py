@@ -90,12 +90,12 @@ class World:
                 copies[offset] = self.editions[offset]
         return dict(copies)
 
-    def amended(self, offset: int, after: Cursor) -> None:
+    def enter_amend(self, offset: int, after: Cursor) -> None:
         self.rounds += 1
         self.editions[offset] += 1
         self.stored = after
 
-    def claimed(self, selection: Selection, editions: dict[int, int]) -> None:
+    def enter_claim(self, selection: Selection, editions: dict[int, int]) -> None:
         """Check a claim that was written against the history, then enter it."""
         self.rounds += 1
         for offset in offsets(selection.settled):
@@ -129,7 +129,7 @@ class World:
             else:
                 self.settled.add(result.offset)
 
-    def recorded(self, write: Write) -> bool:
+    def is_recorded(self, write: Write) -> bool:
         """Is what the write wanted recorded, by itself or by a twin under the same token?"""
         for result in write.results:
             fate = self.accepted.get((write.token, result.offset))

@@ -76,7 +76,7 @@ class CursorMachine(RuleBasedStateMachine):
             current = self.known[actor] = world.stored
             if world.write(make(cursor, after)):
                 assert cursor.epoch == current.epoch, "I4: claims are serialised by the epoch"
-                world.claimed(selection, editions)
+                world.enter_claim(selection, editions)
                 world.tokens.append(token)
                 self.known[actor] = world.stored
                 return
@@ -153,7 +153,7 @@ class CursorMachine(RuleBasedStateMachine):
         is_claimed = world.begin <= offset < world.stored.next
         assert (after is None) == is_claimed, "what has been claimed, and only that, can't be changed"
         if after is not None:
-            world.amended(offset, after)
+            world.enter_amend(offset, after)
 
     @precondition(lambda self: self.world.writes)
     @rule(data=st.data())
@@ -169,7 +169,7 @@ class CursorMachine(RuleBasedStateMachine):
         if write.results and write.applied:
             assert verdict is not False, "a recorded settlement was called lost"
         if write.results and verdict:
-            assert write.applied or world.recorded(write), (
+            assert write.applied or world.is_recorded(write), (
                 "a settlement that was never recorded was called ours"
             )
         if write.change.serialised and not write.change.whole and verdict:

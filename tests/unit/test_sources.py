@@ -96,7 +96,7 @@ def test_in_a_queue_all_that_are_called_share_every_source() -> None:
     )
     assert one.called_consumers() == {A, B, C}
     assert one.called_for(None, A) == one.called_for(0, A) == {A}
-    assert one.target(C, make.claimed()) is C
+    assert one.target(C, make.claimed_message()) is C
 
 
 def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
@@ -106,8 +106,8 @@ def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
     assert one.called_consumers() == {A, B}
     assert one.called_for(None, B) == {A, B}
     assert one.called_for(1, B) == {B}
-    assert one.target(B, make.claimed(shard=2)) is A
-    assert one.target(B, make.claimed(shard=0)) is B
+    assert one.target(B, make.claimed_message(shard=2)) is A
+    assert one.target(B, make.claimed_message(shard=0)) is B
 
 
 def test_a_broadcasts_run_is_for_one_consumer() -> None:

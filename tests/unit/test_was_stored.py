@@ -10,7 +10,7 @@ from chalicelib.domain.spans import Span
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
-HELD = make.leased(0, 4)
+HELD = make.leased_cursor(0, 4)
 TOKEN = "1.aaaa"
 LATER = START_MS + 60_000
 

@@ -103,7 +103,7 @@ def test_a_cursor_that_cannot_be_read_stops_no_push_from_the_other_shards(
     before = len(desk.subscribers.calls)
     assert before == 6, "each failed once, so the lane has a cursor, too"
     change_cursor(stage, cursor_key(desk.topic, group, damaged), without("x"))
-    desk.restarted()
+    desk.restart()
     desk.subscribers.behaviours.clear()
     desk.produce(*(make.draft(shard=n) for n in range(3)))
     for worker in range(workers_of(desk.topic, group)):
@@ -120,7 +120,7 @@ def test_what_a_run_leaves_waiting_beside_a_damaged_cursor_is_called_for_in_time
     desk.produce(make.draft(shard=0))
     desk.push()
     change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
-    desk.restarted()
+    desk.restart()
     desk.subscribers.behaviours["one"] = fails(1)
     desk.produce(make.draft(shard=1))
     (task,) = desk.deps.waker.tasks_of(desk.topic, group)
