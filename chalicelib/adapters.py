@@ -167,7 +167,7 @@ def dynamo_adapters(
     from .store.keys import DynamoKeys
     from .store.log import DynamoLog
     from .store.marks import DynamoMarks
-    from .store.read_units import counted
+    from .store.read_units import count_read_units
     from .store.readings import DynamoReadings
     from .store.records import DynamoRecords
     from .store.rounds import DynamoRounds
@@ -206,7 +206,7 @@ def dynamo_adapters(
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
-        read_units=counted,
+        read_units=count_read_units,
         stage=settings.prefix if settings.deployed else "",
         archive=settings.archive,
         iam=settings.iam,

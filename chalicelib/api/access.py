@@ -26,7 +26,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
     except (Unauthorized, Unauthenticated):
         # arn:aws:execute-api:<region>:<account>:<api>/<stage>/<method>/<path>
         _, _, method, path = f"{request.method_arn}///".split("/", 3)
-        deps.refusals.note(deps.tokens.claimed(text.strip()), method, f"/{path.rstrip('/')}")
+        deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")
         raise Unauthenticated from None
     context = {
         "scopes": " ".join(sorted(caller.scopes)),

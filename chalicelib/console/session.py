@@ -38,7 +38,7 @@ def begin(deps: Deps, text: str, *, secure: bool) -> str:
     try:
         caller = deps.tokens.authenticate(text)
     except Unauthorized:
-        deps.refusals.note(deps.tokens.claimed(text), "POST", "/console/sign-in")
+        deps.refusals.note(deps.tokens.claimed_id(text), "POST", "/console/sign-in")
         raise
     return _cookie(deps, caller.token_id, deps.tokens.fingerprint_of(text), secure=secure)
 
@@ -60,7 +60,7 @@ def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
     content = _verified_token(deps, _COOKIE, cookie) if cookie else None
     if content is None:
         raise Unauthorized("UNAUTHORIZED", "Sign in with a token.")
-    csrf = deps.signing_keys.first(partial(_csrf, cookie)) or ""
+    csrf = deps.signing_keys.first_fitting(partial(_csrf, cookie)) or ""
     return Session(deps.tokens.holder(*content), csrf)
 
 

@@ -57,7 +57,7 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
     )
 
 
-def under_way(sums: Account, in_lanes: int) -> Account:
+def with_running_in_lanes(sums: Account, in_lanes: int) -> Account:
     """The account, with `in_lanes` deliveries counted as RUNNING instead of RETRYING: they are leased in a retry
     lane."""
     running_in_lane = min(in_lanes, sums.retrying)

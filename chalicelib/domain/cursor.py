@@ -136,7 +136,7 @@ def unsettled(cursor: Cursor) -> Iterator[Span]:
         yield from lease.spans
 
 
-def fold(cursor: Cursor) -> Cursor:
+def raise_floor(cursor: Cursor) -> Cursor:
     """Raise the floor over the settled offsets directly above it."""
     return replace(cursor, floor=min((s.start for s in unsettled(cursor)), default=cursor.next))
 

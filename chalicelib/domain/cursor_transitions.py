@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from . import ranges
-from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, fold, start_at
+from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, raise_floor, start_at
 from .cursor_size import has_room_to_wait
 from .limits import MAX_AMENDED_RANGES
 from .spans import Span, coalesce, ranges_of, without
@@ -39,7 +39,7 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
     leases = dict(cursor.leases)
     if selection.granted:
         leases[token] = Lease(token, coalesce(selection.granted), deadline_ms, owner)
-    return fold(
+    return raise_floor(
         replace(
             cursor,
             next=max(cursor.next, selection.next),
@@ -114,7 +114,7 @@ def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
     fit = list(entries)
     while True:
         next_offset = entries[len(fit)].start if len(fit) < len(entries) else end
-        cursor = fold(replace(start_at(next_offset, epoch=now_ms), begin=0, waiting=coalesce(fit)))
+        cursor = raise_floor(replace(start_at(next_offset, epoch=now_ms), begin=0, waiting=coalesce(fit)))
         if has_room_to_wait(cursor):
             return cursor
         fit = fit[: len(fit) // 2]

@@ -1,5 +1,5 @@
-"""The smallest conditional write that turns one cursor into another (`change`). `holds`: would it apply? `took`: was
-it applied? `apply`: what it does."""
+"""The smallest conditional write that turns one cursor into another (`change`). `holds`: would it apply? `was_stored`:
+was it applied? `apply`: what it does."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def holds(change: Change, current: Cursor) -> bool:
     return all(current.leases.get(t) == lease for t, lease in change.expected_leases.items())
 
 
-def took(change: Change, current: Cursor) -> bool | None:
+def was_stored(change: Change, current: Cursor) -> bool | None:
     """After a refusal: was our own first try stored, and only its answer lost? None: unknown.
 
     A claim was stored if its token is there, an extension if its deadline is. A settlement was stored if its offsets

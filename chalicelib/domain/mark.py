@@ -34,7 +34,7 @@ def repeated_at(now_ms: int) -> int:
     return now_ms - now_ms % _AGAIN_MS + 2 * _AGAIN_MS
 
 
-def all_over(now_ms: int) -> int:
+def complete_until_ms(now_ms: int) -> int:
     """The time up to which marks are complete: every append under such a mark can be read by now."""
     return now_ms - WINDOW_MS - _SLACK_MS
 

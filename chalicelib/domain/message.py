@@ -146,7 +146,7 @@ class Message:
         return self.draft.by or self.row_by
 
 
-def acted(draft: Draft, *acts: Act) -> Draft:
+def with_acts(draft: Draft, *acts: Act) -> Draft:
     """The draft with new acts; an act that it has already is not added again."""
     new = (act for act in acts if act not in draft.acts)
     return replace(draft, acts=(*draft.acts, *new)[-MOST_ACTS:])
@@ -176,6 +176,6 @@ def overall(draft: Draft, statuses: Collection[Status]) -> Status:
     return Status.CANCELLED if draft.cancelled else combined(statuses)
 
 
-def expired(draft: Draft, now_ms: int) -> bool:
+def is_expired(draft: Draft, now_ms: int) -> bool:
     """Has the producer's expiry passed?"""
     return draft.expires_ms is not None and draft.expires_ms <= now_ms

@@ -75,14 +75,14 @@ class _Parser:
         self._next = 0
 
     def either(self, depth: int) -> Tree:
-        return self._joined("OR", self._both, depth)
+        return self._parse_joined("OR", self._conjunction, depth)
 
-    def _both(self, depth: int) -> Tree:
-        return self._joined("AND", self._one, depth)
+    def _conjunction(self, depth: int) -> Tree:
+        return self._parse_joined("AND", self._one, depth)
 
-    def _joined(self, word: str, part: Callable[[int], Tree], depth: int) -> Tree:
+    def _parse_joined(self, word: str, part: Callable[[int], Tree], depth: int) -> Tree:
         parts = [part(depth)]
-        while self._took(word):
+        while self._accept(word):
             parts.append(part(depth))
         return parts[0] if len(parts) == 1 else [word.lower(), *parts]
 
@@ -91,9 +91,9 @@ class _Parser:
             raise NotAPredicate(
                 f"is nested deeper than {MAX_DEPTH} levels, or joins more conditions than that"
             )
-        if self._took("NOT"):
+        if self._accept("NOT"):
             return ["not", self._one(depth + 1)]
-        if self._took("("):
+        if self._accept("("):
             inner = self.either(depth + 1)
             self._expect(")")
             return inner
@@ -103,25 +103,25 @@ class _Parser:
         if self._token.text in _COMPARISONS:
             sign = self._take().text
             return ["<>" if sign == "!=" else sign, path, self._literal()]
-        if self._took("IS"):
-            negated = self._took("NOT")
+        if self._accept("IS"):
+            negated = self._accept("NOT")
             self._expect("NULL")
             return _maybe_not(negated, ["null", path])
-        negated = self._took("NOT")
-        if self._took("LIKE"):
+        negated = self._accept("NOT")
+        if self._accept("LIKE"):
             return _maybe_not(negated, ["like", path, self._text()])
-        if self._took("BETWEEN"):
+        if self._accept("BETWEEN"):
             low = self._literal()
             self._expect("AND")
             return _maybe_not(negated, ["between", path, low, self._literal()])
-        if self._took("IN"):
+        if self._accept("IN"):
             return _maybe_not(negated, ["in", path, self._list()])
-        raise self._wrong("a comparison, IS, IN, LIKE or BETWEEN")
+        raise self._error("a comparison, IS, IN, LIKE or BETWEEN")
 
     def _list(self) -> list[Any]:
         self._expect("(")
         literals = [self._literal()]
-        while self._took(","):
+        while self._accept(","):
             literals.append(self._literal())
         self._expect(")")
         return literals
@@ -129,9 +129,9 @@ class _Parser:
     def _path(self) -> Tree:
         steps: list[str | int] = [self._name()]
         while True:
-            if self._took("."):
+            if self._accept("."):
                 steps.append(self._name())
-            elif self._took("["):
+            elif self._accept("["):
                 steps.append(self._index())
                 self._expect("]")
             else:
@@ -139,7 +139,7 @@ class _Parser:
 
     def _name(self) -> str:
         if self._token.kind != "name":
-            raise self._wrong('a field of the body (in "double quotes" where its name is unusual)')
+            raise self._error('a field of the body (in "double quotes" where its name is unusual)')
         name = self._take().text.strip('"')
         if not _QUOTED.match(name):
             raise NotAPredicate("names a field that cannot be asked for")
@@ -148,12 +148,12 @@ class _Parser:
     def _index(self) -> int:
         digits = self._token.text
         if self._token.kind != "number" or not digits.isdigit() or len(digits) > _MAX_INDEX_DIGITS:
-            raise self._wrong("the number of an element")
+            raise self._error("the number of an element")
         return int(self._take().text)
 
     def _text(self) -> str:
         if self._token.kind != "text":
-            raise self._wrong("a text in 'single quotes'")
+            raise self._error("a text in 'single quotes'")
         return self._take().text[1:-1].replace("''", "'")
 
     def _literal(self) -> Any:
@@ -161,7 +161,7 @@ class _Parser:
             digits = self._take().text
             return float(digits) if "." in digits else int(digits)
         for word, value in (("TRUE", True), ("FALSE", False)):
-            if self._took(word):
+            if self._accept(word):
                 return value
         return self._text()
 
@@ -173,7 +173,7 @@ class _Parser:
         self._next += 1
         return self._tokens[self._next - 1]
 
-    def _took(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
         """Go on past a word or sign, if it is next."""
         if self._token.kind not in ("word", "sign") or self._token.text != text:
             return False
@@ -181,14 +181,14 @@ class _Parser:
         return True
 
     def _expect(self, text: str) -> None:
-        if not self._took(text):
-            raise self._wrong(f"{text}")
+        if not self._accept(text):
+            raise self._error(f"{text}")
 
     def end(self) -> None:
         if self._token.kind != "end":
-            raise self._wrong("AND, OR or the end")
+            raise self._error("AND, OR or the end")
 
-    def _wrong(self, expectation: str) -> NotAPredicate:
+    def _error(self, expectation: str) -> NotAPredicate:
         return NotAPredicate(f"at character {self._token.at + 1} there should be {expectation}")
 
 

@@ -51,8 +51,8 @@ class Round:
 def room(round: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     """How many of the available messages the consumer may take now."""
     current = _current(round, seat, now_ms)
-    others = _present(current, seat, now_ms)
-    mine = _taken(current, seat, now_ms)
+    others = _present_parts(current, seat, now_ms)
+    mine = _taken_count(current, seat, now_ms)
     fair = -(-(mine + sum(part.taken for part in others) + available) // (len(others) + 1))
     reserved_count = sum(min(max(0, fair - part.taken), part.asked) for part in others)
     return max(0, min(available, max(fair - mine, available - reserved_count)))
@@ -61,7 +61,7 @@ def room(round: Round | None, seat: Seat, available: int, now_ms: int) -> int:
 def after(round: Round | None, seat: Seat, message_count: int, messages_left: int, now_ms: int) -> Round:
     """The round after a claim that took `message_count` messages and left `messages_left` of those it saw."""
     current = _current(round, seat, now_ms)
-    own = Part(_taken(current, seat, now_ms) + message_count, now_ms, seat.asked)
+    own = Part(_taken_count(current, seat, now_ms) + message_count, now_ms, seat.asked)
     newest = sorted(current.parts.items(), key=lambda each: -each[1].last_ms)
     parts = dict([(seat.rank, own), *(each for each in newest if each[0] != seat.rank)][:_MOST_PARTS])
     if own.taken > _MOST_TAKEN:
@@ -77,7 +77,7 @@ def _current(round: Round | None, seat: Seat, now_ms: int) -> Round:
     return round if goes_on else Round(seat.epoch, now_ms)
 
 
-def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
+def _present_parts(current: Round, seat: Seat, now_ms: int) -> list[Part]:
     """The parts of the other active consumers."""
     newcomer = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
     others = [rank for rank in range(seat.total) if rank != seat.rank]
@@ -86,7 +86,7 @@ def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
     return recent + newcomer * (len(others) - len(present_parts))
 
 
-def _taken(current: Round, seat: Seat, now_ms: int) -> int:
+def _taken_count(current: Round, seat: Seat, now_ms: int) -> int:
     """How many messages the claiming consumer has taken. A consumer that returns starts at the lowest count of the
     active ones, so that it does not catch up."""
     own = current.parts.get(seat.rank)
@@ -94,7 +94,7 @@ def _taken(current: Round, seat: Seat, now_ms: int) -> int:
         return own.taken
     if _is_recent(current.began_ms, now_ms):
         return 0
-    others = [part.taken for part in _present(current, seat, now_ms)]
+    others = [part.taken for part in _present_parts(current, seat, now_ms)]
     return max(own.taken if own else 0, min(others, default=0))
 
 

@@ -105,7 +105,7 @@ def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
     result: list[Span] = []
     first: Span | None = None  # of the run being joined, which reaches up to `end`
     end = -1
-    for span in sorted(_plain(spans), key=lambda s: s.start):
+    for span in sorted(_unmasked(spans), key=lambda s: s.start):
         if first and end == span.start and _kind(first) == _kind(span):
             end = span.end
             continue
@@ -115,7 +115,7 @@ def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
     return (*result, replace(first, count=end - first.start)) if first else ()
 
 
-def _plain(spans: Iterable[Span]) -> Iterator[Span]:
+def _unmasked(spans: Iterable[Span]) -> Iterator[Span]:
     """The same offsets in spans without masks."""
     for span in spans:
         for low, high in span.ranges():
@@ -128,10 +128,10 @@ def _kind(span: Span) -> tuple[int, str, int]:
 
 def without(spans: Iterable[Span], removed_ranges: Ranges) -> tuple[Span, ...]:
     """The spans without the `removed_ranges` offsets; the caller joins them again."""
-    return tuple(rest for span in spans if (rest := _less(span, removed_ranges)))
+    return tuple(rest for span in spans if (rest := _without(span, removed_ranges)))
 
 
-def _less(span: Span, removed_ranges: Ranges) -> Span | None:
+def _without(span: Span, removed_ranges: Ranges) -> Span | None:
     bits = span.mask or (1 << span.count) - 1
     for low, high in removed_ranges:
         if low < span.end and high > span.start:

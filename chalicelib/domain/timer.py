@@ -48,9 +48,9 @@ class Timer:
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
     a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` tells a WAKE from one that was stored
-    in its place before. `edits` rises with each change of the timer. A CHECK is repeated every `every_ms` (see `again`)
-    until it is deleted. `found_in` is the fragment of a row that cannot be read: a later release may divide timers
-    otherwise.
+    in its place before. `edits` rises with each change of the timer. A CHECK is repeated every `every_ms` (see
+    `next_check`) until it is deleted. `found_in` is the fragment of a row that cannot be read: a later release may
+    divide timers otherwise.
     """
 
     due_ms: int
@@ -82,14 +82,14 @@ class Timer:
         return sort_key_of(self.due_ms, self.id)
 
 
-def again(timer: Timer, now_ms: int) -> Timer:
+def next_check(timer: Timer, now_ms: int) -> Timer:
     """The next timer after a CHECK, whole periods later, so that two processes compute the same one. It is never the
     same timer, which is deleted once the next one is stored: a clock may be set back meanwhile."""
     periods = max(0, now_ms - timer.due_ms) // timer.every_ms + 1
     return replace(timer, due_ms=timer.due_ms + periods * timer.every_ms)
 
 
-def entered(timer: Timer) -> Draft:
+def draft_for_log(timer: Timer) -> Draft:
     """The draft of a timer as it is put into the log; a delayed message keeps the times when it was accepted and
     due."""
     assert timer.draft is not None

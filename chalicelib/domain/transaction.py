@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from . import ids
-from .message import Act, Draft, Message, acted
+from .message import Act, Draft, Message, with_acts
 from .segment import ShardKey
 from .timer import ANY, Timer, TimerKind
 
@@ -29,7 +29,7 @@ UNDECIDED = (TransactionState.PREPARED, TransactionState.UNDECIDED)
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """One message that waits for its producer's decision. `draft` is None once it is committed, and in rows
-    of `Transactions.listed`, which only list (`Transactions.get` reads it).
+    of `Transactions.of_state`, which only list (`Transactions.get` reads it).
 
     `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message is
     due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`. `check_ms`
@@ -98,7 +98,7 @@ def check_timer(of: Transaction) -> Timer:
     )
 
 
-def released(of: Transaction, now_ms: int) -> Draft:
+def committed_draft(of: Transaction, now_ms: int) -> Draft:
     """The message after a commit now: times relative to its acceptance count from now."""
     assert of.draft is not None
     said_ms = of.due_ms if of.due_ms is not None else of.prepared_ms + of.delay_ms
@@ -131,5 +131,5 @@ def committed(
 def rolled_back(of: Transaction, now_ms: int, by: str = "") -> Transaction:
     """The transaction after its rollback."""
     assert of.draft is not None
-    draft = acted(of.draft, Act("CANCELLED", now_ms, by))
+    draft = with_acts(of.draft, Act("CANCELLED", now_ms, by))
     return replace(of, state=TransactionState.ROLLED_BACK, draft=draft, decided_ms=now_ms)

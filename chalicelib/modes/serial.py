@@ -47,7 +47,7 @@ class Serial:
                 if candidate and len(grants) < most:
                     grants.append(Span(offset, 1, candidate.attempt, span.unit))
         passed_over = _take_unclaimed(
-            unclaimed, busy, grants, settled_ranges, most, MAX_PASSED_OVER - _waiting(cursor)
+            unclaimed, busy, grants, settled_ranges, most, MAX_PASSED_OVER - _waiting_count(cursor)
         )
         next_offset = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
         # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
@@ -63,7 +63,7 @@ def _leased_units(cursor: Cursor) -> set[str]:
     return {span.unit for lease in cursor.leases.values() for span in lease.spans}
 
 
-def _waiting(cursor: Cursor) -> int:
+def _waiting_count(cursor: Cursor) -> int:
     return sum(span.count for span in cursor.waiting)
 
 

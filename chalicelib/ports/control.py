@@ -124,7 +124,7 @@ class Control(Protocol):
         """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
         ...
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         """The topic's groups that have consumers, by name; without those of which no consumer, or not the assignment,
         can be read. One read, not consistent: it may miss the newest."""
         ...

@@ -55,7 +55,7 @@ class Traces(Protocol):
         """Store rows; one write unit for a small one."""
         ...
 
-    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
+    def rows_covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
         is not consistent may miss the newest."""
         ...

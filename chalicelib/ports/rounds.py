@@ -63,15 +63,15 @@ class Marks(Protocol):
         """Take a topic off the list of watched ones. Harmless if it is not there."""
         ...
 
-    def moves(self, topic: str) -> None:
+    def note_moving(self, topic: str) -> None:
         """Have a topic's meters read, for something came into it. Harmless to repeat."""
         ...
 
-    def rests(self, topic: str) -> None:
+    def note_at_rest(self, topic: str) -> None:
         """Have them read no more."""
         ...
 
-    def trouble(self, topic: str, rank: int, before: int = 0) -> None:
+    def note_trouble(self, topic: str, rank: int, before: int = 0) -> None:
         """Note how bad the worst thing is that is wrong with a topic, from 1 to 9 (0: nothing is), and what was noted
         `before`."""
         ...

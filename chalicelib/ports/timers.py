@@ -36,7 +36,7 @@ class Timers(Protocol):
         `keep_s`. False: it is gone or was changed."""
         ...
 
-    def moved(self, timer_id: str) -> Moved | None:
+    def find_moved(self, timer_id: str) -> Moved | None:
         """The new time of a timer that was changed to another time or cancelled, read consistently; None if it was
         not."""
         ...

@@ -39,7 +39,7 @@ class Transactions(Protocol):
         the same transaction. False: another process has changed it."""
         ...
 
-    def listed(
+    def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         """The topic's transactions of a state by time of preparation, behind a position, without their drafts and

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TypeVar
 
-from ..domain.mark import Mark, all_over, asked_again_ms
+from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.control import Control, Staffed, leave_out
@@ -75,7 +75,7 @@ class Assigner:
         """One run. `has_time` is asked before each topic, and before each handshake. The handshakes are made at the
         same time, at the end: a host that hangs does not delay the others."""
         report, now_ms = AssignReport(), self._clock.now_ms()
-        names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
+        names = {mark.topic for mark in self._marks.since(complete_until_ms(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report
         bookmark = self._round_robin.bookmark()
@@ -86,13 +86,13 @@ class Assigner:
             of_topic: list[_Pending] = []
             pending_by_topic.append(of_topic)
             rows: list[str] = []
-            for staffed in self._control.staffed(topic, rows.append) if topic else ():
+            for staffed in self._control.staffed_groups(topic, rows.append) if topic else ():
                 assert topic
                 if not staffed.is_whole:
                     continue  # its rows are told, and its assignment stays: a later release may read them
                 report.groups += 1
                 report.assigned += self._look_after(topic, staffed)
-                of_topic += self._pending(topic, staffed)
+                of_topic += self._pending_consumers(topic, staffed)
             if rows:
                 raise unreadable(rows)
 
@@ -101,13 +101,13 @@ class Assigner:
         self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time, report)
         return report
 
-    def see(self, topic: Topic) -> None:
+    def restore_mark(self, topic: Topic) -> None:
         """Mark a topic that has a PENDING subscriber, if the mark was lost or an older release made none."""
-        for staffed in self._control.staffed(topic, leave_out):
+        for staffed in self._control.staffed_groups(topic, leave_out):
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
 
-    def _pending(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
+    def _pending_consumers(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
         pending_consumers = [
             consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING

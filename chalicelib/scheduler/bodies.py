@@ -59,8 +59,8 @@ class BodySweeper:
         others."""
         report = BodyReport()
         now_s = self._clock.now_ms() // 1000
-        proved_ends = self._guard.proved() if self._guard else None
-        for body in self._due(blob_expiry.day_of(now_s)):
+        proved_ends = self._guard.proved_ends() if self._guard else None
+        for body in self._due_expiries(blob_expiry.day_of(now_s)):
             if not has_time():
                 report.finished = False
                 break
@@ -76,7 +76,7 @@ class BodySweeper:
                 report.troubles.append(Trouble.of(body.shard.topic, error))
         return report
 
-    def _due(self, today: str) -> Iterator[BlobExpiry]:
+    def _due_expiries(self, today: str) -> Iterator[BlobExpiry]:
         after = ""
         while names := self._blobs.names(blob_expiry.FOLDER, after, _PAGE):
             for name in names:

@@ -62,7 +62,7 @@ class Expirer:
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
         """Visit the topics, as many as there is time for; the next run goes on there."""
         report, is_whole = ExpireReport(), True
-        proved_ends = self._keeper.proved() if self._keeper else {}
+        proved_ends = self._keeper.proved_ends() if self._keeper else {}
 
         def visit(topic: Topic, has_time: HasTime) -> None:
             nonlocal is_whole

@@ -33,11 +33,11 @@ class RetentionGuard:
         self._blobs = blobs
         self._clock = clock
 
-    def proved(self) -> Mapping[str, int]:
+    def proved_ends(self) -> Mapping[str, int]:
         """By the log's partition key: the first offset that is not proved to be archived."""
         proof = json.loads(self._blobs.get(PROOF) or b"{}")
         ranges, gaps = proof.get("ranges", {}), proof.get("lost", {})
-        return {key: _following([*ranges.get(key, ()), *gaps.get(key, ())]) for key in ranges}
+        return {key: _first_uncovered([*ranges.get(key, ()), *gaps.get(key, ())]) for key in ranges}
 
     def keep(self, topic: Topic, proved_ends: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
@@ -62,7 +62,7 @@ class RetentionGuard:
         return count, True
 
 
-def _following(spans: Iterable[list[int]]) -> int:
+def _first_uncovered(spans: Iterable[list[int]]) -> int:
     """The first offset, from 0 on, that is in none of the spans (their last offset belongs to them)."""
     ranges = normalise((first, last + 1) for first, last in spans)
     return ranges[0][1] if ranges and ranges[0][0] == 0 else 0

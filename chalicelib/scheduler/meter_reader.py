@@ -93,7 +93,7 @@ class Sums:
         return Reading(self.at_ms, before.accepted + self.accepted, {"": group})
 
 
-def _begun(topic: Topic, reading: Reading) -> Reading:
+def _reading_before_first(topic: Topic, reading: Reading) -> Reading:
     """What a topic's meters showed before its first reading: nothing where it is new."""
     is_new = reading.at_ms - topic.created_ms < DAY_MS
     return Reading(topic.created_ms, 0) if is_new else reading
@@ -137,7 +137,7 @@ class MeterReader:
             with suppress(Unavailable):
                 self._visit(name)
             number += 1
-        for name in self._due(sorted(self._troubled.keys() - moving_topics)):
+        for name in self._names_of_this_pass(sorted(self._troubled.keys() - moving_topics)):
             if has_time():
                 with suppress(Unavailable):
                     self._look_again(name)
@@ -160,7 +160,7 @@ class MeterReader:
             self._readings.keep(meter.STAGE, meter.HOURS, self._attempt)
             self._unkept, self._attempt = Sums(), None
 
-    def _due(self, names: Sequence[str]) -> Sequence[str]:
+    def _names_of_this_pass(self, names: Sequence[str]) -> Sequence[str]:
         """The topics that this pass looks at."""
         first = self._passes * _LOOKED_AGAIN % max(1, len(names))
         self._passes += 1
@@ -174,17 +174,17 @@ class MeterReader:
         before = self._troubled.get(name, 0)
         trouble = max(state.trouble, before) if state.lacks_groups else state.trouble
         if trouble != before:
-            self._marks.trouble(name, trouble, before)
+            self._marks.note_trouble(name, trouble, before)
 
     def _visit(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)
         entry = self._known.pop(name, None)
         if topic is None:
-            self._marks.rests(name)
+            self._marks.note_at_rest(name)
             self._note(name, _NOTHING)
             return
         if entry is None or entry.uid != topic.uid:
-            entry = self._stored(topic.uid)
+            entry = self._read_entry(topic.uid)
         self._known[name] = entry  # behind all others
         while len(self._known) > _MOST_TOPICS:
             del self._known[next(iter(self._known))]
@@ -198,10 +198,10 @@ class MeterReader:
         if level:
             self._readings.keep(topic.uid, level, reading)
             entry.last_ms[level.name] = reading.at_ms
-        self._sum.add(entry.reading or _begun(topic, reading), reading)
+        self._sum.add(entry.reading or _reading_before_first(topic, reading), reading)
         entry.reading = reading
         if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
-            self._marks.rests(name)  # last: what was not kept is read again
+            self._marks.note_at_rest(name)  # last: what was not kept is read again
 
     def _is_at_rest(self, topic: Topic, last_known: _Known, at_ms: int, *, is_same: bool) -> bool:
         """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""
@@ -213,7 +213,7 @@ class MeterReader:
         is_clear = bool(state.trouble) or not state.has_backlog
         return is_same and (is_clear or at_ms - last_known.moved_ms >= _LOOK_EVERY_MS)
 
-    def _stored(self, uid: str) -> _Known:
+    def _read_entry(self, uid: str) -> _Known:
         """What another process knew of a topic."""
         entry = _Known(uid)
         for level in meter.LEVELS:

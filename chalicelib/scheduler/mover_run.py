@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.segment import ShardKey
-from ..domain.timer import SOON_MS, UNREADABLE, Timer, TimerKind, again
+from ..domain.timer import SOON_MS, UNREADABLE, Timer, TimerKind, next_check
 from ..ports.timers import FirstTimers, Timers
 from ..ports.world import Clock
 from .beside import Beside
@@ -322,7 +322,7 @@ class MoverRun:
 
     def _check(self, timers: Sequence[Timer]) -> MoveReport:
         """Producers may hang: they are asked by a function of its own."""
-        later = [again(timer, self._clock.now_ms()) for timer in timers]
+        later = [next_check(timer, self._clock.now_ms()) for timer in timers]
         self._timers.store(later)  # before anything else: a crash must not end a transaction's checks
         self._timers.drop(timers)
         self._ways.check(later)

@@ -35,7 +35,7 @@ class Findings:
     is_whole: bool = True
     unreadable: list[str] = field(default_factory=list)
 
-    def again(self, at_ms: int) -> None:
+    def look_again_by(self, at_ms: int) -> None:
         """Note that the topic is to be looked at again by `at_ms`; the earliest time counts."""
         self.next_ms = min(at_ms, self.next_ms or at_ms)
 
@@ -53,10 +53,10 @@ class Scout:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings, tails = Findings(), _Tails(self._log)
         owners: list[tuple[Group, str]] = []
-        for staffed in self._control.staffed(topic, findings.unreadable.append):
+        for staffed in self._control.staffed_groups(topic, findings.unreadable.append):
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
-                    findings.again(self._ask_again_ms(consumer))
+                    findings.look_again_by(self._ask_again_ms(consumer))
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
             owners += [(staffed.group, uid) for uid in _owners(staffed.group, targets)]
         for group, uid in from_another(owners, self._clock.now_ms()):
@@ -80,12 +80,12 @@ class Scout:
             cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
             if cursor.leases:
                 findings.under_way += 1
-                findings.again(min(lease.deadline_ms for lease in cursor.leases.values()))
+                findings.look_again_by(min(lease.deadline_ms for lease in cursor.leases.values()))
             elif due_spans(cursor, now_ms) or tails.has_more(cursor, shard):
                 findings.forgotten.append(str(shard))
-                findings.again(now_ms)
+                findings.look_again_by(now_ms)
             elif cursor.waiting:
-                findings.again(min(span.due_ms for span in cursor.waiting))
+                findings.look_again_by(min(span.due_ms for span in cursor.waiting))
 
 
 class _Tails:

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..domain.mark import Mark, all_over
+from ..domain.mark import Mark, complete_until_ms
 from ..domain.topic import Topic
 from ..ports.control import Control
 from ..ports.rounds import Marks, Rounds
@@ -77,9 +77,9 @@ class Sweeper:
             findings = self._scout.examine(topic, has_time) if topic else Findings()
             for shard in findings.forgotten:  # here: to wake takes as long as to look
                 self._wake(shard)
-            return partial(heed, name, findings)
+            return partial(record_findings, name, findings)
 
-        def heed(name: str, findings: Findings) -> bool:
+        def record_findings(name: str, findings: Findings) -> bool:
             report.looks += findings.looks
             report.under_way += findings.under_way
             report.woken += len(findings.forgotten)
@@ -88,18 +88,18 @@ class Sweeper:
                 return False
             if findings.unreadable:
                 raise unreadable(findings.unreadable)
-            marks.done(name, findings.next_ms)
+            marks.note_looked_at(name, findings.next_ms)
             return True
 
         with self._threads() as threads:
             report.stretch = self._round_robin.run_together(marks.newest, bookmark, look, has_time, threads)
         for trouble in report.stretch.troubles:
-            marks.done(trouble.topic, self._clock.now_ms())
+            marks.note_looked_at(trouble.topic, self._clock.now_ms())
         report.stretch.troubles += unfinished
         self._round_robin.end(bookmark, report.stretch, marks.passed_ms())
         return report
 
-    def see(self, topic: Topic, has_time: HasTime) -> None:
+    def restore_mark(self, topic: Topic, has_time: HasTime) -> None:
         """Mark a topic that has something to deliver, if its mark was lost."""
         findings = self._scout.examine(topic, has_time)
         if findings.next_ms is not None:
@@ -126,9 +126,9 @@ class _Marked:
             self.newest[mark.topic] = mark.at_ms
         self._kept = dict(self.newest)
 
-    def done(self, topic: str, next_ms: int | None) -> None:
+    def note_looked_at(self, topic: str, next_ms: int | None) -> None:
         """A topic was looked at, and is to be again by then: let its mark go if its window is over."""
-        if self.newest[topic] > all_over(self._now_ms):
+        if self.newest[topic] > complete_until_ms(self._now_ms):
             return
         if next_ms is not None and next_ms < self._to_come.get(topic, next_ms + 1):
             self._marks.mark(Mark(topic, max(next_ms, self._now_ms)))
@@ -136,5 +136,5 @@ class _Marked:
 
     def passed_ms(self) -> int:
         """The time up to which all marks are let go. Behind the last window's end, others may still mark."""
-        until_ms = min((*self._kept.values(), all_over(self._now_ms) + 1))
+        until_ms = min((*self._kept.values(), complete_until_ms(self._now_ms) + 1))
         return until_ms if self._first_ms is not None and self._first_ms < until_ms else 0

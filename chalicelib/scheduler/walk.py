@@ -124,8 +124,8 @@ class Walk:
                 stretch.finished = False
                 break
             way.comes_to(topic)
-            spare_time = self._spare(has_time)
-            stretch.visit(topic.name, _made(partial(visit, topic, spare_time)))
+            spare_time = self._spare_time(has_time)
+            stretch.visit(topic.name, _as_visit(partial(visit, topic, spare_time)))
             if not spare_time():
                 stretch.finished = False
                 if not has_time():
@@ -133,7 +133,7 @@ class Walk:
         stretch.age_ms = way.ends()
         return stretch
 
-    def _spare(self, has_time: HasTime) -> HasTime:
+    def _spare_time(self, has_time: HasTime) -> HasTime:
         until_ms = self._clock.now_ms() + _TOPIC_MS
         return lambda: self._clock.now_ms() < until_ms and has_time()
 
@@ -218,7 +218,7 @@ class RoundRobin:
     ) -> Stretch:
         """Visit each topic, as many as there is time for, beginning with those that the last run did not reach."""
         return self._run(
-            names, bookmark, 1, lambda some: [_made(partial(visit, name)) for name in some], has_time
+            names, bookmark, 1, lambda some: [_as_visit(partial(visit, name)) for name in some], has_time
         )
 
     def run_together(
@@ -228,7 +228,7 @@ class RoundRobin:
         the other in the caller's thread. An exception is a trouble of its topic."""
 
         def looks(some: Sequence[str]) -> Iterable[Visit]:
-            return list(threads.map(partial(_looked, look), some))
+            return list(threads.map(partial(_look_safely, look), some))
 
         return self._run(names, bookmark, _TOGETHER, looks, has_time)
 
@@ -269,17 +269,17 @@ class RoundRobin:
         return names[first:] + names[:first]
 
 
-def _made(visit: Callable[[], None]) -> Visit:
+def _as_visit(visit: Callable[[], None]) -> Visit:
     """A visit that does not tell whether there was time for all of it."""
 
-    def made() -> bool:
+    def visit_whole() -> bool:
         visit()
         return True
 
-    return made
+    return visit_whole
 
 
-def _looked(look: VisitTopic, name: str) -> Visit:
+def _look_safely(look: VisitTopic, name: str) -> Visit:
     """What is to be done about a topic; where looking failed, to raise why."""
     try:
         return look(name)

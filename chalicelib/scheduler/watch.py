@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from ..domain import ranges
-from ..domain.cursor import Cursor, fold
+from ..domain.cursor import Cursor, raise_floor
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
 from ..ports.control import Control, PassOver
@@ -81,7 +81,7 @@ class Watch:
         self._clock = clock
         self._known: dict[str, _Watched] = {}
 
-    def see(self, topic: Topic) -> None:
+    def restore_watch(self, topic: Topic) -> None:
         """Note a topic as watched, if it has an `alarm_backlog`."""
         if topic.alarm_backlog is not None:
             self._marks.watch(topic.name, topic.version)
@@ -97,7 +97,7 @@ class Watch:
         bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
-            watch = self._watched(name, versions[name])
+            watch = self._current_entry(name, versions[name])
             if watch is None:
                 return
             old_backlog = watch.backlog
@@ -112,7 +112,7 @@ class Watch:
         self._round_robin.end(bookmark, report.stretch)
         return report
 
-    def _watched(self, name: str, version: int) -> _Watched | None:
+    def _current_entry(self, name: str, version: int) -> _Watched | None:
         """What is known of a topic, as it stands now; None where it is to be watched no more."""
         entry = self._known.get(name)
         if entry and entry.topic.version >= version and not entry.backlog and entry.looks % _WHOLE_EVERY:
@@ -160,7 +160,7 @@ class Watch:
                 key = str(topic.shard_key(shard))
                 if key in unreadable_cursors:
                     continue  # how much of the shard it has settled is not known
-                cursor = fold(cursors.get(key) or Cursor())
+                cursor = raise_floor(cursors.get(key) or Cursor())
                 backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
                 messages += backlog
                 if backlog:

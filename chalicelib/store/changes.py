@@ -20,7 +20,7 @@ Records = Iterable[Mapping[str, Any]]
 """Stream records as Lambda gets them: JSON, with binary values in base64."""
 
 
-def written(records: Records) -> list[Written | TraceRow | Unreadable]:
+def written_rows(records: Records) -> list[Written | TraceRow | Unreadable]:
     """The rows that a stream's records show as written, in order, without removals and without a shard's meta row. A
     damaged row of the log comes twice: as the record, and with the messages that can still be read."""
     rows: list[Written | TraceRow | Unreadable] = []

@@ -111,7 +111,7 @@ def _body(draft: Draft) -> dict[str, Any]:
 
 def _draft(wire: Wire) -> Draft:
     body = b""
-    origin = _restored(Origin, wire.i) if wire.i else None
+    origin = _from_tuple(Origin, wire.i) if wire.i else None
     if isinstance(wire.b, msgspec.Raw):
         body = bytes(wire.b)
     elif wire.t is not None:
@@ -143,7 +143,7 @@ def _draft(wire: Wire) -> Draft:
         accepted_ms=wire.z,
         due_ms=wire.l,
         by=wire.p,
-        acts=tuple(_restored(Act, values) for values in wire.m),
+        acts=tuple(_from_tuple(Act, values) for values in wire.m),
     )
 
 
@@ -166,7 +166,7 @@ def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
 def unpack(payload: bytes | str) -> tuple[Draft, ...]:
     """The drafts of a stored payload. Raises Undecodable."""
     try:
-        return tuple(_draft(wire) for wire in _decoder.decode(_plain(payload)))
+        return tuple(_draft(wire) for wire in _decoder.decode(_decompressed(payload)))
     except _DAMAGE as error:
         raise Undecodable(str(error)) from error
 
@@ -185,7 +185,7 @@ def salvage(payload: object, count: int) -> tuple[Draft, ...]:
     it does not have `count`. There may be more or fewer then: as many as can be told."""
     rest = payload if isinstance(payload, bytes) else str(payload or "").encode()
     try:
-        texts = _texts.decode(_plain(payload if isinstance(payload, bytes) else rest.decode()))
+        texts = _texts.decode(_decompressed(payload if isinstance(payload, bytes) else rest.decode()))
     except _DAMAGE:
         texts = []
     if len(texts) == count:
@@ -212,13 +212,13 @@ def _readable(text: bytes) -> Draft:
         return remains(text)
 
 
-def _restored(kind: type[T], values: Sequence[Any]) -> T:
+def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:
     """The inverse of `astuple`."""
     names = (each.name for each in fields(kind))  # type: ignore[arg-type]
     return msgspec.convert(dict(zip(names, values, strict=False)), kind)
 
 
-def stored(draft: Draft) -> Draft:
+def as_stored(draft: Draft) -> Draft:
     """The draft as a row gives it back."""
     return unpack(pack([draft]).payload)[0]
 
@@ -240,7 +240,7 @@ def unpack_origins(payload: object) -> tuple[Origin, ...]:
     if not isinstance(payload, bytes | str):
         return ()
     try:
-        origins = _origins.decode(_plain(payload))
+        origins = _origins.decode(_decompressed(payload))
     except _DAMAGE:
         return ()
     return tuple(
@@ -262,7 +262,7 @@ def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
 def unpack_entries(payload: bytes | str, first: int) -> tuple[TraceEntry, ...]:
     """The attempts of a stored payload whose first offset is `first`. Raises Undecodable."""
     try:
-        runs = _runs.decode(_plain(payload))
+        runs = _runs.decode(_decompressed(payload))
         if sum(max(0, count) for _, count, *_ in runs) > 10 * MAX_RECEIVE:
             raise ValueError("no row covers so many attempts")
         return tuple(
@@ -283,5 +283,5 @@ def _smaller(plain: bytes) -> bytes | str:
     return plain.decode()
 
 
-def _plain(payload: bytes | str) -> bytes | str:
+def _decompressed(payload: bytes | str) -> bytes | str:
     return zlib.decompress(payload) if isinstance(payload, bytes) else payload

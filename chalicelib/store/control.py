@@ -126,10 +126,10 @@ class DynamoControl:
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
         return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
         groups = (readable(GroupRow, item, pass_over) for item in _under(items, "group#"))
-        groups_with_staff = (_staffed(topic, group, items, pass_over) for group in groups if group)
+        groups_with_staff = (_staffed_group(topic, group, items, pass_over) for group in groups if group)
         return [each for each in groups_with_staff if each]
 
     def token(self, token_id: str) -> Token | None:
@@ -146,7 +146,7 @@ class DynamoControl:
         if old is None or old.version:
             return False
         row = TokenRow.of(key, token, None)  # release 0.1.0 wrote tokens without a version
-        return self._if_unchanged(
+        return self._call_if_unchanged(
             "put_item", row.get_save_kwargs_from_instance(condition=TokenRow.pk.exists())
         )
 
@@ -226,7 +226,7 @@ class DynamoControl:
 
     def _save(self, row: Row[Any]) -> bool:
         """Store a row in the place of the version that it names. False: another one is there, or none."""
-        return self._if_unchanged("put_item", row.get_save_kwargs_from_instance())
+        return self._call_if_unchanged("put_item", row.get_save_kwargs_from_instance())
 
     def _put(self, row: Row[Any]) -> None:
         """Store a row in the place of whatever is there."""
@@ -235,11 +235,11 @@ class DynamoControl:
     def _retire(self, model: type[Row[V]], key: Key, mark: Key, old: V) -> bool:
         """Delete a row that is as it was read; before that, mark that this was begun."""
         self._put(model.of(mark, old, old.version))
-        return self._if_unchanged(
+        return self._call_if_unchanged(
             "delete_item", model.of(key, old, old.version).get_delete_kwargs_from_instance()
         )
 
-    def _if_unchanged(self, operation: str, request: Mapping[str, Any]) -> bool:
+    def _call_if_unchanged(self, operation: str, request: Mapping[str, Any]) -> bool:
         try:
             self._dynamo.call(operation, **{**request, "TableName": self._table})
         except ConditionFailed:
@@ -301,7 +301,7 @@ def readable(model: type[Row[T]], item: Item, pass_over: PassOver | None) -> T |
         return None
 
 
-def _staffed(
+def _staffed_group(
     topic: Topic, group: Group, items: Mapping[str, Item], pass_over: PassOver | None
 ) -> Staffed | None:
     """A group among the topic's rows; None where it has no consumers that can be read, or its assignment cannot."""

@@ -79,7 +79,7 @@ class Row(Model, Generic[T]):
                 return None
             if row.doc is not None:
                 return cls.of_format_1(row.doc)
-            values = {name: _plain(value) for name, value in row.attribute_values.items()}
+            values = {name: _plain_value(value) for name, value in row.attribute_values.items()}
             values |= {
                 name: [SecretMap.read(each) for each in values[name]]
                 for name in cls.secret
@@ -312,8 +312,8 @@ class KeyRingRow(Row[KeyRing]):
 MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, KeyRingRow)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """An attribute's value in lists and dicts."""
     if isinstance(value, MapAttribute):
-        return {name: _plain(each) for name, each in value.attribute_values.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {name: _plain_value(each) for name, each in value.attribute_values.items()}
+    return [_plain_value(each) for each in value] if isinstance(value, list) else value

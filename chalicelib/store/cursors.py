@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.cursor import CLOSED, Cursor, Lease
 from ..domain.cursor_transitions import amend
-from ..domain.cursor_write import Change, took
+from ..domain.cursor_write import Change, was_stored
 from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
 from ..domain.pull_share import Part, Round
 from ..domain.ranges import Ranges
@@ -176,7 +176,7 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | WriteRefused:
     """What a failed condition means. After a repetition by the SDK, it may be that our first try succeeded."""
     current = cursor_of(item) if item else None
-    ours = took(change, current) if retried and current is not None else False
+    ours = was_stored(change, current) if retried and current is not None else False
     if ours and current is not None:
         return current
     return WriteRefused(RefusalReason.UNKNOWN if ours is None else RefusalReason.LOST, current)

@@ -71,11 +71,11 @@ def translate(
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(response.get("Item"), is_resent or was_resent(error))
     if code == "TransactionCanceledException":
-        return _cancelled(error, is_resent)
+        return _cancellation(error, is_resent)
     return unavailable() if code in _TRANSIENT else error
 
 
-def _cancelled(error: ClientError, is_resent: bool) -> Exception:
+def _cancellation(error: ClientError, is_resent: bool) -> Exception:
     reasons: list[dict[str, Any]] = [dict(r) for r in error.response.get("CancellationReasons", [])]
     if any(r.get("Code") == "TransactionConflict" for r in reasons):
         return unavailable()

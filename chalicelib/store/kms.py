@@ -35,13 +35,13 @@ class KmsCipher:
         try:
             response = getattr(client, operation)(EncryptionContext={**self._stage, **context}, **request)
         except ClientError as error:
-            raise _refused(operation, code_of(error)) from error
+            raise _refusal(operation, code_of(error)) from error
         except BotoCoreError as error:
             raise unavailable() from error
         return bytes(response[answer])
 
 
-def _refused(operation: str, code: str) -> Unavailable:
+def _refusal(operation: str, code: str) -> Unavailable:
     if code == "InvalidCiphertextException":
         return unavailable("A stored secret is damaged, or was encrypted for another row.")
     return unavailable(f"KMS did not {operation} a secret ({code}).")

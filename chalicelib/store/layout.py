@@ -234,12 +234,12 @@ class Tables:
 def definitions(tables: Tables) -> list[dict[str, Any]]:
     """CreateTable requests; `infra/` declares the same for AWS."""
     return [
-        _streaming(_table(tables.log, {"s": "S", "o": "N"})),
+        _with_stream(_table(tables.log, {"s": "S", "o": "N"})),
         _table(tables.cursors, {"c": "S", "s": "S"}),
         _table(tables.records, {"g": "S", "k": "S"}),
         _table(tables.timers, {"f": "S", "t": "S"}),
-        _indexed(_table(tables.transactions, {"t": "S"})),
-        _streaming(_table(tables.traces, {"k": "S", "o": "S"})),
+        _with_index(_table(tables.transactions, {"t": "S"})),
+        _with_stream(_table(tables.traces, {"k": "S", "o": "S"})),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
         _table(tables.rates, {"r": "S"}),
@@ -249,7 +249,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
     ]
 
 
-def expiring(tables: Tables) -> dict[str, str]:
+def expiring_tables(tables: Tables) -> dict[str, str]:
     """The tables whose rows DynamoDB's TTL removes, and by which attribute."""
     by_x = (
         tables.log,
@@ -266,11 +266,11 @@ def expiring(tables: Tables) -> dict[str, str]:
     return {**dict.fromkeys(by_x, "x"), tables.cursors: "z"}
 
 
-def _streaming(table: dict[str, Any]) -> dict[str, Any]:
+def _with_stream(table: dict[str, Any]) -> dict[str, Any]:
     return {**table, "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}}
 
 
-def _indexed(transactions: dict[str, Any]) -> dict[str, Any]:
+def _with_index(transactions: dict[str, Any]) -> dict[str, Any]:
     index = _table("", {"g": "S", "o": "S"})
     attributes = transactions["AttributeDefinitions"] + index["AttributeDefinitions"]
     by_state = {

@@ -82,7 +82,7 @@ class DynamoLog:
         except ConditionFailed as error:
             return _stored_or_taken(segment, error.item)
         except Cancelled as error:
-            return _refused(segment, dedup, indexes, error.items)
+            return _result_of_refusal(segment, dedup, indexes, error.items)
         return Stored()
 
     def _move(
@@ -278,7 +278,7 @@ def segment_of(item: Item) -> Segment:
         head = _head(item)
     except _DAMAGE:
         origins = _origins(item)
-        head, drafts = _head_of_damaged(item), _named(codec.salvage(payload, len(origins)), origins)
+        head, drafts = _head_of_damaged(item), _with_origins(codec.salvage(payload, len(origins)), origins)
         return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
     if is_newer(item):
         return Segment(**head, newer=True)
@@ -286,7 +286,7 @@ def segment_of(item: Item) -> Segment:
         return Segment(**head)
     drafts = codec.read(payload, head["count"])
     if any(draft.dead_reason == DeadReason.UNDECODABLE for draft in drafts):
-        drafts = _named(drafts, _origins(item))
+        drafts = _with_origins(drafts, _origins(item))
     return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
 
 
@@ -294,7 +294,7 @@ def _origins(item: Item) -> tuple[Origin, ...]:
     return codec.unpack_origins(next(iter(item.get("l", {}).values()), None))
 
 
-def _named(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draft, ...]:
+def _with_origins(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draft, ...]:
     """Entries of a retry lane that cannot be read, with what they stood for."""
     if not origins:
         return drafts
@@ -357,7 +357,7 @@ def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
     return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
 
 
-def _refused(
+def _result_of_refusal(
     segment: Segment, dedup: Sequence[DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
 ) -> PutResult:
     """The outcome of a cancelled transaction, by the items that failed its conditions."""

@@ -40,13 +40,13 @@ class DynamoMarks:
     def unwatch(self, topic: str) -> None:
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(topic)}])
 
-    def moves(self, topic: str) -> None:
+    def note_moving(self, topic: str) -> None:
         self._put(_WATCHED, _MOVING + topic, {})
 
-    def rests(self, topic: str) -> None:
+    def note_at_rest(self, topic: str) -> None:
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_MOVING + topic)}])
 
-    def trouble(self, topic: str, rank: int, before: int = 0) -> None:
+    def note_trouble(self, topic: str, rank: int, before: int = 0) -> None:
         if rank:
             self._put(_WATCHED, _place(rank, topic), {})
         if before and before != rank:

@@ -21,7 +21,7 @@ def watch(client: Any) -> None:
 
 
 @contextmanager
-def counted() -> Iterator[ReadUnits]:
+def count_read_units() -> Iterator[ReadUnits]:
     """Counts the read units of this thread's requests inside the block."""
     units = ReadUnits()
     token = _counted.set(units)

@@ -141,7 +141,7 @@ class DynamoRecords:
 
     def edit(self, letter: DeadLetter) -> bool:
         item = _letter_item(replace(letter, version=letter.version + 1))
-        return self._dynamo.replace(self._table, item, _unchanged(letter))
+        return self._dynamo.replace(self._table, item, _if_unchanged(letter))
 
     def discard(self, letter: DeadLetter) -> bool:
         try:
@@ -150,7 +150,7 @@ class DynamoRecords:
                 TableName=self._table,
                 Key=record_key(letter.key, letter.offset, dead=True),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **_unchanged(letter),
+                **_if_unchanged(letter),
             )
         except ConditionFailed as error:
             if error.item or not error.retried:
@@ -205,7 +205,7 @@ def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, An
             "Delete": {
                 "TableName": table,
                 "Key": record_key(letter.key, letter.offset, dead=True),
-                **_unchanged(letter),
+                **_if_unchanged(letter),
             }
         },
         {
@@ -239,7 +239,7 @@ def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
     )
 
 
-def _unchanged(letter: DeadLetter) -> dict[str, Any]:
+def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
     """The condition that this letter, buried then, still has its version."""
     return {
         "ConditionExpression": "e = :e AND a = :a",
@@ -248,13 +248,13 @@ def _unchanged(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _item(record: Record) -> Item:
-    item = {"j": text(record.status), **_past(record)}
+    item = {"j": text(record.status), **_common_attributes(record)}
     optional = {"d": record.next_ms, "p": record.attempts_before_redrive or None, "x": record.expires_s}
     item.update({name: number(value) for name, value in optional.items() if value is not None})
     return item
 
 
-def _past(of: Record | DeadLetter) -> Item:
+def _common_attributes(of: Record | DeadLetter) -> Item:
     """The attributes that records and dead letters share."""
     item: Item = {"n": number(of.attempts), "a": number(of.at_ms), "v": {"N": FORMAT}}
     optional = {"q": of.reason, "h": of.last_error}
@@ -265,7 +265,7 @@ def _past(of: Record | DeadLetter) -> Item:
 def _letter_item(letter: DeadLetter) -> Item:
     return {
         **record_key(letter.key, letter.offset, dead=True),
-        **_past(letter),
+        **_common_attributes(letter),
         "m": packed(codec.pack([letter.message.draft]).payload),
         "i": text(letter.message.id),
         "c": number(letter.message.accepted_ms),

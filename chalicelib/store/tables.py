@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from ..domain.errors import Unavailable
 from .dynamo import Dynamo
 from .failures import code_of
-from .layout import Tables, definitions, expiring
+from .layout import Tables, definitions, expiring_tables
 
 
 def create_missing(client: Any, tables: Tables) -> None:
@@ -23,7 +23,7 @@ def create_missing(client: Any, tables: Tables) -> None:
         client.get_waiter("table_exists").wait(
             TableName=definition["TableName"], WaiterConfig={"Delay": 1, "MaxAttempts": 60}
         )
-    for name, attribute in expiring(tables).items():
+    for name, attribute in expiring_tables(tables).items():
         _expire_by(client, name, attribute)
 
 

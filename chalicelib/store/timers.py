@@ -58,8 +58,8 @@ class DynamoTimers:
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
         item = _item(replace(new, edits=old.edits + 1))
         if new.due_ms == old.due_ms:
-            return self._dynamo.replace(self._table, item, _unchanged(old))
-        return self._all(
+            return self._dynamo.replace(self._table, item, _if_unchanged(old))
+        return self._transact(
             timer_delete(self._table, old),
             {"Put": {"TableName": self._table, "Item": item}},
             {"Put": {"TableName": self._table, "Item": _forward(replace(new, edits=old.edits + 1), keep_s)}},
@@ -67,11 +67,11 @@ class DynamoTimers:
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
         tombstone = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
-        return self._all(
+        return self._transact(
             timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": tombstone}}
         )
 
-    def moved(self, timer_id: str) -> Moved | None:
+    def find_moved(self, timer_id: str) -> Moved | None:
         key = forward_key(timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         item = answer.get("Item")
@@ -81,7 +81,7 @@ class DynamoTimers:
         cancelled_timer = _timer_of(item, due_ms, timer_id) if "j" in item else None
         return Moved(due_ms, cancelled_timer, int_of(item, "e"))
 
-    def _all(self, *actions: dict[str, Any]) -> bool:
+    def _transact(self, *actions: dict[str, Any]) -> bool:
         try:
             self._dynamo.call("transact_write_items", TransactItems=list(actions))
         except Cancelled:
@@ -165,7 +165,7 @@ class DynamoTimers:
         condition = {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
         if "e" in item:
             condition = {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": item["e"]}}  # type: ignore[dict-item]
-        self._all(
+        self._transact(
             {"Put": {"TableName": self._table, "Item": {**item, **key}}},
             {"Delete": {"TableName": self._table, "Key": names, **condition}},
         )
@@ -239,10 +239,10 @@ def timer_put(table: str, timer: Timer) -> dict[str, Any]:
 
 def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
     """The transaction's action that deletes a timer, if it is unchanged."""
-    return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id), **_unchanged(timer)}}
+    return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id), **_if_unchanged(timer)}}
 
 
-def _unchanged(timer: Timer) -> dict[str, Any]:
+def _if_unchanged(timer: Timer) -> dict[str, Any]:
     if timer.edits == ANY_EDITION:
         return {"ConditionExpression": "attribute_exists(f)"}
     if not timer.edits:

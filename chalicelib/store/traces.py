@@ -26,7 +26,7 @@ class DynamoTraces:
     def write(self, rows: Sequence[TraceRow]) -> None:
         self._dynamo.put(self._table, [_item(part) for row in rows for part in parts(row)])
 
-    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
+    def rows_covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,

@@ -60,7 +60,7 @@ class DynamoTransactions:
             return False
         return True
 
-    def listed(
+    def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         items = self._dynamo.query(
@@ -150,13 +150,13 @@ def _readable(item: Item) -> Transaction | None:
     if is_newer(item):
         return None
     try:
-        return _told(item)
+        return _transaction_of(item)
     except (codec.Undecodable, KeyError, ValueError, TypeError):
         return None
 
 
-def _told(item: Item) -> Transaction:
-    def perhaps(name: str) -> int | None:
+def _transaction_of(item: Item) -> Transaction:
+    def int_or_none(name: str) -> int | None:
         return int_of(item, name) if name in item else None
 
     payload = payload_of(item)
@@ -172,13 +172,13 @@ def _told(item: Item) -> Transaction:
         draft=codec.unpack(payload)[0] if payload else None,
         state=TransactionState(state),
         check_url=text_of(item, "u"),
-        shard=perhaps("h"),
-        offset=perhaps("f"),
+        shard=int_or_none("h"),
+        offset=int_or_none("f"),
         delay_ms=int_of(item, "l"),
-        due_ms=perhaps("d"),
+        due_ms=int_or_none("d"),
         checks=int_of(item, "b"),
         last_answer=text_of(item, "w"),
-        decided_ms=perhaps("z"),
+        decided_ms=int_or_none("z"),
         keys_until_s=int_of(item, "n"),
         version=int_of(item, "e"),
     )

@@ -136,7 +136,7 @@ class MessageServices(CoreServices):
             on_timers_stored=self.waker.wake_movers,
             filled=self.empty_lanes.drop,
         )
-        return Settler(context, self.signing_keys, lambda *who: self.registry.alive(*who))
+        return Settler(context, self.signing_keys, lambda *who: self.registry.note_alive(*who))
 
     @cached_property
     def empty_lanes(self) -> TtlCache[CursorKey, bool]:

@@ -104,9 +104,9 @@ class ScheduledServices(ManageServices):
     @cached_property
     def journal(self) -> Journal:
         from ..services.journal import Journal
-        from ..store.changes import batch_name, written
+        from ..store.changes import batch_name, written_rows
 
-        return Journal(written, batch_name, self.adapters.blobs)
+        return Journal(written_rows, batch_name, self.adapters.blobs)
 
     @cached_property
     def expirer(self) -> Expirer:
@@ -145,9 +145,9 @@ class ScheduledServices(ManageServices):
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""
-        self.sweeper.see(topic, has_time)
-        self.assigner.see(topic)
-        self.watch.see(topic)
+        self.sweeper.restore_mark(topic, has_time)
+        self.assigner.restore_mark(topic)
+        self.watch.restore_watch(topic)
 
     def _expire(
         self,

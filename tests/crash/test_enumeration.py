@@ -45,7 +45,7 @@ def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
         play, tables, FLOWS[name], fault, CALLS[name]
     )  # the last call: a second claim
     assert complaints(play_without_answer(), fault) == []
-    bug = Bug(Claimer, "_wrote", "if token not in self._states.read(key).cursor.leases:", "if False:")
+    bug = Bug(Claimer, "_write", "if token not in self._states.read(key).cursor.leases:", "if False:")
     bug.plant(monkeypatch)
     assert "answered OK though the store did not answer" in complaints(play_without_answer(), fault)
 

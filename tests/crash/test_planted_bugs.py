@@ -118,7 +118,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a stale read believed": (
-        Bug(LogReader, "fetch", "or self._holding(shard, offset, sure=True)", "or None"),
+        Bug(LogReader, "fetch", "or self._row_at(shard, offset, sure=True)", "or None"),
         "claim after a nack",
         Fault.STALE_READ,
         Kind.LOST,

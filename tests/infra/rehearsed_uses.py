@@ -15,7 +15,7 @@ from tests.infra.ministack import Calls, wait_until
 from tests.infra.rehearsed_stage import HOST, PATIENCE_SECONDS, SCHEDULE_SECONDS, Subscriber
 from tests.support.browser import Browser
 from tests.support.http import Client, Group, Topic
-from tests.support.walk import unreached
+from tests.support.walk import unreached_paths
 
 
 def is_shown_behind_its_prefix(api: Client) -> None:
@@ -33,7 +33,7 @@ def is_shown_behind_its_prefix(api: Client) -> None:
     browser.get(f"{prefix}/console")
     screen = browser.post(f"{prefix}/console/sign-in", {"token": str(api.token), "back": ""})
     assert (screen.status, screen.url) == (200, f"{prefix}/console")
-    paths = unreached(browser, prefix, topic.name)
+    paths = unreached_paths(browser, prefix, topic.name)
     assert paths <= {"/console/topics/{topic}/places/{shard}/{offset}"}, paths  # a link of each attempt
     screen = browser.get(f"{prefix}/console/topics/{topic.name}")
     screen = browser.submit(screen.form("pause_group"))

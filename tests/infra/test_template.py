@@ -101,7 +101,7 @@ def test_the_tables_are_those_of_the_layout() -> None:
         for name, each in template_tables.items()
         if "TimeToLiveSpecification" in each
     }
-    assert expiring_tables == layout.expiring(of_layout)
+    assert expiring_tables == layout.expiring_tables(of_layout)
 
 
 def test_every_table_is_safe_from_slips() -> None:

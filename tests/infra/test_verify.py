@@ -23,7 +23,7 @@ from local.problems import Answer
 from local.server import serve
 from tests.support.http import ShiftingClock
 from tests.support.push import Inbox
-from tests.support.roles import _filled
+from tests.support.roles import _with_aws_names
 
 TOKEN = "hr_root_abcdefghijkl1234"
 
@@ -46,7 +46,7 @@ def test_the_service_as_it_is_has_no_finding_and_is_left_as_it_was(service: str)
     verify(service, "", TOKEN, notes)
     assert notes.findings == []
     assert notes.tries > 60
-    assert [token.name for token, _ in wiring.deps().tokens.listed(None, 100)] == ["HEADRACE_TOKEN"]
+    assert [token.name for token, _ in wiring.deps().tokens.with_last_use(None, 100)] == ["HEADRACE_TOKEN"]
     assert wiring.deps().adapters.control.topics(None, 10) == []
     print(f"{notes.tries} tries")
 
@@ -115,7 +115,7 @@ class Iam(Aws):
 
     @staticmethod
     def _matches(statement: dict[str, Any], action: str, resource: str, keys: dict[str, str]) -> bool:
-        places = [_filled(each["Fn::Sub"]) for each in statement["Resource"] if "Fn::Sub" in each]
+        places = [_with_aws_names(each["Fn::Sub"]) for each in statement["Resource"] if "Fn::Sub" in each]
         conditions = statement.get("Condition", {})
         partitions = conditions.get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys", ["*"])
         return (

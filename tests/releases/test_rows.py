@@ -28,7 +28,7 @@ BUGS: dict[str, Bug] = {
         timers, "_content", '"e": timer.edits,', '"e2": timer.edits,'
     ),
     "a transaction that must say until when its keys find it": Bug(
-        transactions, "_told", 'int_of(item, "n")', 'int(item["n"]["N"])'
+        transactions, "_transaction_of", 'int_of(item, "n")', 'int(item["n"]["N"])'
     ),
     "a message that must say when it was accepted": Bug(
         codec, "_draft", "accepted_ms=wire.z", "accepted_ms=int(wire.z)"

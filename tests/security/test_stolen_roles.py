@@ -45,7 +45,7 @@ def test_who_calls_hosts_of_others_makes_no_token_and_no_key(engine: str, tmp_pa
         thefts: dict[str, Callable[[], object]] = {
             "make a token": lambda: world.deps.tokens.create("mine", ("admin",)),
             "look at a token": lambda: world.deps.tokens.authenticate(token["token"]),
-            "list tokens": lambda: world.deps.tokens.listed(None, 10),
+            "list tokens": lambda: world.deps.tokens.with_last_use(None, 10),
             "revoke a token": lambda: world.deps.tokens.revoke(token["id"]),
             "set up a topic": lambda: world.adapters.control.put_topic(make.topic("mine"), None),
             "read the signing key": lambda: world.deps.signing_key,

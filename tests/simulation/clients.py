@@ -20,7 +20,7 @@ from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.simulation.processes import Process
 from tests.support.events import Event, Op, Told
-from tests.support.flows import LEASE_SECONDS, Client, History, label_of, told
+from tests.support.flows import LEASE_SECONDS, Client, History, label_of, told_by
 
 TOPIC = "orders"
 
@@ -47,7 +47,7 @@ class SimClient(Client):
 
     def produce(self, *drafts: Draft, name: Request | None = None) -> list[ProduceResult | HeadraceError]:
         outcomes = super().produce(*drafts, name=name)
-        self.deps.waker.appended(
+        self.deps.waker.wake_after_append(
             self.topic, {o.shard for o in outcomes if isinstance(o, ProduceResult) and o.shard is not None}
         )
         return outcomes
@@ -211,7 +211,7 @@ class SimClient(Client):
             change(self.topic, message)
             return Told.OK
         except HeadraceError as error:
-            return told(error)
+            return told_by(error)
 
     def prepare(self, draft: Draft, checks: Checks, *, delay_from_commit: bool) -> Transaction:
         """What comes of it is not known before it is decided."""
@@ -237,4 +237,4 @@ class SimClient(Client):
             transactor.decide(transactor.find(transaction_id), state)
             return Told.OK
         except HeadraceError as error:
-            return told(error)
+            return told_by(error)

@@ -44,10 +44,10 @@ class _Ill:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         if topic.name in self._names:
             raise unavailable("throttled")
-        return self._control.staffed(topic, pass_over)
+        return self._control.staffed_groups(topic, pass_over)
 
 
 @dataclass

@@ -158,7 +158,9 @@ class Promises:
         for label, delay in self.delays.items():
             for message in _found(deps, topic, final, label):
                 yield from _late_form(label, delay, message, set_back_ms)
-        undecided_ids = {t.id for t in deps.transactor.listed(topic, TransactionState.UNDECIDED, None, _PAGE)}
+        undecided_ids = {
+            t.id for t in deps.transactor.of_state(topic, TransactionState.UNDECIDED, None, _PAGE)
+        }
         for transaction_id, label in self.deal_labels.items():
             transaction = self._transactions.get(transaction_id)
             assert transaction

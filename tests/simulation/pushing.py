@@ -23,7 +23,7 @@ from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Settler
 from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
-from tests.support.flows import label_of, told
+from tests.support.flows import label_of, told_by
 
 _BELIEVED_MS = 130_000  # an attempt lasts a minute, and a process may have stood still for one before it
 _FATES = {
@@ -165,7 +165,7 @@ class NotingSettler:
             answers = self._settler.settle(topic, group, receipts, noting)
         finally:
             for i, receipt in enumerate(receipts):
-                answer = Told.UNKNOWN if answers is None else told(answers[i])
+                answer = Told.UNKNOWN if answers is None else told_by(answers[i])
                 decision, attempt = decisions.get(receipt) or (
                     rule(receipt, 0),
                     receipt.attempts_before_entry + 1,

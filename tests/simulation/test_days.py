@@ -34,7 +34,9 @@ def test_what_stands_at_a_limit_comes_as_it_was_sent_and_what_cannot_be_read_is_
 
 
 BUGS = {
-    "an append that does without damaged cursors": Bug(Tails, "_given_out", "if beside_damage:", "if True:"),
+    "an append that does without damaged cursors": Bug(
+        Tails, "_end_of_claims", "if beside_damage:", "if True:"
+    ),
     "a cursor that cannot be read, taken for none": Bug(
         cursors, "cursor_of", "if cursor := _readable(item):", "if cursor := _readable(item) or Cursor():"
     ),

@@ -130,8 +130,8 @@ BUGS: dict[str, Bug] = {
     "a dedup id looked up after the append": Bug(
         MemoryLog,
         "put",
-        "if duplicates := self._tables.known(dedup):\n",
-        "if duplicates := self._tables.known(dedup):\n"
+        "if duplicates := self._tables.used_entries(dedup):\n",
+        "if duplicates := self._tables.used_entries(dedup):\n"
         "            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))\n",
     ),
     "a dedup id that delayed messages forget": Bug(
@@ -170,7 +170,7 @@ BUGS: dict[str, Bug] = {
     ),
     "keys that move when their topic grows": Bug(
         admin,
-        "_kept",
+        "_default_key_shards",
         'old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards',
         "None",
     ),
@@ -200,7 +200,7 @@ BUGS: dict[str, Bug] = {
     ),
     "a waiting message that is not there while its time is changed": Bug(
         Delayed,
-        "_waiting",
+        "_find_with_due_ms",
         "if forward is None or forward == previous:",
         "if forward is None or previous is None:",
     ),

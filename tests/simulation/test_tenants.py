@@ -35,7 +35,7 @@ BUGS: dict[str, tuple[str, Bug]] = {
     ),
     "a record that stops its stream": (
         "a damaged stream",
-        Bug(changes, "written", "except _DAMAGE:", "except codec.Undecodable:"),
+        Bug(changes, "written_rows", "except _DAMAGE:", "except codec.Undecodable:"),
     ),
     "a sweep that looks at one topic a minute": (
         "a storm of retries",

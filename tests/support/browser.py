@@ -82,7 +82,7 @@ class Browser:
         assert self.screen, "no page is shown"
         return self.get(urljoin(self.screen.url, self.screen.links[text]))
 
-    def listing(self, path: str, text: str) -> Screen:
+    def find_in_list(self, path: str, text: str) -> Screen:
         """The page of a list that shows this text: what other tests made is listed, too."""
         screen = self.get(path)
         while text not in screen.text:
@@ -101,7 +101,7 @@ class Browser:
                 break
             method, path, body = "GET", urljoin(path, location), None
         html = gzip.decompress(raw) if answer_headers.get("Content-Encoding") == "gzip" else raw
-        self.screen = _read(status, path, answer_headers, html.decode())
+        self.screen = _screen_of(status, path, answer_headers, html.decode())
         return self.screen
 
     def _send(
@@ -209,7 +209,7 @@ def page(browser: Browser, path: str) -> Screen:
     return screen
 
 
-def _read(status: int, path: str, headers: Mapping[str, str], html: str) -> Screen:
+def _screen_of(status: int, path: str, headers: Mapping[str, str], html: str) -> Screen:
     reader = _Reader()
     reader.feed(html)
     url = urlsplit(path)

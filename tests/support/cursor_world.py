@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write, ranges
-from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, fold
+from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, raise_floor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.modes import Candidate, ClaimVerdict, Policy
 
@@ -90,12 +90,12 @@ class World:
                 copies[offset] = self.editions[offset]
         return dict(copies)
 
-    def amended(self, offset: int, after: Cursor) -> None:
+    def enter_amend(self, offset: int, after: Cursor) -> None:
         self.rounds += 1
         self.editions[offset] += 1
         self.stored = after
 
-    def claimed(self, selection: Selection, editions: dict[int, int]) -> None:
+    def enter_claim(self, selection: Selection, editions: dict[int, int]) -> None:
         """Check a claim that was written against the history, then enter it."""
         self.rounds += 1
         for offset in offsets(selection.settled):
@@ -129,7 +129,7 @@ class World:
             else:
                 self.settled.add(result.offset)
 
-    def recorded(self, write: Write) -> bool:
+    def is_recorded(self, write: Write) -> bool:
         """Is what the write wanted recorded, by itself or by a twin under the same token?"""
         for result in write.results:
             fate = self.accepted.get((write.token, result.offset))
@@ -151,7 +151,7 @@ class World:
         assert settled_offsets == self.settled, "exactly what was accepted is settled"
         assert cursor.epoch == self.rounds, "one epoch for each claim, seek and amendment"
         assert cursor.next <= len(self.units)
-        assert fold(cursor).floor >= cursor.floor
+        assert raise_floor(cursor).floor >= cursor.floor
         for offset in leased_offsets:
             assert self.grants[offset] >= 1
         for span in cursor.waiting:

@@ -223,7 +223,7 @@ def work(world: World, receiver: Receiver) -> None:
     decide(world, topic, receiver)
     for job in ("sweep", "assign"):
         world.call(job)
-    pending(world, receiver)
+    ask_pending(world, receiver)
     journal(world, topic)
     age(world)
     world.api.get("/v1/audit").expect(200)
@@ -314,7 +314,7 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
     receiver.body = b""
 
 
-def pending(world: World, receiver: Receiver) -> None:
+def ask_pending(world: World, receiver: Receiver) -> None:
     """A subscriber that agrees only when it is asked again."""
     topic = world.api.topic()
     group = topic.group(max_in_flight=1)

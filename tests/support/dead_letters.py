@@ -20,7 +20,7 @@ def edit(group: Group, message_id: str, body: Any) -> Reply:
     return group.api.call("PATCH", f"{group.path}/dead-letters/{message_id}", {"body": body})
 
 
-def redriven(group: Group, **which: Any) -> int:
+def redrive(group: Group, **which: Any) -> int:
     return int(group.api.post(f"{group.path}/dead-letters/redrive", which).expect(200)["redriven"])
 
 
@@ -34,16 +34,16 @@ def bury(group: Group, reason: str = "no", **fields: Any) -> list[Any]:
     return messages
 
 
-def again(group: Group, **fields: Any) -> list[Any]:
+def receive_again(group: Group, **fields: Any) -> list[Any]:
     """What is received anew; a lane that was just empty is not looked at for half a second."""
     return group.receive(wait_seconds=1, **fields)
 
 
 def bodies(group: Group, **fields: Any) -> list[Any]:
-    return [message["body"] for message in again(group, **fields)]
+    return [message["body"] for message in receive_again(group, **fields)]
 
 
-def buried(topic: Topic, group: Group, *bodies: Any, **fields: Any) -> list[Any]:
+def produce_and_bury(topic: Topic, group: Group, *bodies: Any, **fields: Any) -> list[Any]:
     """The messages that were sent and then buried."""
     messages = [topic.produce(body, **fields) for body in bodies]
     assert len(bury(group)) == len(messages)

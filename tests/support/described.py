@@ -36,7 +36,7 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], raw: 
         return
     response = description["responses"][str(status)]
     if "$ref" in response:
-        response = _closed()["components"]["responses"][str(status)]
+        response = _closed_document()["components"]["responses"][str(status)]
     if "content" not in response:
         assert raw == b"", f"{method} {path}: {status} has a body, and not in openapi.json"
         return
@@ -55,16 +55,18 @@ def conforms(schema: Mapping[str, Any], value: Any, place: str) -> None:
 
 def operations() -> list[dict[str, Any]]:
     """Every call, as the document describes it."""
-    return [each for methods in _closed()["paths"].values() for each in methods.values()]
+    return [each for methods in _closed_document()["paths"].values() for each in methods.values()]
 
 
 @cache
 def _validator(schema: str) -> Any:
-    return jsonschema_rs.Draft202012Validator({**json.loads(schema), "components": _closed()["components"]})
+    return jsonschema_rs.Draft202012Validator(
+        {**json.loads(schema), "components": _closed_document()["components"]}
+    )
 
 
 @cache
-def _closed() -> dict[str, Any]:
+def _closed_document() -> dict[str, Any]:
     """The document with each object closed: clients must bear new fields, we must not forget to describe them."""
     document: dict[str, Any] = json.loads(json.dumps(openapi.document()))
     for schema in document["components"]["schemas"].values():
@@ -75,14 +77,14 @@ def _closed() -> dict[str, Any]:
 
 def forget() -> None:
     """Read the document again: its examples have changed."""
-    for function in (_closed, _validator, _patterns):
+    for function in (_closed_document, _validator, _patterns):
         function.cache_clear()
 
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
     """Paths as patterns, those with the fewest parameters first: what is fixed wins."""
-    paths = sorted(_closed()["paths"], key=lambda path: path.count("{"))
+    paths = sorted(_closed_document()["paths"], key=lambda path: path.count("{"))
     return [(re.compile(re.sub(r"{\w+}", "[^/]+", path) + r"/?\Z"), path) for path in paths]
 
 
@@ -90,4 +92,6 @@ def operation(method: str, path: str) -> dict[str, Any] | None:
     """The call that a request is, if it is one; `path` without its query."""
     templates = (template for pattern, template in _patterns() if pattern.match(path))
     template = next(templates, None)
-    return _closed()["paths"][template].get(method.lower()) if template and method.isupper() else None
+    return (
+        _closed_document()["paths"][template].get(method.lower()) if template and method.isupper() else None
+    )

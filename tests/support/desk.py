@@ -52,7 +52,7 @@ class Desk:
         return self.deps.registry.register(self.topic, group, name)[0].consumer
 
     def produce(self, *drafts: Draft) -> list[ProduceResult]:
-        return placed(self.deps.producer.produce(self.topic, drafts))
+        return require_stored(self.deps.producer.produce(self.topic, drafts))
 
     def receive(
         self, group: Group, most: int = 10, consumer: Consumer | None = None, lease: int = 30
@@ -134,7 +134,7 @@ def overtaken(log: Log, event: Callable[[ShardKey], object], times: int = 1) -> 
     return cast(Log, Overtaken(log, event, times))
 
 
-def placed(outcomes: Sequence[ProduceResult | HeadraceError]) -> list[ProduceResult]:
+def require_stored(outcomes: Sequence[ProduceResult | HeadraceError]) -> list[ProduceResult]:
     """The places of drafts that must all have been stored."""
     assert all(isinstance(o, ProduceResult) for o in outcomes), outcomes
     return [o for o in outcomes if isinstance(o, ProduceResult)]

@@ -141,11 +141,11 @@ class Delivery:
         self.retries_now = [e for e in in_order if e.op is Op.RETRY_NOW and e.maybe]
         self.discards = [e for e in in_order if e.op is Op.DISCARD and e.maybe]
 
-    def redriven(self, after: Event, before: Event) -> bool:
+    def may_be_redriven(self, after: Event, before: Event) -> bool:
         """May the message have begun a new life between the two?"""
         return any(after.began < r.ended and r.began < before.ended for r in self.redrives)
 
-    def spent(self, before: int = NEVER) -> int:
+    def earlier_attempts(self, before: int = NEVER) -> int:
         """How many attempts were made in earlier lives, as far as anybody can tell."""
         return max((r.attempt for r in self.redrives if r.began < before), default=0)
 
@@ -160,13 +160,13 @@ class Delivery:
             return extensions[-1].deadline_ms
         return min([claim.deadline_ms, *(e.deadline_ms for e in extensions)])
 
-    def settled(self, claim: Event, before: int) -> bool:
+    def may_be_settled(self, claim: Event, before: int) -> bool:
         """May the lease of this claim have been settled before then?"""
         return any(s.began < before for s in self.answers(claim))
 
-    def free(self, old: Event, new: Event) -> bool:
+    def may_be_free(self, old: Event, new: Event) -> bool:
         """May the message have been free for the new claim, as far as the old one goes?"""
-        return self.settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms + self.skew_ms
+        return self.may_be_settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms + self.skew_ms
 
 
 class Case:
@@ -241,7 +241,7 @@ class Case:
         )
         return not is_skipped and (start.begin == "earliest" or start.ended < produce.began)
 
-    def owed(self, reader: str, message_id: str) -> bool:
+    def is_owed(self, reader: str, message_id: str) -> bool:
         """Is the message with this id owed to the reader, whichever of its produces made it?"""
         produces = self.produced[self.label_of.get(message_id, "")]
         matches = [e for e in produces if e.maybe and e.message_id in ("", message_id)]

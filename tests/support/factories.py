@@ -104,7 +104,9 @@ def cursor_key(of: ShardKey | None = None, group_uid: str | None = None, consume
     return CursorKey(of or shard(), group_uid or uid("g"), consumer_uid)
 
 
-def leased(first: int, count: int, token: str = "1.aaaa", deadline_ms: int = START_MS + 30_000) -> Cursor:
+def leased_cursor(
+    first: int, count: int, token: str = "1.aaaa", deadline_ms: int = START_MS + 30_000
+) -> Cursor:
     """A cursor that stands at `first` and has the next `count` offsets in one lease."""
     lease = Lease(token, (Span(first, count),), deadline_ms, "me")
     return Cursor(
@@ -156,7 +158,9 @@ def origin(offset: int = 0, **settings: Any) -> Origin:
     return Origin(f"{offset:012d}-0-0", 0, offset, START_MS, settings.pop("attempts", 1), **settings)
 
 
-def claimed(attempt: int = 1, offset: int = 0, of: Draft | None = None, **settings: Any) -> ClaimedMessage:
+def claimed_message(
+    attempt: int = 1, offset: int = 0, of: Draft | None = None, **settings: Any
+) -> ClaimedMessage:
     """A message that was granted as this attempt of nine."""
     claimed_message = message(offset, of, shard=settings.pop("shard", 0))
     receipt = Receipt(

@@ -92,7 +92,7 @@ def draft(label: str, *, padding: int = 0, **settings: Any) -> Draft:
     return Draft(f'"{body}"'.encode(), **settings)
 
 
-def told(answer: object) -> Told:
+def told_by(answer: object) -> Told:
     """How one answer counts."""
     if isinstance(answer, Unavailable):
         return Told.UNKNOWN
@@ -123,7 +123,7 @@ class Client:
         try:
             yield request
         except HeadraceError as error:
-            request.note_all(told(error))
+            request.note_all(told_by(error))
             raise
         except BaseException:
             request.note_all(Told.UNKNOWN)
@@ -207,7 +207,7 @@ class Client:
         with self._asking(*events) as request:
             outcomes = place()
             request.note(
-                replace(e, told=told(o), message_id=o.id if isinstance(o, ProduceResult) else "")
+                replace(e, told=told_by(o), message_id=o.id if isinstance(o, ProduceResult) else "")
                 for e, o in zip(events, outcomes, strict=True)
             )
         return outcomes
@@ -273,7 +273,7 @@ class Client:
                 if how
                 else settler.ack(topic, consumer_group, receipts)
             )
-            request.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
+            request.note(replace(e, told=told_by(a)) for e, a in zip(events, answers, strict=True))
         return answers
 
     def extend(
@@ -286,7 +286,7 @@ class Client:
             answers = self.deps.settler.extend(
                 topic, consumer_group, self.receipts(consumer_group, messages), lease_seconds
             )
-            request.note(replace(e, told=told(a)) for e, a in zip(events, answers, strict=True))
+            request.note(replace(e, told=told_by(a)) for e, a in zip(events, answers, strict=True))
         return answers
 
     def seek(self, group: str, where: str) -> None:

@@ -82,7 +82,7 @@ class Audience:
             delay_ms=delays.get(outcome.verdict, 0),
         )
 
-    def delivered(self, answer: Told) -> None:
+    def note_delivered(self, answer: Told) -> None:
         """A delivery is over: what its subscribers answered was recorded, or nobody knows."""
         stamp = self.history.stamp()
         self.history.add(replace(e, told=answer, ended=stamp) for e in self._unheard)
@@ -142,7 +142,7 @@ class Runner(Client):
                 report = self.deps.dispatcher.deliver(job, lambda: PUSH_SECONDS)
                 answer = Told.UNKNOWN if report.late else Told.OK
             finally:
-                self._audience.delivered(answer)
+                self._audience.note_delivered(answer)
 
     def run(self) -> None:
         """All deliveries that were asked for, and that they ask for."""
@@ -153,12 +153,12 @@ class Runner(Client):
 
     def move(self) -> MoveReport:
         """Move what is due now."""
-        return _answered(self.deps.mover.tick(range(FRAGMENTS)))
+        return _raise_if_refused(self.deps.mover.tick(range(FRAGMENTS)))
 
     def run_mover(self) -> MoveReport:
         """A scheduled run of the mover."""
         ticks = iter(range(_MOST_TICKS))
-        return _answered(self.deps.mover.run_once(lambda: next(ticks, None) is not None))
+        return _raise_if_refused(self.deps.mover.run_once(lambda: next(ticks, None) is not None))
 
     def sweep(self) -> int:
         """A scheduled run of the sweeper, and what it wakes. It goes on beside what the store refuses; its report says
@@ -220,7 +220,7 @@ class Runner(Client):
         return [self._event(op, reader=group, message_id=x.message.id, attempt=x.attempts) for x in letters]
 
 
-def _answered(report: MoveReport) -> MoveReport:
+def _raise_if_refused(report: MoveReport) -> MoveReport:
     """A mover goes on with others beside what the store refuses; its report says so."""
     if report.refused:
         raise unavailable()

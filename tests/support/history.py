@@ -30,15 +30,27 @@ def check(events: Iterable[Event], final: Final, skew_ms: int = 0) -> list[Viola
     asked may lie apart."""
     case = Case(events, final, skew_ms)
     per_message = (
-        rule(case, d) for d in case.deliveries.values() for rule in (_attempts, _leases, _after, _early)
+        rule(case, d)
+        for d in case.deliveries.values()
+        for rule in (_check_attempts, _check_leases, _check_after, _check_early)
     )
-    rules = (_stored, _ended, _claimed, _settled, _refused, _repeated, _in_order, _letters, _at_rest)
+    rules = (
+        _check_stored,
+        _check_ended,
+        _check_claims,
+        _check_settled,
+        _check_refusals,
+        _check_repeats,
+        _check_order,
+        _check_letters,
+        _check_rest,
+    )
     return list(
         dict.fromkeys(v for violations in (*(rule(case) for rule in rules), *per_message) for v in violations)
     )
 
 
-def _stored(case: Case) -> Iterator[Violation]:
+def _check_stored(case: Case) -> Iterator[Violation]:
     """I1, I2, I3, I20: what was accepted is there once, what was refused is not."""
     for label, events in case.produced.items():
         places = case.final.places.get(label, ())
@@ -54,17 +66,17 @@ def _stored(case: Case) -> Iterator[Violation]:
         yield Violation(Kind.UNEXPECTED, f"{label} is in the log and was never produced")
 
 
-def _ended(case: Case) -> Iterator[Violation]:
+def _check_ended(case: Case) -> Iterator[Violation]:
     """I1, I15: whoever is owed a message has ended with it, and for a reason."""
     for (reader, message_id), status in case.final.statuses.items():
-        if case.owed(reader, message_id):
+        if case.is_owed(reader, message_id):
             if status not in ("SUCCESS", "DEAD"):
                 yield Violation(Kind.LOST, f"{message_id} is {status} for {reader}")
-            elif not _explained(case, reader, message_id, status):
+            elif not _is_explained(case, reader, message_id, status):
                 yield Violation(Kind.LOST, f"{message_id} is {status} for {reader}: nobody settled it so")
 
 
-def _explained(case: Case, reader: str, message_id: str, status: str) -> bool:
+def _is_explained(case: Case, reader: str, message_id: str, status: str) -> bool:
     deliveries = [d for key, d in case.deliveries.items() if (key[0], key[2]) == (reader, message_id)]
     since = max((r.began for d in deliveries for r in d.redrives if r.told is Told.OK), default=-1)
     if any(s.fate == status and s.maybe and s.began > since for d in deliveries for s in d.settles):
@@ -72,11 +84,13 @@ def _explained(case: Case, reader: str, message_id: str, status: str) -> bool:
     if status == "DEAD" and any(e.expires for e in case.produced[case.label_of[message_id]]):
         return True
     attempts = max((c.attempt for d in deliveries for c in d.claims), default=0)
-    last = case.join(reader).max_attempts + max((d.spent(since + 1) for d in deliveries), default=0)
+    last = case.join(reader).max_attempts + max(
+        (d.earlier_attempts(since + 1) for d in deliveries), default=0
+    )
     return status == "DEAD" and attempts + case.unseen_claims(reader) >= last
 
 
-def _claimed(case: Case) -> Iterator[Violation]:
+def _check_claims(case: Case) -> Iterator[Violation]:
     """I2, I4, I8: only what was produced is delivered, to those who are there, under rising epochs."""
     epochs: dict[tuple[str, bool, int], list[Event]] = defaultdict(list)
     for claim in case.of(Op.CLAIM):
@@ -96,12 +110,12 @@ def _claimed(case: Case) -> Iterator[Violation]:
                 yield Violation(Kind.OVERLAPPING, f"{other.token} came after {one.token} for {reader}")
 
 
-def _settled(case: Case) -> Iterator[Violation]:
+def _check_settled(case: Case) -> Iterator[Violation]:
     """I5, I20: one terminal answer, and it is what the store says in the end."""
     last = {reader: len(case.seeks(reader)) for reader in case.starts}
     for (reader, era, message_id), delivery in case.deliveries.items():
         ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(case, delivery, s)]
-        if any(not delivery.redriven(one, other) for one, other in pairwise(ends)):
+        if any(not delivery.may_be_redriven(one, other) for one, other in pairwise(ends)):
             yield Violation(Kind.SETTLED_TWICE, delivery.about)
         status = case.final.statuses.get((reader, message_id))
         over = (
@@ -118,12 +132,12 @@ def _terminal(case: Case, delivery: Delivery, settle: Event) -> str:
     if settle.fate == "RELEASED":
         return ""
     if settle.fate == "RETRY":
-        last = case.join(settle.reader).max_attempts + delivery.spent(settle.began)
+        last = case.join(settle.reader).max_attempts + delivery.earlier_attempts(settle.began)
         return "DEAD" if settle.attempt >= last else ""
     return settle.fate
 
 
-def _refused(case: Case) -> Iterator[Violation]:
+def _check_refusals(case: Case) -> Iterator[Violation]:
     """I20: who holds a valid lease and has not used it is not told that it is stale."""
     for (reader, _, _), delivery in case.deliveries.items():
         changes = [*case.seeks(reader), *case.leaves[reader]]
@@ -132,12 +146,12 @@ def _refused(case: Case) -> Iterator[Violation]:
         ):
             for claim in (c for c in delivery.claims if c.token == no.token and c.ended < no.began):
                 void = any(claim.began < e.ended and e.began < no.ended for e in changes)
-                is_used = delivery.settled(claim, no.ended)
+                is_used = delivery.may_be_settled(claim, no.ended)
                 if not void and not is_used and no.ended_ms + case.skew_ms < delivery.deadline_ms(claim):
                     yield Violation(Kind.DISHONEST, f"{delivery.about}: {no.token} was valid and refused")
 
 
-def _repeated(case: Case) -> Iterator[Violation]:
+def _check_repeats(case: Case) -> Iterator[Violation]:
     """I20: what is called settled already was settled so, under that very lease."""
     answers = list(case.of(Op.SETTLE))
     for again in (e for e in answers if e.told is Told.ALREADY):
@@ -150,7 +164,7 @@ def _repeated(case: Case) -> Iterator[Violation]:
             yield Violation(Kind.DISHONEST, f"{again.message_id}: {again.token} has not settled it before")
 
 
-def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
+def _check_attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I14: 1..n without repetition, without a gap that no unheard claim explains."""
     attempted = [c for c in delivery.claims if not any(s.fate == "RELEASED" for s in delivery.answers(c))]
     numbers = [claim.attempt for claim in attempted]
@@ -160,7 +174,7 @@ def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     if not numbers:
         return
     reader = delivery.claims[0].reader
-    most = case.join(reader).max_attempts + delivery.spent()
+    most = case.join(reader).max_attempts + delivery.earlier_attempts()
     if max(numbers) > most:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers} of {most}")
     gaps = set(range(1, max(numbers))) - set(numbers)
@@ -169,26 +183,26 @@ def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
 
 
-def _leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
+def _check_leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I4: while one lease is valid, nobody else gets the message. I16: nor settles with an older one."""
     for old in delivery.claims:
         for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
             void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
-            if not void and not delivery.free(old, new):
+            if not void and not delivery.may_be_free(old, new):
                 yield Violation(Kind.OVERLAPPING, f"{delivery.about}: {old.token} and {new.token}")
             for event in (*delivery.settles, *delivery.extends):
                 if event.told is Told.OK and event.token == old.token and event.began > new.ended:
                     yield Violation(Kind.FENCE, f"{delivery.about}: {old.token} after {new.token}")
 
 
-def _after(case: Case, delivery: Delivery) -> Iterator[Violation]:
+def _check_after(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I6: no attempt begins after a terminal answer was given."""
     for end in (s for s in delivery.settles if s.told is Told.OK and _terminal(case, delivery, s)):
-        if any(c.began > end.ended and not delivery.redriven(end, c) for c in delivery.claims):
+        if any(c.began > end.ended and not delivery.may_be_redriven(end, c) for c in delivery.claims):
             yield Violation(Kind.AFTER_ACK, delivery.about)
 
 
-def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
+def _check_early(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I9: no attempt begins before its time. Where nobody knows whether a settlement was recorded, not before the
     lease is over either, if that comes first."""
     for old in delivery.claims:
@@ -196,7 +210,7 @@ def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
         for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
             is_asked_for = any(old.began < h.ended and h.began < new.ended for h in delivery.retries_now)
             void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
-            is_excused = is_asked_for or void or delivery.redriven(old, new)
+            is_excused = is_asked_for or void or delivery.may_be_redriven(old, new)
             if times and not is_excused and new.ended_ms + case.skew_ms < min(times):
                 yield Violation(Kind.EARLY, f"{delivery.about}: attempt {new.attempt}")
 
@@ -210,7 +224,7 @@ def _due_ms(case: Case, delivery: Delivery, claim: Event, settle: Event) -> int:
     return due_ms if settle.told is Told.OK else min(due_ms, over_ms)
 
 
-def _letters(case: Case) -> Iterator[Violation]:
+def _check_letters(case: Case) -> Iterator[Violation]:
     """I15: what is dead is a dead letter, unless somebody deleted it; what is not dead is none."""
     final = case.final
     dead_messages = {place for place, status in final.statuses.items() if status == "DEAD"}
@@ -222,13 +236,13 @@ def _letters(case: Case) -> Iterator[Violation]:
         yield Violation(Kind.LETTER, f"{message_id} is {status} for {reader}, letters: {len(final.letters)}")
 
 
-def _at_rest(case: Case) -> Iterator[Violation]:
+def _check_rest(case: Case) -> Iterator[Violation]:
     """I10, I15: at rest nothing waits any more."""
     for what in case.final.left:
         yield Violation(Kind.LEFT, what)
 
 
-def _in_order(case: Case) -> Iterator[Violation]:
+def _check_order(case: Case) -> Iterator[Violation]:
     """I7: in a serial group a message starts when those before it in its unit have ended."""
     units = _units(case)
     for claim in case.of(Op.CLAIM):
@@ -237,8 +251,8 @@ def _in_order(case: Case) -> Iterator[Violation]:
         shard, offset = case.place_of(claim.message_id)
         for produce in case.produced[claim.label][:1]:
             for earlier, event in units.get((shard, produce.unit), {}).items():
-                before = case.place_of(earlier)[1] < offset and case.owed(claim.reader, earlier)
-                if before and not _over(case, earlier, claim):
+                before = case.place_of(earlier)[1] < offset and case.is_owed(claim.reader, earlier)
+                if before and not _may_be_over(case, earlier, claim):
                     yield Violation(
                         Kind.OUT_OF_ORDER, f"{claim.label} before {event.label} for {claim.reader}"
                     )
@@ -254,7 +268,7 @@ def _units(case: Case) -> dict[tuple[int, str], dict[str, Event]]:
     return units
 
 
-def _over(case: Case, earlier: str, claim: Event) -> bool:
+def _may_be_over(case: Case, earlier: str, claim: Event) -> bool:
     """May the earlier message have ended before this claim was granted?"""
     delivery = case.deliveries.get((claim.reader, case.era(claim.reader, claim), earlier))
     if delivery and any(
@@ -266,4 +280,6 @@ def _over(case: Case, earlier: str, claim: Event) -> bool:
         return False
     if delivery is None:
         return True
-    return all(delivery.free(c, claim) for c in delivery.claims if c.began < claim.began and not c.lane)
+    return all(
+        delivery.may_be_free(c, claim) for c in delivery.claims if c.began < claim.began and not c.lane
+    )

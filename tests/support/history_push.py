@@ -80,11 +80,14 @@ def check_push(
     deliveries = [
         (reader, message) for reader in readers for message in messages if message.topic == reader.topic
     ]
-    findings = [_unexpected(by_delivery, deliveries)]
+    findings = [_check_expected(by_delivery, deliveries)]
     for reader, message in deliveries:
         attempts = by_delivery.get((reader.name, message.id), [])
-        findings += [_ended(reader, message, attempts, rest), _attempts(reader, message, attempts)]
-    findings += [_in_order(reader, messages, by_delivery) for reader in readers if reader.serial]
+        findings += [
+            _check_ended(reader, message, attempts, rest),
+            _check_attempts(reader, message, attempts),
+        ]
+    findings += [_check_order(reader, messages, by_delivery) for reader in readers if reader.serial]
     return [violation for some in findings for violation in some]
 
 
@@ -96,7 +99,7 @@ def _forgive_late_answers(reader: Reader, attempts: list[PushAttempt]) -> None:
             attempts[place] = replace(one, fate="RETRY", ended=end)
 
 
-def _unexpected(
+def _check_expected(
     by_delivery: Collection[tuple[str, str]], deliveries: Iterable[tuple[Reader, Sent]]
 ) -> Iterator[Violation]:
     """I2: nothing is delivered that was not produced, and to nobody who is not owed it."""
@@ -106,7 +109,9 @@ def _unexpected(
         yield Violation(Kind.UNEXPECTED, f"{message_id} for {reader}")
 
 
-def _ended(reader: Reader, message: Sent, attempts: Sequence[PushAttempt], rest: Rest) -> Iterator[Violation]:
+def _check_ended(
+    reader: Reader, message: Sent, attempts: Sequence[PushAttempt], rest: Rest
+) -> Iterator[Violation]:
     """I1, I5, I15: each delivery has ended once, as the subscriber's last answer says."""
     about = f"{message.id} for {reader.name}"
     letters = rest.dead.get(reader.name, []).count(message.id)
@@ -123,7 +128,7 @@ def _ended(reader: Reader, message: Sent, attempts: Sequence[PushAttempt], rest:
         yield Violation(Kind.DISHONEST, f"{about}: attempts {fates}, and it is {status}")
 
 
-def _attempts(reader: Reader, message: Sent, attempts: Sequence[PushAttempt]) -> Iterator[Violation]:
+def _check_attempts(reader: Reader, message: Sent, attempts: Sequence[PushAttempt]) -> Iterator[Violation]:
     """I4, I6, I9, I14: attempts 1 to n, one after the other, none early, none after the end."""
     about = f"{message.id} for {reader.name}"
     numbers = [one.attempt for one in attempts]
@@ -140,7 +145,7 @@ def _attempts(reader: Reader, message: Sent, attempts: Sequence[PushAttempt]) ->
             yield Violation(Kind.EARLY, f"{about}: attempt {later.attempt} {early}")
 
 
-def _in_order(
+def _check_order(
     reader: Reader, messages: Iterable[Sent], by_delivery: Mapping[tuple[str, str], Sequence[PushAttempt]]
 ) -> Iterator[Violation]:
     """I7: in each unit of order, a message's first attempt begins when the last one of that before it has ended."""

@@ -59,7 +59,7 @@ def agrees(expected: str, output: str) -> bool:
     if expected.lstrip().startswith("{"):
         documents = iter(_documents(output))
         return all(
-            any(matches(page, answer) for answer in documents) for page in _documents(_closed(expected))
+            any(matches(page, answer) for answer in documents) for page in _documents(_as_json(expected))
         )
     return _is_like(expected, output)
 
@@ -91,7 +91,7 @@ def _is_like(expected: str, text: str) -> bool:
     return True
 
 
-def _closed(page: str) -> str:
+def _as_json(page: str) -> str:
     """The page's JSON as JSON: `…` alone becomes a field or an element of that name."""
     pattern, inside = "", ""
     for token in re.findall(r'"(?:[^"\\]|\\.)*"|.', page, re.DOTALL):
@@ -163,7 +163,7 @@ class Shell:
 
     def follow(self, command: Command) -> None:
         """Type a block and compare. AssertionError: it fails, or prints something else."""
-        command = Command(self._here(command.text), self._here(command.output))
+        command = Command(self._with_addresses(command.text), self._with_addresses(command.output))
         deadline = time.monotonic() + self.patience_seconds
         status, output = self.run(command.text)
         while (
@@ -174,7 +174,7 @@ class Shell:
         assert status == 0, f"{command.text}\nfailed with {status}:\n{output}"
         assert agrees(command.output, output), f"{command.text}\nprinted\n{output}\nnot\n{command.output}"
 
-    def _here(self, text: str) -> str:
+    def _with_addresses(self, text: str) -> str:
         for name, address in self._addresses.items():
             text = text.replace(name, address)
         return text
@@ -190,7 +190,7 @@ class Shell:
             both = [self._stdout.fileno(), self._statuses]
             ready, _, _ = select.select(both, [], [], _LOOK_AGAIN_SECONDS)
             status += os.read(self._statuses, _PIPE_BYTES) if self._statuses in ready else b""
-            output += self._printed()
+            output += self._output_so_far()
             if trouble and not status:
                 self._end()
                 raise AssertionError(f"{text}\n{trouble}:\n{output.decode()}")
@@ -201,7 +201,7 @@ class Shell:
             return "ended the shell"
         return "has no end" if time.monotonic() > deadline else ""
 
-    def _printed(self) -> bytes:
+    def _output_so_far(self) -> bytes:
         """What is there by now."""
         ready, _, _ = select.select([self._stdout], [], [], 0)
         return os.read(self._stdout.fileno(), _PIPE_BYTES) if ready else b""

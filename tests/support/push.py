@@ -128,7 +128,7 @@ class PushDesk(Desk):
         desk = Desk.at(replace(stage, another=lambda: adapters), **settings)
         return cls(stage, desk.deps, desk.topic, subscribers, inbox)
 
-    def restarted(self) -> None:
+    def restart(self) -> None:
         """A new process on the same data: nothing remembered, nothing under way."""
         a = self.deps.adapters
         fresh = replace(

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Cursor, OffsetState, fold, offset_state
+from chalicelib.domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.wiring import Deps
@@ -127,7 +127,7 @@ def _timer_rows(deps: Deps) -> list[dict[str, Any]]:
 
 
 def _lane_has_work(deps: Deps, key: CursorKey) -> bool:
-    cursor = fold(deps.adapters.cursors.get(key, consistent=True) or Cursor())
+    cursor = raise_floor(deps.adapters.cursors.get(key, consistent=True) or Cursor())
     if cursor.leases or cursor.waiting or cursor.floor != cursor.next:
         return True
     return bool(deps.adapters.log.read(key.shard, cursor.next, 1, consistent=True))

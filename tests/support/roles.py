@@ -82,8 +82,8 @@ class Guard:
     def __init__(self) -> None:
         self.used: set[tuple[str, Asked]] = set()
         self.denied: list[tuple[str, Asked]] = []
-        self._statements = dict(_deployed())
-        self.allowed = cache(self._allowed)
+        self._statements = dict(_deployed_statements())
+        self.allowed = cache(self._allowing_grants)
 
     def without(self, function: str, action: str) -> Guard:
         """A guard under which a function's role lacks an action."""
@@ -105,14 +105,14 @@ class Guard:
                     partitions = [f"#{kind}"]
                 for action, resource, part in product(statement["Action"], statement["Resource"], partitions):
                     if "Fn::Sub" in resource:
-                        yield function, action, _filled(resource["Fn::Sub"]) + part
+                        yield function, action, _with_aws_names(resource["Fn::Sub"]) + part
 
     def check(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
         """Botocore's `provide-client-params`: deny as AWS would."""
         function = _at_work.get()
         if function is None:
             return
-        for demand in _asked(model.service_model.service_name, model.name, params):
+        for demand in _demands_of(model.service_model.service_name, model.name, params):
             self._judge(function, demand, model.name)
 
     def start(self, function_name: str) -> None:
@@ -130,7 +130,7 @@ class Guard:
         message = f"{function} is not authorized to perform: {demand[0]} on resource: {demand[1]}"
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": message}}, operation)
 
-    def _allowed(self, function: str, action: str, resource: str) -> Sequence[str]:
+    def _allowing_grants(self, function: str, action: str, resource: str) -> Sequence[str]:
         """The resources of the grants that allow it."""
         whole = resource.partition("#")[0]
         return [
@@ -142,7 +142,7 @@ class Guard:
 
 
 @cache
-def _deployed() -> Mapping[str, list[dict[str, Any]]]:
+def _deployed_statements() -> Mapping[str, list[dict[str, Any]]]:
     """The statements of each function's role, as `make package` writes them."""
     with tempfile.TemporaryDirectory() as folder:
         template = describe(read("dev", {"prefix": PREFIX}), Path(folder) / "build")
@@ -158,18 +158,18 @@ def _deployed() -> Mapping[str, list[dict[str, Any]]]:
 
 
 def _arn(service: str, resource: str) -> str:
-    return _filled(names.arn(service, resource))
+    return _with_aws_names(names.arn(service, resource))
 
 
-def _filled(text: str) -> str:
+def _with_aws_names(text: str) -> str:
     for name, value in _AWS.items():
         text = text.replace(name, value)
     return text
 
 
-def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
+def _demands_of(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
     if service == "dynamodb":
-        return _asked_of_tables(operation, params)
+        return _demands_of_tables(operation, params)
     if service == "s3":
         if operation == "ListObjectsV2":
             return [("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}")]
@@ -183,7 +183,7 @@ def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[
     return [(f"{service}:{operation}", "?")]
 
 
-def _asked_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
+def _demands_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
     if operation == "TransactWriteItems":
         parts = [next(iter(item.items())) for item in params["TransactItems"]]
         return [(f"dynamodb:{_TRANSACTED[kind]}", _table_arn(of["TableName"])) for kind, of in parts]
@@ -230,18 +230,18 @@ def guarded(guard: Guard) -> Iterator[Guard]:
         patch.setattr(access, "authorize", working_as(names.AUTHORIZE, access.authorize))
         patch.setattr(Front, "__call__", working_as(names.API, Front.__call__))
         for invoker in (Inbox, Invocations):
-            patch.setattr(invoker, "invoke", _asking(guard, invoker.invoke))
-            patch.setattr(invoker, "ask", _asking(guard, invoker.ask))
+            patch.setattr(invoker, "invoke", _announcing(guard, invoker.invoke))
+            patch.setattr(invoker, "ask", _announcing(guard, invoker.ask))
         patch.setattr(ThreadPoolExecutor, "submit", _with_context(ThreadPoolExecutor.submit))
         yield guard
 
 
-def _asking(guard: Guard, call: Callable[..., Any]) -> Callable[..., Any]:
-    def asking(self: Any, function: str, *args: Any) -> Any:
+def _announcing(guard: Guard, call: Callable[..., Any]) -> Callable[..., Any]:
+    def announcing(self: Any, function: str, *args: Any) -> Any:
         guard.start(function)
         return call(self, function, *args)
 
-    return asking
+    return announcing
 
 
 def _with_context(submit: Callable[..., Any]) -> Callable[..., Any]:

@@ -114,7 +114,7 @@ class ScarredControl(Scarred):
         key = control_store._assignment_key(topic, group)
         return self._decoded(AssignmentRow, key, self._port.assignment(topic, group))
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         staffed_groups = []
         for group in self.groups(topic, pass_over):
             consumers = self.consumers(topic, group, pass_over)
@@ -163,7 +163,7 @@ class ScarredCursors(Scarred):
         self.scars.add(_cursor_place(key), self.scars, change)
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
-        item = self._damaged(key)
+        item = self._damaged_item(key)
         return cursor_store.cursor_of(item) if item else self._port.get(key)
 
     def of_owner(
@@ -177,12 +177,14 @@ class ScarredCursors(Scarred):
         cursors: dict[str, Cursor] = self._port.of_owner(group_uid, consumer_uid)
         keys = {str(key.shard): key for key in self._port._items}
         for shard in cursors:
-            if item := self._damaged(replace(keys[shard], group_uid=group_uid, consumer_uid=consumer_uid)):
+            if item := self._damaged_item(
+                replace(keys[shard], group_uid=group_uid, consumer_uid=consumer_uid)
+            ):
                 cursors[shard] = cursor_store._or_first(item, note_unreadable)
         return cursors
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
-        item = self._damaged(key)
+        item = self._damaged_item(key)
         return cursor_store.cursor_of(item) if item else self._port.create(key, cursor)
 
     def write(
@@ -195,13 +197,13 @@ class ScarredCursors(Scarred):
         exists: bool = True,
     ) -> Cursor | WriteRefused:
         """No condition holds for a damaged cursor."""
-        if item := self._damaged(key):
+        if item := self._damaged_item(key):
             return cursor_store.cursor_of(item)
         answer: Cursor | WriteRefused = self._port.write(key, change, records, timers, exists=exists)
         return answer
 
     def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
-        item = self._damaged(key)
+        item = self._damaged_item(key)
         if item and is_newer(item):
             raise newer_format()
         if not item or cursor_store._readable(item):
@@ -217,7 +219,7 @@ class ScarredCursors(Scarred):
         for key in cursor_keys:
             self.scars.of.pop(_cursor_place(key), None)
 
-    def _damaged(self, key: CursorKey) -> Item | None:
+    def _damaged_item(self, key: CursorKey) -> Item | None:
         """The item as it is, if it is damaged."""
         change = self.scars.on(_cursor_place(key), self.scars)
         cursor: Cursor | None = self._port._items.get(key)
@@ -287,7 +289,7 @@ class ScarredRecords(Scarred):
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         letter = self._port.dead_letter(key, offset)
-        if letter and (item := self._damaged(letter)):
+        if letter and (item := self._damaged_item(letter)):
             if is_newer(item):
                 raise newer_format()
             return record_store._letter(key, item) if "m" in item else None
@@ -303,12 +305,12 @@ class ScarredRecords(Scarred):
         return (each for each in map(self._letter, letters) if each)
 
     def _letter(self, letter: DeadLetter) -> DeadLetter | None:
-        item = self._damaged(letter)
+        item = self._damaged_item(letter)
         if item is None:
             return letter
         return record_store._letter(letter.key, item) if "m" in item and not is_newer(item) else None
 
-    def _damaged(self, letter: DeadLetter) -> Item | None:
+    def _damaged_item(self, letter: DeadLetter) -> Item | None:
         place = _record_place(letter.key, letter.offset, is_dead=True)
         change = self.scars.on(place, self._port._tables.letters.get(place))
         return change(record_store._letter_item(letter)) if change else None

@@ -32,7 +32,7 @@ def decide(deps: Deps, transaction: Transaction, state: TransactionState) -> Tra
         return error.code
 
 
-def held(desk: Desk, transaction: Transaction) -> Transaction:
+def reread(desk: Desk, transaction: Transaction) -> Transaction:
     return desk.deps.transactor.find(transaction.id)
 
 

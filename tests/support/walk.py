@@ -16,7 +16,7 @@ _PLACE = re.compile(r'(?:href|src|action|hx-get)="([^"#]*)"')
 _SHAPES = {entry.path: re.compile(re.sub(r"{\w+}", "[^/?]+", entry.path) + r"(\?.*)?\Z") for entry in PAGES}
 
 
-def unreached(browser: Browser, prefix: str, topic: str, begin: Iterable[str] = ()) -> set[str]:
+def unreached_paths(browser: Browser, prefix: str, topic: str, begin: Iterable[str] = ()) -> set[str]:
     """The paths of the pages that no link leads to from the overview, a topic's page or where to `begin`. Of each kind
     one is opened. The browser is signed in. AssertionError: a page fails, or a link leads out of the stage."""
     paths: set[str] = set()

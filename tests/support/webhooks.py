@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from chalicelib.delivery import webhooks
 
 
-def signed(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
+def is_signed(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
     """By this secret? `headers` by lower-case names."""
     raw = webhooks.parse_secret(secret)
     assert isinstance(raw, bytes)

@@ -23,7 +23,7 @@ class Rows:
     def write(self, rows: Sequence[TraceRow]) -> None:
         self.of += rows
 
-    def covering(self, *_: Any, **__: Any) -> Sequence[TraceRow]:
+    def rows_covering(self, *_: Any, **__: Any) -> Sequence[TraceRow]:
         return self.of
 
 

@@ -40,12 +40,12 @@ def pushing(size: int, payload: str = "batch", kind: str = "url") -> tuple[Group
 def test_a_message_that_failed_is_sent_with_fewer_others(
     attempt: int, settings: dict[str, Any], limit: int
 ) -> None:
-    assert batches.batch_limit(50, make.claimed(attempt, **settings)) == limit
+    assert batches.batch_limit(50, make.claimed_message(attempt, **settings)) == limit
 
 
 @pytest.mark.parametrize(("size", "limit"), [(8, 1), (9, 3), (16, 4)])
 def test_a_small_batch_is_split_into_single_messages(size: int, limit: int) -> None:
-    assert batches.batch_limit(size, make.claimed(2)) == limit
+    assert batches.batch_limit(size, make.claimed_message(2)) == limit
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_small_batch_is_split_into_single_messages(size: int, limit: int) -> N
 def test_a_batch_is_split_if_its_subscriber_refused_all_of_it(
     results: list[CallResult], is_split: bool
 ) -> None:
-    assert batches.is_to_be_split([make.claimed()] * len(results), results) is is_split
+    assert batches.is_to_be_split([make.claimed_message()] * len(results), results) is is_split
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,9 @@ def test_functions_get_batches_and_whoever_asked_for_them(payload: str, kind: st
 def test_every_message_is_in_one_parcel_that_is_as_large_as_its_messages_allow(
     size: int, attempts: list[int]
 ) -> None:
-    messages = [make.claimed(attempt, offset, last_attempt=4) for offset, attempt in enumerate(attempts)]
+    messages = [
+        make.claimed_message(attempt, offset, last_attempt=4) for offset, attempt in enumerate(attempts)
+    ]
     parcels = list(batches.parcels(*pushing(size), messages))
     messages_sent = [each for parcel in parcels for each in parcel]
     assert sorted(each.receipt.offset for each in messages_sent) == list(range(len(messages)))

@@ -23,15 +23,15 @@ def test_walks_come_by_all_topics_and_begin_anew() -> None:
     looked_at: list[int] = []
     for _ in range(4):
         board.walk(behind, lambda: True)
-        looked_at.append(len(board.known()))
+        looked_at.append(len(board.known_surveys()))
     assert looked_at == [4, 8, 10, 10], "the last walk found the end of the list"
     stage.clock.advance(2_000)
     board.walk(behind, lambda: True)
-    newest = [survey.topic.name for survey in board.known() if survey.at_ms == stage.clock.now_ms()]
+    newest = [survey.topic.name for survey in board.known_surveys() if survey.at_ms == stage.clock.now_ms()]
     assert len(newest) == 4
     board.walk(behind, lambda: False)
     board.walk(behind, lambda: True)
-    again = [survey.topic.name for survey in board.known() if survey.at_ms == stage.clock.now_ms()]
+    again = [survey.topic.name for survey in board.known_surveys() if survey.at_ms == stage.clock.now_ms()]
     assert len(again) == 8, "a walk that may not go on leaves out nobody"
 
 
@@ -39,19 +39,19 @@ def test_what_was_seen_long_ago_is_not_known_any_more() -> None:
     stage = memory_stage()
     desk = Desk.at(stage)
     desk.produce(*make.drafts(3))
-    desk.deps.board.renewed([desk.topic], lambda: True)
-    assert [survey.accepted for survey in desk.deps.board.known()] == [3]
+    desk.deps.board.renew([desk.topic], lambda: True)
+    assert [survey.accepted for survey in desk.deps.board.known_surveys()] == [3]
     stage.clock.advance(3_600_000)
-    assert desk.deps.board.known() == []
+    assert desk.deps.board.known_surveys() == []
 
 
 def test_a_topic_that_is_gone_is_forgotten() -> None:
     stage = memory_stage()
     desk = Desk.at(stage)
     board = desk.deps.board
-    board.renewed([desk.topic], lambda: True)
+    board.renew([desk.topic], lambda: True)
     board.forget(desk.topic.uid)
-    assert (board.known(), board.points(desk.topic)) == ([], ())
+    assert (board.known_surveys(), board.points(desk.topic)) == ([], ())
 
 
 def test_a_look_that_ended_early_does_not_change_a_topics_rates() -> None:
@@ -65,7 +65,7 @@ def test_a_look_that_ended_early_does_not_change_a_topics_rates() -> None:
     for may_go_on in (True, False, True):
         stage.clock.advance(2_000)
         looks = iter([True, may_go_on, may_go_on])
-        board.renewed([desk.topic], lambda looks=looks: next(looks))  # type: ignore[misc]
+        board.renew([desk.topic], lambda looks=looks: next(looks))  # type: ignore[misc]
     assert {(point.accepted, point.settled) for point in board.points(desk.topic)} == {(9, 27)}
 
 
@@ -77,6 +77,6 @@ def test_the_rates_of_a_topic_of_many_shards_are_those_of_all_its_shards() -> No
         stage.clock.advance(60_000)
         desk.produce(*(make.draft(shard=shard) for shard in range(16)))
         deps.meter_reader.run_once({desk.topic.name})
-        board.renewed([desk.topic], lambda: True)
+        board.renew([desk.topic], lambda: True)
     counts = [point.accepted for point in board.points(desk.topic)]
     assert counts == [48, 64, 80], "the first two readings are those of the hour and of ten minutes"

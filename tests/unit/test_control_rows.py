@@ -44,7 +44,7 @@ def staffed(**changes: Item) -> tuple[list[Staffed], list[str]]:
     unreadable_rows: list[str] = []
     changed_items = [item | changes.get(name, {}) for name, item in items.items()]
     client = Scripted({"Items": changed_items})
-    return DynamoControl(client.dynamo).staffed(TOPIC, unreadable_rows.append), unreadable_rows
+    return DynamoControl(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append), unreadable_rows
 
 
 def test_a_group_is_whole_where_all_of_it_can_be_read() -> None:
@@ -78,7 +78,7 @@ def test_of_a_group_without_consumers_nothing_is_asked() -> None:
         }
     )
     unreadable_rows: list[str] = []
-    assert DynamoControl(client.dynamo).staffed(TOPIC, unreadable_rows.append) == []
+    assert DynamoControl(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append) == []
     assert unreadable_rows == []
 
 

@@ -282,7 +282,7 @@ def test_the_documented_numbers_of_open_leases_are_those_that_fit(figure: str, c
 
 def test_old_entries_are_read_and_settled_ones_dropped() -> None:
     """Releases before wrote what was settled, and ranges only."""
-    item = _item(make.leased(0, 10))
+    item = _item(make.leased_cursor(0, 10))
     item["d"] = {"M": {"3": {"N": "2"}, "7": {"N": "1"}}}
     item["l"] = {"M": {"1.aaaa": {"S": "0+3,5+2,8+2;99;me"}}}
     cursor = cursor_of(item)

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Disposition, Result, fold
+from chalicelib.domain.cursor import Cursor, Disposition, Result, raise_floor
 from chalicelib.domain.limits import MAX_PASSED_OVER
 from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Policy
@@ -76,7 +76,7 @@ class CursorMachine(RuleBasedStateMachine):
             current = self.known[actor] = world.stored
             if world.write(make(cursor, after)):
                 assert cursor.epoch == current.epoch, "I4: claims are serialised by the epoch"
-                world.claimed(selection, editions)
+                world.enter_claim(selection, editions)
                 world.tokens.append(token)
                 self.known[actor] = world.stored
                 return
@@ -153,7 +153,7 @@ class CursorMachine(RuleBasedStateMachine):
         is_claimed = world.begin <= offset < world.stored.next
         assert (after is None) == is_claimed, "what has been claimed, and only that, can't be changed"
         if after is not None:
-            world.amended(offset, after)
+            world.enter_amend(offset, after)
 
     @precondition(lambda self: self.world.writes)
     @rule(data=st.data())
@@ -165,11 +165,11 @@ class CursorMachine(RuleBasedStateMachine):
             again = cursor_write.apply(world.stored, write.change)
             assert not write.applied or again == world.stored, "written twice"
             return
-        verdict = cursor_write.took(write.change, world.stored)
+        verdict = cursor_write.was_stored(write.change, world.stored)
         if write.results and write.applied:
             assert verdict is not False, "a recorded settlement was called lost"
         if write.results and verdict:
-            assert write.applied or world.recorded(write), (
+            assert write.applied or world.is_recorded(write), (
                 "a settlement that was never recorded was called ours"
             )
         if write.change.serialised and not write.change.whole and verdict:
@@ -200,7 +200,7 @@ class CursorMachine(RuleBasedStateMachine):
                 assert world.write(cursor_write.change(world.stored, after), token, accepted_results)
                 world.settle_accepted(token, accepted_results, lease_offsets)
         world.check()
-        end = fold(world.stored)
+        end = raise_floor(world.stored)
         assert (end.floor, end.next) == (len(world.units), len(world.units)), "not drained"
         assert not end.leases
         assert not end.waiting

@@ -40,7 +40,9 @@ class Desk:
 def further(state: CursorSnapshot) -> cursor_write.Change:
     """A claim of the next offset."""
     old = state.cursor
-    return cursor_write.change(old, make.leased(old.next, 1, f"{old.epoch + 1}.aaaa", START_MS + old.next))
+    return cursor_write.change(
+        old, make.leased_cursor(old.next, 1, f"{old.epoch + 1}.aaaa", START_MS + old.next)
+    )
 
 
 def begin(desk: Desk) -> None:

@@ -28,7 +28,7 @@ def decided(
 ) -> SettleDecision:
     topic = make.topic(retry=STEPS, mode=mode)
     own = {name: settings.pop(name) for name in ("ladder", "jitter") if name in settings}
-    claimed_message = make.claimed(attempt, of=make.draft(**own), **settings)
+    claimed_message = make.claimed_message(attempt, of=make.draft(**own), **settings)
     return decision_after(topic, make.group(topic), claimed_message, result, NOW_MS, is_split=is_split)
 
 
@@ -82,7 +82,7 @@ def test_a_message_has_its_own_ladder() -> None:
 def test_a_groups_ladder_goes_before_its_topics() -> None:
     topic = make.topic(retry=STEPS)
     group = make.group(topic, retry=Retry(9, (20,), jitter=0.0))
-    assert decision_after(topic, group, make.claimed(), FAILED, NOW_MS) == later(20)
+    assert decision_after(topic, group, make.claimed_message(), FAILED, NOW_MS) == later(20)
 
 
 def test_the_last_attempt_ends_in_a_dead_letter_that_says_what_went_wrong() -> None:
@@ -120,7 +120,7 @@ def test_who_may_still_be_at_work_on_the_last_attempt_keeps_the_message_until_it
 def test_a_failed_message_waits_where_its_mode_says(
     mode: Mode, entry: int | None, due_ms: int, disposition: Disposition
 ) -> None:
-    receipt = make.claimed(entry=entry).receipt
+    receipt = make.claimed_message(entry=entry).receipt
     group = make.group(make.topic(mode=mode))
     decision = decision_after_failure(group, receipt, 1, due_ms, "no")
     assert decision == SettleDecision(disposition, due_ms, detail="no")

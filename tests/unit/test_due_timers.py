@@ -78,7 +78,7 @@ def test_a_topic_that_wakes_its_runs_itself_does_so_for_what_was_due(shard: int)
     desk = PushDesk.at(memory_stage(), shards=2, wake="direct")
     group = desk.group(max_in_flight=64)
     desk.subscriber(group, "one")
-    desk.restarted()
+    desk.restart()
     timer = make.timer(START_MS, shard=desk.topic.shard_key(shard))
     desk.stage.adapters.timers.store([timer])
     assert desk.deps.due.append(timer.shard, DAYS, [timer]) == 1

@@ -211,11 +211,11 @@ def test_the_units_of_reads_are_counted_inside_the_block_only() -> None:
         return params
 
     units = {"ConsumedCapacity": {"CapacityUnits": 2.5}}
-    with read_units.counted() as outer:
+    with read_units.count_read_units() as outer:
         assert read("Query", units) == read("GetItem", units) == {"ReturnConsumedCapacity": "TOTAL"}
         assert read("PutItem", units) == {}
         read("Query", {"Error": {}, **units})
-        with read_units.counted() as inner:
+        with read_units.count_read_units() as inner:
             read("Query", {})
             read("Query", {"ConsumedCapacity": {"CapacityUnits": 0.0}})
         read("Query", units)

@@ -114,7 +114,9 @@ def test_each_token_of_a_page_tells_its_own_last_use(deps: Deps) -> None:
         deps.tokens.authenticate(text)
         uses[token.id] = clock.now_ms()
     unused, _ = deps.tokens.create("new", ("produce",))
-    assert {token.id: used_ms for token, used_ms in deps.tokens.listed(None, 9)} == uses | {unused.id: None}
+    assert {token.id: used_ms for token, used_ms in deps.tokens.with_last_use(None, 9)} == uses | {
+        unused.id: None
+    }
 
 
 def test_an_overlap_of_secrets_is_over_when_the_former_has_ended() -> None:

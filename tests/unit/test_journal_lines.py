@@ -17,7 +17,7 @@ from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.services.journal import Journal
 from chalicelib.store import codec
-from chalicelib.store.changes import batch_name, written
+from chalicelib.store.changes import batch_name, written_rows
 from chalicelib.store.log import _item
 from chalicelib.store.memory import MemoryBlobs
 from chalicelib.store.traces import _item as trace_item
@@ -63,21 +63,21 @@ def test_what_the_streams_carry_is_read_as_it_was_written() -> None:
     young = Written(SHARD, replace(MESSAGES[0].segment, edition=0, drafts=DRAFTS * 3, count=18))
     records = [record(n, item) for n, item in enumerate(stored([young, MESSAGES[1]]))]
     records += [record(9, trace_item(row)) for row in DELIVERIES]
-    assert written(records) == [young, MESSAGES[1], *DELIVERIES]
+    assert written_rows(records) == [young, MESSAGES[1], *DELIVERIES]
 
 
 def test_removals_and_a_shards_memory_are_passed_over() -> None:
     memory = {"s": {"S": str(SHARD)}, "o": {"N": "-1"}, "t": {"N": "7"}}
     removal = record(2, stored([MESSAGES[1]])[0], "REMOVE")
     del removal["dynamodb"]["NewImage"]
-    assert written([record(1, memory), removal]) == []
+    assert written_rows([record(1, memory), removal]) == []
 
 
 def test_a_batch_that_comes_again_is_the_same_object() -> None:
     blobs = MemoryBlobs()
     records = [record(7 + n, item) for n, item in enumerate(stored([MESSAGES[0], MESSAGES[1]]))]
     for _ in range(2):
-        report = Journal(written, batch_name, blobs).write(records)
+        report = Journal(written_rows, batch_name, blobs).write(records)
     assert report == {"lines": 7, "objects": 1}
     ((name, body),) = ((name, body) for name, body in blobs._blobs.items() if name.startswith("journal/"))
     assert name == "journal/messages/day=2026-11-21/hour=12/20261121100000123-7-8.jsonl.gz"
@@ -88,7 +88,7 @@ def test_lines_of_another_hour_are_another_object() -> None:
     blobs = MemoryBlobs()
     late_row = Written(SHARD, replace(MESSAGES[1].segment, first=47, accepted_ms=NOON_MS + 12 * 3_600_000))
     records = [record(n, item) for n, item in enumerate(stored([MESSAGES[1], late_row]))]
-    assert Journal(written, batch_name, blobs).write(records)["objects"] == 2
+    assert Journal(written_rows, batch_name, blobs).write(records)["objects"] == 2
     assert {name.rpartition("/")[0] for name in blobs.names("journal/", "", 9)} == {
         "journal/messages/day=2026-11-21/hour=12",
         "journal/messages/day=2026-11-22/hour=00",
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_lies_in_quarantine_and_the_rest_is_written() -> Non
     items = [damaged_item, later, {**trace, "m": {"S": "?"}}, {**trace, "v": {"N": "2"}}, good, trace]
     records = [record(n, item) for n, item in enumerate(items)]
     blobs = MemoryBlobs()
-    report = Journal(written, batch_name, blobs).write(records)
+    report = Journal(written_rows, batch_name, blobs).write(records)
     assert report["unreadable"] == 4
     objects = {name.split("/")[1]: lines_in(blobs, name) for name in blobs._blobs}
     assert objects["quarantine"] == records[:4], "as they came"

@@ -58,7 +58,7 @@ class Scene:
 
     def offsets(self, first: int = 0, most: int = 100) -> list[int]:
         """Where messages were found."""
-        slots = self.reader.unclaimed(SHARD, first, first, most)
+        slots = self.reader.slots_from(SHARD, first, first, most)
         return [slot.offset for slot in slots if slot.message]
 
 
@@ -102,7 +102,7 @@ def test_an_edit_that_is_noted_is_read_consistently(scene: Scene) -> None:
     edited_segment = replace(segment, drafts=(make.draft("new"),))
     assert scene.log.amend(SHARD, segment, make.packed(edited_segment), 0, {})
     trust = Freshness(0, ((0, 1),), scene.reader.trust(make.group(TOPIC)).now)
-    (slot,) = scene.reader.unclaimed(SHARD, 0, 0, 1, trust)
+    (slot,) = scene.reader.slots_from(SHARD, 0, 0, 1, trust)
     assert slot.message
     assert slot.message.draft.body == b'"new"'
 
@@ -112,7 +112,7 @@ def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: in
     scene.put(0, allocation=Allocation.RESERVED)
     scene.put(4, allocation=Allocation.RESERVED)
     scene.clock.advance(age_ms)
-    slots = scene.reader.unclaimed(SHARD, 0, 0, 100)
+    slots = scene.reader.slots_from(SHARD, 0, 0, 100)
     assert slots[-1].end == end
     late_segment = make.segment(1, 3)
     outcome = type(scene.log.put(SHARD, late_segment, make.packed(late_segment))).__name__
@@ -126,7 +126,7 @@ def test_a_late_writer_may_follow_rows_that_expired(scene: Scene, age_ms: int, f
     stored there meanwhile is passed over."""
     scene.put(5000, allocation=Allocation.RESERVED)
     scene.clock.advance(age_ms)
-    (hole, *_) = scene.reader.unclaimed(SHARD, 0, 0, 1)
+    (hole, *_) = scene.reader.slots_from(SHARD, 0, 0, 1)
     assert (hole.message, hole.end) == (None, first)
 
 
@@ -162,6 +162,6 @@ def test_a_group_made_after_an_edit_gets_what_was_edited(scene: Scene) -> None:
     assert scene.log.amend(SHARD, segment, make.packed(edited_segment), 0, {})
     scene.clock.advance(1000)
     group = replace(make.group(TOPIC), created_ms=scene.clock.now_ms())
-    (slot,) = scene.reader.unclaimed(SHARD, 0, 0, 1, scene.reader.trust(group))
+    (slot,) = scene.reader.slots_from(SHARD, 0, 0, 1, scene.reader.trust(group))
     assert slot.message
     assert slot.message.draft.body == b'"new"'

@@ -118,7 +118,7 @@ class Lane:
         search = LostEntries(a.log, records or a.records, a.timers)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lost_entries, "_ROWS", 2)
-            return search.instead(self.claimant, self.cursor, of, most, START_MS)
+            return search.records_instead(self.claimant, self.cursor, of, most, START_MS)
 
 
 def nameless(count: int) -> list[Record]:

@@ -28,7 +28,7 @@ def test_every_read_waits_for_the_transaction_that_is_under_way() -> None:
     key = cursor_key(topic, make.group(topic), 0)
     reads = {
         "timer": lambda: timers.find(1, "id"),
-        "moved timer": lambda: timers.moved("id"),
+        "moved timer": lambda: timers.find_moved("id"),
         "transaction": lambda: transactions.get("id"),
         "record": lambda: records.get(key, 0),
         "records": lambda: records.between(key, 0, 1),
@@ -49,7 +49,7 @@ def test_every_read_waits_for_the_transaction_that_is_under_way() -> None:
 def test_a_settlement_takes_a_hundred_actions_two_of_them_for_a_dead_letter() -> None:
     cursors, key = MemoryCursors(MemoryTables()), make.cursor_key()
     letters = [make.dead_record(offset) for offset in range(49)]
-    change = cursor_write.replacement(Cursor(), make.leased(0, 1))
+    change = cursor_write.replacement(Cursor(), make.leased_cursor(0, 1))
     with pytest.raises(ValueError, match="101 actions"):
         cursors.write(key, change, letters, [make.timer(), make.timer()], exists=False)
     assert cursors.write(key, change, letters, [make.timer()], exists=False)

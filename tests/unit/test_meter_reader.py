@@ -38,7 +38,7 @@ class World:
     def topic(self, name: str, created_ms: int = START_MS) -> Topic:
         topic = make.topic(name, created_ms=created_ms)
         assert self.control.put_topic(topic, None)
-        self.marks.moves(name)
+        self.marks.note_moving(name)
         return topic
 
     def read(self, topic: Topic) -> Reading:
@@ -126,7 +126,7 @@ def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
     for name in names:
         topic = make.topic(name)
         world.control.put_topic(topic, None)
-        world.marks.trouble(name, 3)
+        world.marks.note_trouble(name, 3)
         world.states[name] = State(3, has_backlog=True)
     world.run()
     world.run()
@@ -136,7 +136,7 @@ def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
 def test_a_topic_that_moves_is_not_looked_at_again_besides() -> None:
     world = World()
     world.topic("a")
-    world.marks.trouble("a", 3)
+    world.marks.note_trouble("a", 3)
     world.states["a"] = State(3, has_backlog=True)
     world.shows("a", 1)
     world.run()
@@ -145,8 +145,8 @@ def test_a_topic_that_moves_is_not_looked_at_again_besides() -> None:
 
 def test_a_topic_that_is_gone_is_in_no_trouble() -> None:
     world = World()
-    world.marks.moves("gone")
-    world.marks.trouble("gone", 3)
+    world.marks.note_moving("gone")
+    world.marks.note_trouble("gone", 3)
     world.run()
     each = world.marks.each_minute()
     assert (set(each.moving), dict(each.troubled)) == (set(), {})

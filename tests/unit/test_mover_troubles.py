@@ -22,7 +22,7 @@ from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import placed
+from tests.support.desk import require_stored
 from tests.support.push import Inbox, Inline
 from tests.support.stages import Stage, memory_stage
 
@@ -61,7 +61,7 @@ def later(deps: Deps, topic: Topic, count: int, seconds: float = 1) -> list[str]
     """Delayed messages of a topic that are due together; their ids."""
     due_ms = deps.adapters.clock.now_ms() + round(seconds * 1000)
     drafts = [make.draft(n, due_ms=due_ms) for n in range(count)]
-    return [place.id for place in placed(deps.producer.produce(topic, drafts))]
+    return [place.id for place in require_stored(deps.producer.produce(topic, drafts))]
 
 
 def entered(stage: Stage, topic: Topic) -> list[str | None]:

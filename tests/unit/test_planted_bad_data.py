@@ -42,7 +42,7 @@ def _lost_entry() -> None:
 
 BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
     "a stranger who is asked only while others produce": (
-        Bug(Assigner, "see", "consumer.state == ConsumerState.PENDING", "False"),
+        Bug(Assigner, "restore_mark", "consumer.state == ConsumerState.PENDING", "False"),
         lambda: control.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(memory_stage()),
     ),
     "a removal that leaves no mark": (
@@ -54,7 +54,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         _name_is_registered_again,
     ),
     "a delivery whose entry is lost, and nobody looks for it": (
-        Bug(LostEntries, "instead", "if not nameless:", "if True:"),
+        Bug(LostEntries, "records_instead", "if not nameless:", "if True:"),
         _lost_entry,
     ),
     "a delivery that waits in the lane, taken for lost": (
@@ -86,8 +86,8 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         Bug(
             Scout,
             "examine",
-            "self._control.staffed(topic, findings.unreadable.append)",
-            "self._control.staffed(topic)",
+            "self._control.staffed_groups(topic, findings.unreadable.append)",
+            "self._control.staffed_groups(topic)",
         ),
         lambda: control.test_the_sweep_finds_what_neighbours_have_forgotten_and_the_rest_when_it_can_be_read(
             memory_stage(), "group", "damaged"

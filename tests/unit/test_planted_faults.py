@@ -126,7 +126,7 @@ BUGS: Planted = {
         Bug(
             Delayed,
             "_cancel",
-            'acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))',
+            'with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))',
             "timer.draft",
         ),
         lambda: message_statuses.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
@@ -183,7 +183,7 @@ BUGS: Planted = {
     "a waiting message that is not there while its time is changed": (
         Bug(
             Delayed,
-            "_waiting",
+            "_find_with_due_ms",
             "if forward is None or forward == previous:",
             "if forward is None or previous is None:",
         ),
@@ -232,7 +232,12 @@ BUGS: Planted = {
         _after_retention,
     ),
     "a broadcast that tells of one consumer": (
-        Bug(statuses, "_together", "combined([each.status for each in statuses])", "statuses[-1].status"),
+        Bug(
+            statuses,
+            "_broadcast_status",
+            "combined([each.status for each in statuses])",
+            "statuses[-1].status",
+        ),
         lambda: message_statuses.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(
             memory_stage()
         ),
@@ -240,7 +245,7 @@ BUGS: Planted = {
     "a delayed message that forgets when it was accepted": (
         Bug(
             due,
-            "entered",
+            "draft_for_log",
             "replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)",
             "timer.draft",
         ),
@@ -249,7 +254,7 @@ BUGS: Planted = {
         ),
     ),
     "a change that leaves no trace": (
-        Bug(Delayed, "_amend", "acted(draft, *self._acts(changes, due_ms, by))", "draft"),
+        Bug(Delayed, "_amend", "with_acts(draft, *self._acts_of(changes, due_ms, by))", "draft"),
         lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
             memory_stage(), "delay"
         ),
@@ -267,13 +272,13 @@ BUGS: Planted = {
         _a_table_is_away,
     ),
     "a repeated ack called stale": (
-        Bug(LeaseSettlement, "repeated", "Already.SETTLED if same else stale()", "stale()"),
+        Bug(LeaseSettlement, "answer_to_repeat", "Already.SETTLED if same else stale()", "stale()"),
         lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
     ),
     "another's settlement called our own": (
         Bug(
             LeaseSettlement,
-            "repeated",
+            "answer_to_repeat",
             "attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)",
             "True",
         ),

@@ -102,7 +102,7 @@ BUGS: Planted = {
         a_batch_keeps_its_order,
     ),
     "keys that move when the topic grows": (
-        Bug(admin, "_kept", "return old.shards_of_keys if", "return None if"),
+        Bug(admin, "_default_key_shards", "return old.shards_of_keys if", "return None if"),
         lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(memory_stage(), 4),
     ),
     "a mover that keeps what only a later release can read": (

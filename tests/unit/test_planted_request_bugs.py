@@ -66,7 +66,7 @@ BUGS: Planted = {
         lambda: resending.test_where_too_much_was_stored_since_it_says_so(memory_stage()),
     ),
     "a try under way that nobody heads off": (
-        Bug(ResendLookup, "_closed", "next_segment.allocation is not Allocation.RESERVED", "True"),
+        Bug(ResendLookup, "_close_hole", "next_segment.allocation is not Allocation.RESERVED", "True"),
         lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(memory_stage()),
     ),
     "equal messages of a batch taken for one": (
@@ -141,7 +141,7 @@ BUGS: Planted = {
     "a dead letter shown while its successor is under way": (
         Bug(
             statuses,
-            "_shown",
+            "_status_of",
             "if state is OffsetState.RUNNING:",
             "if state is OffsetState.RUNNING and record is None:",
         ),

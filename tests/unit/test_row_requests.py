@@ -153,14 +153,14 @@ CURRENT: dict[str, Call] = {
     "a bookmark": lambda d: DynamoRounds(d).bookmark("job"),
     "a key's entries": lambda d: DynamoKeys(d).newest("u", "k", None, None, None, 9),
     "a timer": lambda d: DynamoTimers(d).find(START_MS, "t"),
-    "a trace that is to be read so": lambda d: DynamoTraces(d).covering(KEY, 5, consistent=True),
+    "a trace that is to be read so": lambda d: DynamoTraces(d).rows_covering(KEY, 5, consistent=True),
 }
 OF_A_MOMENT_AGO: dict[str, Call] = {
     "a topic that is cached anyway": lambda d: DynamoControl(d).topic("t", consistent=False),
     "topics that are shown": lambda d: DynamoControl(d).topics(None, 9, consistent=False),
-    "a topic's groups with all that is theirs": lambda d: DynamoControl(d).staffed(TOPIC),
+    "a topic's groups with all that is theirs": lambda d: DynamoControl(d).staffed_groups(TOPIC),
     "the last uses of tokens": lambda d: DynamoControl(d).uses("a", "b"),
-    "traces": lambda d: DynamoTraces(d).covering(KEY, 5),
+    "traces": lambda d: DynamoTraces(d).rows_covering(KEY, 5),
     "the newest traces": lambda d: DynamoTraces(d).newest(KEY, 5),
     "marks": lambda d: list(DynamoMarks(d).since(0)),
     "the topics of each minute": lambda d: DynamoMarks(d).each_minute(),
@@ -168,7 +168,7 @@ OF_A_MOMENT_AGO: dict[str, Call] = {
     "readings": lambda d: DynamoReadings(d).latest("u", HOURS, 9),
     "the audit trail": lambda d: list(DynamoAudit(d).entries(START_MS, START_MS + 1, None)),
     "an account of permits": lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS),
-    "a list of transactions": lambda d: DynamoTransactions(d).listed(
+    "a list of transactions": lambda d: DynamoTransactions(d).of_state(
         TOPIC, TransactionState.UNDECIDED, None, 9
     ),
 }

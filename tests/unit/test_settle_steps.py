@@ -91,7 +91,7 @@ class Scene:
         maker = StepMaker(
             reader=self.deps.reader, topic=self.topic, group=self.group, key=self.key, now_ms=self.now_ms
         )
-        return maker.step(make.claimed(**receipt).receipt, decision, attempt)
+        return maker.step(make.claimed_message(**receipt).receipt, decision, attempt)
 
 
 def test_what_has_gone_from_the_log_keeps_its_attempts_while_it_waits() -> None:

@@ -94,26 +94,26 @@ def test_in_a_queue_all_that_are_called_share_every_source() -> None:
     assert [one.consumers_of(shard) for shard in (2, 3, 4)] == [()] * 3, (
         "nobody, or somebody who pulls, has it"
     )
-    assert one.called() == {A, B, C}
+    assert one.called_consumers() == {A, B, C}
     assert one.called_for(None, A) == one.called_for(0, A) == {A}
-    assert one.target(C, make.claimed()) is C
+    assert one.target(C, make.claimed_message()) is C
 
 
 def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
     one = sources(owners=(None, B, A), consumers=(A, B, C), topic=make.topic(shards=3), mode=Mode.SERIAL)
     assert [one.consumers_of(shard) for shard in (0, 1, 2)] == [(), (B,), (A,)]
     assert one.consumers_of(None) == (B,), "somebody claims from the lane"
-    assert one.called() == {A, B}
+    assert one.called_consumers() == {A, B}
     assert one.called_for(None, B) == {A, B}
     assert one.called_for(1, B) == {B}
-    assert one.target(B, make.claimed(shard=2)) is A
-    assert one.target(B, make.claimed(shard=0)) is B
+    assert one.target(B, make.claimed_message(shard=2)) is A
+    assert one.target(B, make.claimed_message(shard=0)) is B
 
 
 def test_a_broadcasts_run_is_for_one_consumer() -> None:
     one = sources(owners=(A, B), consumers=(A, B), consumer_uid=B.uid, mode=Mode.BROADCAST)
     assert [one.consumers_of(shard) for shard in (0, 7, None)] == [(B,)] * 3
-    assert one.called() == {B}
+    assert one.called_consumers() == {B}
     without_shards = sources(owners=(A,), consumers=(A,), consumer_uid=B.uid, mode=Mode.BROADCAST)
     assert without_shards.consumers_of(0) == without_shards.consumers_of(None) == ()
 

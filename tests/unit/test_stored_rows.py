@@ -289,9 +289,11 @@ def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
     entry = make.dedup(other, dedup_id="d2")
     known_item = dedup_put("t", entry)["Put"]["Item"]
     both = [make.dedup(mine), make.dedup(mine, 1, "d2")]
-    assert log._refused(mine, both, (), [None, None, known_item]) == DedupHit((entry,))
-    assert log._refused(mine, both, (0, 1, 1), [None, None, None, None, {}, None]) == AlreadyMoved((1,))
-    assert log._refused(mine, both, (), [stored(mine), None, known_item]) == Stored()
+    assert log._result_of_refusal(mine, both, (), [None, None, known_item]) == DedupHit((entry,))
+    assert log._result_of_refusal(mine, both, (0, 1, 1), [None, None, None, None, {}, None]) == AlreadyMoved(
+        (1,)
+    )
+    assert log._result_of_refusal(mine, both, (), [stored(mine), None, known_item]) == Stored()
 
 
 # Traces.

@@ -15,11 +15,11 @@ from chalicelib.domain.timer import (
     ANY,
     Timer,
     TimerKind,
-    again,
-    entered,
+    draft_for_log,
     fragment_of,
     fragment_of_unit,
     kind_by_id,
+    next_check,
     retry_id,
     retry_of,
 )
@@ -58,15 +58,15 @@ def test_a_delayed_message_says_in_the_log_when_it_was_accepted_and_due() -> Non
     shard = ShardKey("orders", "0123456789ab", 0)
     timer = Timer(9_000, "any", TimerKind.DELIVER, shard, make.draft(), stored_ms=1_000)
     assert timer.draft
-    assert entered(timer) == replace(timer.draft, accepted_ms=1_000, due_ms=9_000)
+    assert draft_for_log(timer) == replace(timer.draft, accepted_ms=1_000, due_ms=9_000)
     earlier = make.draft(accepted_ms=500)
-    assert entered(replace(timer, draft=earlier)) == replace(earlier, due_ms=9_000)
+    assert draft_for_log(replace(timer, draft=earlier)) == replace(earlier, due_ms=9_000)
 
 
 def test_a_retry_comes_into_its_lane_as_it_is() -> None:
     shard = ShardKey("orders~mail", "0123456789ab", 0)
     timer = Timer(9_000, "any", TimerKind.RETRY, shard, make.draft(), stored_ms=1_000)
-    assert entered(timer) == timer.draft
+    assert draft_for_log(timer) == timer.draft
 
 
 def test_a_timer_weighs_what_its_message_does() -> None:
@@ -82,7 +82,7 @@ def test_a_timer_weighs_what_its_message_does() -> None:
 )
 def test_a_check_comes_again_after_whole_periods(now_ms: int, due_ms: int) -> None:
     timer = Timer(1_000, HALF, TimerKind.CHECK, ShardKey("orders", "0123456789ab", ANY), every_ms=300)
-    assert again(timer, now_ms) == replace(timer, due_ms=due_ms)
+    assert next_check(timer, now_ms) == replace(timer, due_ms=due_ms)
 
 
 def test_a_timer_keeps_its_fragment_in_every_process_and_release() -> None:

@@ -176,7 +176,9 @@ def test_the_last_use_is_noted_once_an_hour_and_refuses_nobody() -> None:
     for _ in range(3):
         stage.mine.authenticate(text)
         stage.clock.advance(1_900_000)
-    assert stage.mine.listed(None, 1) == [(stage.control.token(token.id), stage.clock.now_ms() - 1_900_000)]
+    assert stage.mine.with_last_use(None, 1) == [
+        (stage.control.token(token.id), stage.clock.now_ms() - 1_900_000)
+    ]
     stage.control.note_use = _unavailable  # type: ignore[method-assign, assignment]
     stage.clock.advance(3_600_001)
     assert stage.mine.authenticate(text).token_id == token.id

@@ -134,7 +134,7 @@ def watch(desk: Desk) -> Watch:
 
 def watched(stage: Stage, **settings: object) -> Desk:
     desk = Desk.at(stage, alarm_backlog=2, **settings)
-    watch(desk).see(desk.topic)
+    watch(desk).restore_watch(desk.topic)
     return desk
 
 
@@ -190,7 +190,7 @@ def scout(desk: Desk) -> Scout:
 def test_the_next_look_is_at_the_first_of_all_times() -> None:
     findings = Findings()
     for at_ms in (5, 3, 9):
-        findings.again(at_ms)
+        findings.look_again_by(at_ms)
     assert findings.next_ms == 3
 
 
@@ -274,5 +274,5 @@ def test_who_comes_by_all_topics_marks_what_was_forgotten_for_the_next_run(stage
     desk.subscriber(desk.group(), "hook")
     desk.produce(make.draft())
     stage.clock.advance(60 * MINUTE_MS)
-    desk.deps.sweeper.see(desk.topic, always)
+    desk.deps.sweeper.restore_mark(desk.topic, always)
     assert Mark(desk.topic.name, stage.clock.now_ms()) in list(stage.adapters.marks.since(0))

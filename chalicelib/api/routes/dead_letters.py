@@ -92,7 +92,7 @@ def redrive(context: Context) -> Response[Redriven]:
         fields = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
         selection = _selection(fields, "filter.")
         return Response({"redriven": redriver.redrive_some(topic, group, selection, body.limit, context.by)})
-    letters = redriver.chosen(topic, group, body.ids)
+    letters = redriver.letters_of(topic, group, body.ids)
     return Response({"redriven": redriver.redrive(topic, group, letters[: body.limit], context.by)})
 
 
@@ -122,7 +122,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     elif context.query:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
-        letters = context.deps.redriver.chosen(topic, group, ids)
+        letters = context.deps.redriver.letters_of(topic, group, ids)
     items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
     return Response(page(context, purpose, items, position))
 

@@ -73,7 +73,7 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Prod
         topic, drafts_with_trace, context.by, parse.request(context)
     )
     stored_messages = [o for o in outcomes if not isinstance(o, HeadraceError)]
-    context.deps.waker.appended(topic, {p.shard for p in stored_messages if p.shard is not None})
+    context.deps.waker.wake_after_append(topic, {p.shard for p in stored_messages if p.shard is not None})
     return outcomes
 
 

@@ -30,7 +30,7 @@ def receive(context: Context) -> Response[Received]:
         topic, group, consumer, body.max, body.wait_seconds, lease_seconds
     )
     if consumer is not None:
-        deps.registry.alive(topic, group, consumer.uid)
+        deps.registry.note_alive(topic, group, consumer.uid)
     return Response(messages.received_view(claimed_messages, signing_key))
 
 

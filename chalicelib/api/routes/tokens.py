@@ -34,7 +34,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
 def list_tokens(context: Context) -> Response[Page[TokenView]]:
     """Tokens, without their secrets."""
     limit = parse.limit(context.query)
-    rows = context.deps.tokens.listed(parse.page_start(context, "tokens"), limit)
+    rows = context.deps.tokens.with_last_use(parse.page_start(context, "tokens"), limit)
     next_start = rows[-1][0].id if len(rows) == limit else None
     return Response(page(context, "tokens", [tokens.view(*row) for row in rows], next_start))
 

@@ -110,6 +110,6 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
         raise invalid("state", f"must be one of {', '.join(TransactionState)}")
     purpose = "transactions:" + json.dumps([topic.name, state])
     after, limit = parse.page_start(context, purpose), parse.limit(context.query)
-    rows = context.deps.transactor.listed(topic, TransactionState(state), after, limit)
+    rows = context.deps.transactor.of_state(topic, TransactionState(state), after, limit)
     next_start = rows[-1].sort_key if len(rows) == limit else None
     return Response(page(context, purpose, [transactions.view(row) for row in rows], next_start))

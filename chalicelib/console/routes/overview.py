@@ -30,12 +30,12 @@ def overview(visit: Visit) -> Shown:
     troubles = {} if is_all else _noted_ranks(visit)
     if not is_all and not board.is_turn_of(topics):
         _look_at_others(visit, troubles)
-    surveys = board.renewed(topics, lambda: visit.has_read_units(_ENOUGH))
+    surveys = board.renew(topics, lambda: visit.has_read_units(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
     others = [
         survey.seen_by(visit.caller)
-        for survey in board.known()
+        for survey in board.known_surveys()
         if survey.topic.uid not in here and visit.caller.may_use(survey.topic.name) and not is_all
     ]
     history = {topic.uid: board.points(topic) for topic in [*topics, *(other.topic for other in others)]}
@@ -58,7 +58,7 @@ def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
     from ...services.inspect.troubles import worst_of
 
     deps, now_ms = visit.deps, visit.now_ms
-    surveys = {survey.topic.name: survey for survey in deps.board.known()}
+    surveys = {survey.topic.name: survey for survey in deps.board.known_surveys()}
     in_trouble = {name for name, survey in surveys.items() if worst_of(survey, now_ms)}
     last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
     for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
@@ -67,7 +67,7 @@ def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
         trouble = _rank_now(visit, name, surveys.get(name))
         if name in ranks and not trouble:
             del ranks[name]
-            deps.adapters.marks.moves(name)  # so that it is noted anew
+            deps.adapters.marks.note_moving(name)  # so that it is noted anew
     deps.board.walk(
         lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
         lambda: visit.has_read_units(_FOR_THE_PAGE),
@@ -84,7 +84,7 @@ def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
         board.forget(before.topic.uid)
     if topic is None:
         return 0
-    survey = board.renewed([topic], lambda: visit.has_read_units(_ENOUGH)).get(topic.uid)
+    survey = board.renew([topic], lambda: visit.has_read_units(_ENOUGH)).get(topic.uid)
     return worst_of(survey, visit.now_ms) if survey else 1
 
 

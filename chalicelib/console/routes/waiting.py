@@ -112,5 +112,5 @@ def transactions(visit: Visit) -> Shown:
 
     topic = visit.topic()
     states = (TransactionState.UNDECIDED, TransactionState.PREPARED)
-    rows = [each for state in states for each in visit.deps.transactor.listed(topic, state, None, _LINES)]
+    rows = [each for state in states for each in visit.deps.transactor.of_state(topic, state, None, _LINES)]
     return Page("transactions.html", {"topic": topic, "rows": rows, "most": _LINES})

@@ -104,7 +104,7 @@ class Claimer:
             if not state.exists and not self._may_begin(claimant):
                 return []
             dead_records = self._dead(claimant, shard, plan, now_ms)
-            if not self._wrote(key, state, _change(state, after), dead_records, token):
+            if not self._write(key, state, _change(state, after), dead_records, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
@@ -119,9 +119,9 @@ class Claimer:
         """The dead letters that a claim makes."""
         if shard is not None:
             return plan.dead
-        return self._lost_entries.instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
+        return self._lost_entries.records_instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
 
-    def _wrote(
+    def _write(
         self,
         key: CursorKey,
         state: CursorSnapshot,
@@ -176,7 +176,8 @@ class Claimer:
             if lease.deadline_ms > now_ms:
                 continue
             attempts = [
-                _lapsed(shard, offset, attempt, plan.messages) for offset, attempt in lease.attempts().items()
+                _lapsed_attempt(shard, offset, attempt, plan.messages)
+                for offset, attempt in lease.attempts().items()
             ]
             self._attempt_log.note(
                 claimant.topic,
@@ -189,7 +190,7 @@ class Claimer:
             )
 
 
-def _lapsed(
+def _lapsed_attempt(
     shard: int | None, offset: int, attempt: int, messages: Mapping[int, Message]
 ) -> tuple[int, TraceEntry] | None:
     """The attempt, by the shard and offset of its message; None for a lane's entry that this claim did not read."""

@@ -12,7 +12,7 @@ from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Selection
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
-from ...domain.message import DeadReason, Draft, Message, expired
+from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
@@ -105,7 +105,7 @@ class ClaimPlanner:
         dues = self._dues(current) if most else []
         dues = dues if self._policy.reads_units else dues[:most]
         trust = self._trust(cursor)
-        slots = self._resolved(self._fetched((offset for offset, _ in dues), trust), trust)
+        slots = self._resolve_all(self._slots_at((offset for offset, _ in dues), trust), trust)
         by_offset = {slot.offset: slot for slot in slots if not slot.newer}
         back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
         wanted_count = min(most, MAX_RECEIVE)
@@ -115,7 +115,7 @@ class ClaimPlanner:
         ahead: list[Slot] = []
         choice = self._choose(current, back, (), most, most_bytes)
         while wanted_count:
-            page = self._ahead(_behind(ahead, current), wanted_count - len(ahead), trust)
+            page = self._ahead(_cursor_behind(ahead, current), wanted_count - len(ahead), trust)
             ahead += (replace(slot, message=None) for slot in page)
             new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
             choice = self._choose(current, back, new_candidates, most, most_bytes)
@@ -188,7 +188,7 @@ class ClaimPlanner:
         slots: list[Slot] = []
         size = 0
         for offset, span in waits:
-            (slot,) = self._resolved(self._fetched([offset], trust), trust)
+            (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
             candidate = self._candidate(slot, span)
             if slot.newer or not _is_settled(candidate):
                 continue
@@ -225,8 +225,10 @@ class ClaimPlanner:
         )
 
     def _ahead(self, current: Cursor, wanted_count: int, trust: Freshness) -> list[Slot]:
-        slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, wanted_count, trust)
-        return list(takewhile(lambda slot: not slot.newer, self._resolved(slots, trust)))
+        slots = self._reader.slots_from(
+            self._key.shard, current.next, current.segment_at, wanted_count, trust
+        )
+        return list(takewhile(lambda slot: not slot.newer, self._resolve_all(slots, trust)))
 
     def _to_bury(
         self, cursor: Cursor, trust: Freshness, has_time: Callable[[], bool]
@@ -240,17 +242,17 @@ class ClaimPlanner:
             if any(map(_is_settled, candidates)):
                 break
             kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
-            ahead = self._ahead(_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
+            ahead = self._ahead(_cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
         return kept_entries, ahead
 
     def _trust(self, cursor: Cursor) -> Freshness:
         """Which cached segments are acceptable; entries of a lane are never edited, so any are."""
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
 
-    def _fetched(self, offsets: Iterable[int], trust: Freshness) -> Iterator[Slot]:
+    def _slots_at(self, offsets: Iterable[int], trust: Freshness) -> Iterator[Slot]:
         return (self._reader.fetch(self._key.shard, [offset], trust)[offset] for offset in offsets)
 
-    def _resolved(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
+    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
         """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
         are. Only the first ones, if an answer cannot hold more bodies: a function's memory could not either."""
         resolved_slots: list[Slot] = []
@@ -297,7 +299,7 @@ class ClaimPlanner:
     def _is_over(self, message: Message) -> bool:
         in_lane = self._shard is None
         ends_ms = message.ends_ms if in_lane else self._claimant.topic.keeps_until_ms(message)
-        return ends_ms <= self._now_ms or expired(message.draft, self._now_ms)
+        return ends_ms <= self._now_ms or is_expired(message.draft, self._now_ms)
 
     def claimed_message(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
         """The message at a leased offset, with its receipt."""
@@ -351,7 +353,7 @@ def _is_settled(candidate: Candidate) -> bool:
     return candidate.verdict is ClaimVerdict.SETTLE
 
 
-def _behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:
+def _cursor_behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:
     """The cursor as it would stand behind these unclaimed slots."""
     return replace(cursor, next=slots[-1].end, segment_at=slots[-1].end) if slots else cursor
 

@@ -101,18 +101,18 @@ class LeaseSettlement:
             state = new_state or states.last(self._key)
         return settled_offsets, None
 
-    def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
+    def answer_to_repeat(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
         """`Already`, if this lease settled the delivery before with the same result as `rule` gives now; else
         RECEIPT_STALE. It is looked up in the traces, which are best effort: an attempt that they lack is answered as
         stale."""
         try:
-            attempt = self._traced(receipt)
+            attempt = self._traced_attempt(receipt)
         except HeadraceError as error:
             return error
         same = attempt and attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)
         return Already.SETTLED if same else stale()
 
-    def _traced(self, receipt: Receipt) -> TraceEntry | None:
+    def _traced_attempt(self, receipt: Receipt) -> TraceEntry | None:
         """The attempt at this delivery, if a trace of this lease has it. Deliveries settled in one write have one trace
         row."""
         location = receipt.shard, receipt.offset

@@ -35,7 +35,7 @@ class LostEntries:
         self._records = records
         self._timers = timers
 
-    def instead(
+    def records_instead(
         self, claimant: Claimant, lane: Cursor, dead_records: Sequence[Record], most: int, now_ms: int
     ) -> list[Record]:
         """The dead letters that a claim on a retry lane makes instead of `dead_records`, `most` at most: for entries
@@ -49,7 +49,7 @@ class LostEntries:
         for orphan in self._orphans(claimant, lane, now_ms):
             if len(references) + len(records) >= most:
                 break
-            records.append(self._buried(claimant, orphan, next(drafts, _NOTHING), now_ms))
+            records.append(self._dead_record(claimant, orphan, next(drafts, _NOTHING), now_ms))
         return [*references, *records, *nameless[len(records) :]][:most]
 
     def _orphans(self, claimant: Claimant, lane: Cursor, now_ms: int) -> Iterator[Record]:
@@ -87,7 +87,7 @@ class LostEntries:
                         yield draft.origin.shard, draft.origin.offset
             rows = self._log.read(lane, rows[-1].end, _ROWS, consistent=True)
 
-    def _buried(self, claimant: Claimant, orphan: Record, remains: Draft, now_ms: int) -> Record:
+    def _dead_record(self, claimant: Claimant, orphan: Record, remains: Draft, now_ms: int) -> Record:
         shard, offset = orphan.shard, orphan.offset
         rows = self._log.read_back(claimant.topic.shard_key(shard), offset, 1, consistent=True)
         message = rows[0].message(shard, offset) if rows and rows[0].end > offset else None

@@ -90,7 +90,7 @@ class Receiver:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             messages, damage = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
-            claimed_messages = self._opened(topic, group, messages)
+            claimed_messages = self._load_bodies(topic, group, messages)
             seconds_left = (until_ms - self._clock.now_ms()) / 1000
             if claimed_messages or seconds_left <= 0 or self._is_ending():
                 if damage and not messages:
@@ -104,7 +104,7 @@ class Receiver:
                 return []
             group, claimant = current_group, replace(claimant, group=current_group)
 
-    def _opened(
+    def _load_bodies(
         self, topic: Topic, group: Group, claimed_messages: Sequence[ClaimedMessage]
     ) -> list[ClaimedMessage]:
         """The messages with their bodies. A message whose body cannot be read is settled instead, even if another one

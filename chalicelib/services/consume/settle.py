@@ -101,7 +101,7 @@ class Settler:
         answers: list[SettleAnswer] = [None] * len(texts)
         good: list[tuple[int, Receipt]] = []
         for i, text in enumerate(texts):
-            receipt = self._signing_keys.first(partial(verify_receipt, text=text))
+            receipt = self._signing_keys.first_fitting(partial(verify_receipt, text=text))
             if receipt is None or receipt.group_uid != group.uid:
                 answers[i] = Malformed("RECEIPT_INVALID", "This is not a receipt of this group.")
             else:
@@ -121,7 +121,7 @@ class Settler:
         for (key, token), members in _by_lease(topic, group, stale).items():
             lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
             for i, receipt in members:
-                answers[i] = lease.repeated(receipt, rule)
+                answers[i] = lease.answer_to_repeat(receipt, rule)
         return answers
 
     def settle(

@@ -21,7 +21,7 @@ from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 
 _TRIES = 8
-_Wanted = tuple[str, tuple[str, ...], int]  # strategy, members, shards
+_Target = tuple[str, tuple[str, ...], int]  # strategy, members, shards
 
 
 class Assignments:
@@ -39,20 +39,20 @@ class Assignments:
         release, whose processes can read it."""
         assignment = self._stored.get(group.uid) or self._read(topic, group)
         try:
-            if assignment.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
+            if assignment.fits(*self._target(topic, group, self._catalog.consumers(topic, group))):
                 return assignment
-            return self._made_again(topic, group)
+            return self._reassign(topic, group)
         except Unreadable:
             readable = self._catalog.readable_consumers(topic, group)
-            strategy, members, shards = self._wanted(topic, group, readable)
+            strategy, members, shards = self._target(topic, group, readable)
             return replace(assignment, members=members, owners=deal(strategy, members, shards))
 
     def look_after(self, topic: Topic, staffed: Staffed) -> bool:
         """Renew the assignment of a group, just read, if it does not fit. True: it did not."""
         assignment = staffed.assignment or Assignment(0, _strategy(staffed.group))
-        if assignment.fits(*self._wanted(topic, staffed.group, staffed.consumers)):
+        if assignment.fits(*self._target(topic, staffed.group, staffed.consumers)):
             return False
-        return self._made_again(topic, staffed.group).epoch > assignment.epoch
+        return self._reassign(topic, staffed.group).epoch > assignment.epoch
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer) -> tuple[int, ...]:
         """The shards of a registered consumer; while it is not online, those that it would have."""
@@ -111,12 +111,12 @@ class Assignments:
         assignment = self.current(topic, group)
         return name, assignment.rank(uid), len(assignment.members)
 
-    def _made_again(self, topic: Topic, group: Group) -> Assignment:
+    def _reassign(self, topic: Topic, group: Group) -> Assignment:
         """The assignment that fits. The difference may come from an old cached view, so everything is read again before
         a write; the row first, since its epoch guards the later reads."""
         for _ in range(_TRIES):
             assignment = self._read(topic, group)
-            target = self._wanted_now(topic, group)
+            target = self._stored_target(topic, group)
             if target is None or assignment.fits(*target):
                 break
             strategy, members, _ = target
@@ -129,16 +129,16 @@ class Assignments:
         row = self._control.assignment(topic, group)
         return self._stored.put(group.uid, row or Assignment(0, _strategy(group)))
 
-    def _wanted_now(self, topic: Topic, group: Group) -> _Wanted | None:
+    def _stored_target(self, topic: Topic, group: Group) -> _Target | None:
         """The assignment that fits the stored consumers; None if the group is gone."""
         self._catalog.forget(topic, group)
         now = self._control.topic(topic.name)
         here = self._control.group(now, group.name) if now else None
         if now is None or here is None or here.uid != group.uid:
             return None
-        return self._wanted(now, here, self._catalog.consumers(now, here))
+        return self._target(now, here, self._catalog.consumers(now, here))
 
-    def _wanted(self, topic: Topic, group: Group, consumers: Sequence[Consumer]) -> _Wanted:
+    def _target(self, topic: Topic, group: Group, consumers: Sequence[Consumer]) -> _Target:
         now_ms = self._clock.now_ms()
         return _strategy(group), tuple(c.uid for c in consumers if is_online(c, now_ms)), topic.shards
 

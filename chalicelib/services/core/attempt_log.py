@@ -68,5 +68,5 @@ class AttemptLog:
 
     def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none."""
-        rows = self._traces.covering(key, offset, consistent=True)
+        rows = self._traces.rows_covering(key, offset, consistent=True)
         return next((row.entries for row in rows if row.id == row_id), ())

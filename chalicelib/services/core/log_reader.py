@@ -108,7 +108,7 @@ class LogReader:
         last = self._last.get(str(shard))
         return -1 if last is None else last
 
-    def unclaimed(
+    def slots_from(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
     ) -> list[Slot]:
         """Up to `most` slots from `first` on, without a gap; fewer at the end of the log, before a young hole or a row
@@ -142,8 +142,8 @@ class LogReader:
             is_amended = ranges.contains(trust.amended, offset)
             segment = (
                 self._copy(shard, offset, trust, offset + 1)
-                or (None if is_amended else self._holding(shard, offset))
-                or self._holding(shard, offset, sure=True)  # only such a read may show that it is gone
+                or (None if is_amended else self._row_at(shard, offset))
+                or self._row_at(shard, offset, sure=True)  # only such a read may show that it is gone
             )
             if segment is None:
                 slots[offset] = Slot(offset, None, offset)
@@ -167,12 +167,12 @@ class LogReader:
         last = next((s for s in reversed(slots) if s.end <= next_offset), None)
         if last is None:
             return next_offset
-        segment = self._segments.holding(shard, last.offset)
+        segment = self._segments.segment_holding(shard, last.offset)
         return last.segment_first if segment and segment.segment.end > next_offset else next_offset
 
     def _copy(self, shard: ShardKey, at: int, trust: Freshness, end: int | None = None) -> Segment | None:
         """The cached segment that holds `at`, if it is acceptable from there to its end (or to `end`)."""
-        entry = self._segments.holding(shard, at)
+        entry = self._segments.segment_holding(shard, at)
         if entry is None or entry.read < trust.since:
             return None
         is_amended = ranges.touch(trust.amended, at, end or entry.segment.end)
@@ -192,10 +192,10 @@ class LogReader:
         if holding or not rows:
             return holding
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
-            return self._holding(shard, at, sure=is_consistent) or self._load(
+            return self._row_at(shard, at, sure=is_consistent) or self._load(
                 shard, at, at, most_rows, is_consistent
             )
-        return self._holding(shard, at, sure=is_consistent) or self._gap(shard, at)
+        return self._row_at(shard, at, sure=is_consistent) or self._gap(shard, at)
 
     def _rows_for(self, shard: ShardKey, first: int, count: int) -> int:
         """An estimate of how many rows hold `count` messages, from the cached segments of this shard; more if no other
@@ -206,7 +206,7 @@ class LogReader:
         ahead = _AHEAD if self._ended.get(shard) == first else 1
         return max(1, min(_MOST_ROWS, round(count * ahead / average + 0.5)))
 
-    def _holding(self, shard: ShardKey, offset: int, *, sure: bool = False) -> Segment | None:
+    def _row_at(self, shard: ShardKey, offset: int, *, sure: bool = False) -> Segment | None:
         now = self._segments.moment()
         rows = self._log.read_back(shard, offset, 1, consistent=sure)
         if rows and rows[0].end > offset:

@@ -19,13 +19,13 @@ class MeterNotes:
         self._marks = marks
         self._noted: TtlCache[str, bool] = TtlCache(clock, _AGAIN_MS)
 
-    def see(self, shards: Iterable[str]) -> None:
+    def note_topics_of(self, shards: Iterable[str]) -> None:
         """Note the topics of these shards (partition keys of the log), and of retry lanes."""
         for name in {shard.partition(":")[0].partition("~")[0] for shard in shards}:
             if self._noted.get(name):
                 continue
             try:
-                self._marks.moves(name)
+                self._marks.note_moving(name)
             except Unavailable:
                 continue  # a failed note only makes a curve coarser
             self._noted.put(name, True)

@@ -53,7 +53,7 @@ class Positions:
         end = self._end(topic, key)
         if where == LATEST:
             return end, end
-        first = self._first(topic, shard, end)
+        first = self._first_offset(topic, shard, end)
         if where == EARLIEST:
             return first, first
         if isinstance(where, str):
@@ -67,7 +67,7 @@ class Positions:
         """The end of the log on which the cursor is given a position."""
         return self._tails.read(key.shard, topic.created_ms, beside_damage=True).offset + 1
 
-    def _first(self, topic: Topic, shard: ShardKey, end: int) -> int:
+    def _first_offset(self, topic: Topic, shard: ShardKey, end: int) -> int:
         """The first offset of the log: rows whose retention has ended do not count."""
         now_ms = self._clock.now_ms()
         rows = self._log.read(shard, 0, 1, consistent=True)
@@ -148,7 +148,7 @@ class Positions:
                 span
                 for entry in self._entries(lane.shard)
                 if entry[0] < end  # what has come since then is yet to be claimed
-                and (span := self._waiting(topic, group, lane, entry))
+                and (span := self._waiting_span(topic, group, lane, entry))
             ]
             # A timer that fired meanwhile has put a newer entry into the lane.
             newest = {offset for offset, _ in self._entries(lane.shard)}
@@ -167,7 +167,9 @@ class Positions:
             rows = self._log.read(lane, rows[-1].end, _ROWS, consistent=True)
         return sorted(newest.values(), key=lambda entry: entry[0])
 
-    def _waiting(self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]) -> Span | None:
+    def _waiting_span(
+        self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]
+    ) -> Span | None:
         """The entry as a waiting span; None if its delivery is finished, or waits for a timer again."""
         offset, origin = entry
         delivery_key = cursor_key(topic, group, origin.shard, lane.consumer_uid)

@@ -41,7 +41,7 @@ class SegmentCache:
         """A number higher than all before; take it before a read, to tell newer reads from older ones."""
         return next(self._moments)
 
-    def holding(self, shard: ShardKey, offset: int) -> CachedSegment | None:
+    def segment_holding(self, shard: ShardKey, offset: int) -> CachedSegment | None:
         """The cached segment that holds the offset."""
         with self._lock:
             firsts = self._firsts.get(shard, ())

@@ -50,11 +50,11 @@ class SigningKeys:
     def live(self) -> list[bytes]:
         """The present key, and the former ones that are still valid. Raises Unavailable."""
         if not self._ring or not 0 <= self._clock.now_ms() - self._read_ms <= _KEPT_MS:
-            self._read()
+            self._load_keys()
         now_ms = self._clock.now_ms()
         return [key for key, until_ms in self._ring if until_ms is None or until_ms > now_ms]
 
-    def first(self, open: Callable[[bytes], T | None]) -> T | None:
+    def first_fitting(self, open: Callable[[bytes], T | None]) -> T | None:
         """The result of `open` with the first key that fits. If none fits, the keys are read again: another process may
         have rotated them."""
         keys = self.live()
@@ -63,7 +63,7 @@ class SigningKeys:
                 return value
         if self._clock.now_ms() - self._read_ms < _LOOK_MS:
             return None
-        self._read()
+        self._load_keys()
         others = (open(key) for key in self.live() if key not in keys)
         return next((value for value in others if value is not None), None)
 
@@ -73,12 +73,12 @@ class SigningKeys:
 
     def verified(self, purpose: str, text: str) -> str | None:
         """The text that was signed for this purpose; None for any other."""
-        return self.first(lambda key: verified(key, purpose, text))
+        return self.first_fitting(lambda key: verified(key, purpose, text))
 
     def rotate(self, overlap_seconds: int) -> KeyRing:
         """Make a new present key. The one before stays valid for the overlap, older ones for no longer than that.
         Raises Refused, ChangedMeanwhile, Unavailable."""
-        old = self._stored()
+        old = self._read_or_create_ring()
         now_ms = self._clock.now_ms()
         new = self._secret_cipher.encrypted(self._random.secret(), SIGNING_KEY)
         keys = rotated(old.keys, new, now_ms, now_ms + overlap_seconds * 1000)
@@ -89,20 +89,20 @@ class SigningKeys:
             raise ChangedMeanwhile(
                 "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
             )
-        self._read()
+        self._load_keys()
         return ring
 
     def _encrypt(self) -> None:
         """Encrypt keys that an earlier release stored unencrypted. If another process is faster, it has done it."""
-        old = self._stored()
+        old = self._read_or_create_ring()
         self._control.put_key_ring(self._all_encrypted(old.keys), old)
 
     def _all_encrypted(self, keys: Iterable[Secret]) -> KeyRing:
         return KeyRing(tuple(self._secret_cipher.upgraded(key, SIGNING_KEY) for key in keys))
 
-    def _read(self) -> None:
+    def _load_keys(self) -> None:
         read_ms = self._clock.now_ms()
-        keys = self._stored().keys
+        keys = self._read_or_create_ring().keys
         self._ring = [
             (self._secret_cipher.decrypted(key, SIGNING_KEY), key.until_ms)
             for key in keys
@@ -114,7 +114,7 @@ class SigningKeys:
         elif self._plain_since_ms is None:
             self._plain_since_ms = read_ms
 
-    def _stored(self) -> KeyRing:
+    def _read_or_create_ring(self) -> KeyRing:
         """The stage's key ring; the first process creates it."""
         ring = self._control.key_ring()
         if ring is None:

@@ -43,14 +43,16 @@ class Tails:
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
-        given_out = max((self._given_out(key, beside_damage) for key in self._cursor_keys(shard)), default=0)
+        given_out = max(
+            (self._end_of_claims(key, beside_damage) for key in self._cursor_keys(shard)), default=0
+        )
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)
         self._log.checkpoint(shard, tail)
         return tail
 
-    def _given_out(self, key: CursorKey, beside_damage: bool) -> int:
+    def _end_of_claims(self, key: CursorKey, beside_damage: bool) -> int:
         """The offset before which the cursor has claimed all."""
         try:
             cursor = self._cursors.get(key, consistent=True)

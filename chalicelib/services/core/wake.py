@@ -121,7 +121,7 @@ class Waker:
             raise refusal
         return len(tasks)
 
-    def appended(self, topic: Topic, shards: Iterable[int]) -> None:
+    def wake_after_append(self, topic: Topic, shards: Iterable[int]) -> None:
         """Start a topic's runs at once, if its setting `wake` is "direct": called after a produce was stored."""
         if topic.wake != "direct":
             return
@@ -171,7 +171,7 @@ class Waker:
 
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
         """All tasks of a group; none without push consumers."""
-        for uid in self._called(topic, group):
+        for uid in self._uids_to_run_for(topic, group):
             for worker in range(workers_of(topic, group)):
                 yield DispatchTask(topic.name, group.name, worker, uid)
 
@@ -194,7 +194,7 @@ class Waker:
             self._pass_over(error.detail)
             return
         for group in groups:
-            for consumer_uid in self._called(topic, group):
+            for consumer_uid in self._uids_to_run_for(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
                     workers = workers_of(topic, group)
                     for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
@@ -207,7 +207,7 @@ class Waker:
             self._counters.add(UNDECODABLE, 1)
             self._counters.note("undecodable", row=row)
 
-    def _called(self, topic: Topic, group: Group) -> Sequence[str]:
+    def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
         if group.paused:
             return ()

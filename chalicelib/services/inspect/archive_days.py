@@ -65,7 +65,7 @@ class ArchiveDays:
         manifests = {day: self._manifest(day) for day in days}
         ends: Mapping[str, _Ends] = {}
         if any(shard.missing for each in manifests.values() if each for shard in each.shards):
-            ends = self._found_since()
+            ends = self._archived_by_now()
         return [(day, _day(day, each, ends) if each else None) for day, each in manifests.items()]
 
     def _manifest(self, day: str) -> _Manifest | None:
@@ -78,7 +78,7 @@ class ArchiveDays:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return _Manifest(day, 0, {}, damaged=[name])
 
-    def _found_since(self) -> Mapping[str, _Ends]:
+    def _archived_by_now(self) -> Mapping[str, _Ends]:
         """By shard the offsets that are in the archive by now; none where that cannot be read."""
         try:
             return msgspec.json.decode(self._blobs.get(_PROOF) or b"{}", type=_Proof).ranges

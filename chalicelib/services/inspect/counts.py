@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...domain import ranges
-from ...domain.account import Account, account, under_way
-from ...domain.cursor import Cursor, OffsetState, fold, offset_state
+from ...domain.account import Account, account, with_running_in_lanes
+from ...domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from ...domain.errors import Unreadable
 from ...domain.limits import FRAGMENTS
 from ...domain.record import Unfinished
@@ -150,7 +150,9 @@ class Counts:
         ]
         now_ms = self._clock.now_ms()
         ages = [
-            now_ms - accepted_ms for s in shards if s.backlog and (accepted_ms := self._accepted(topic, s))
+            now_ms - accepted_ms
+            for s in shards
+            if s.backlog and (accepted_ms := self._floor_accepted_ms(topic, s))
         ]
         unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
         lanes = self._lanes(topic, group)
@@ -202,7 +204,7 @@ class Counts:
         return count
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
-        cursor = fold(self._statuses.cursor(key))
+        cursor = raise_floor(self._statuses.cursor(key))
         backlog = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(
             shard=key.shard.shard,
@@ -212,7 +214,7 @@ class Counts:
             backlog=max(0, backlog),
         )
 
-    def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:
+    def _floor_accepted_ms(self, topic: Topic, status: ShardStatus) -> int | None:
         slot = self._reader.fetch(topic.shard_key(status.shard), [status.cursor.floor])[status.cursor.floor]
         return slot.message.accepted_ms if slot.message else None
 
@@ -231,4 +233,4 @@ def _account(
     for each in unfinished_deliveries:
         elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
     parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
-    return under_way(sum(parts, Account()), in_lanes)
+    return with_running_in_lanes(sum(parts, Account()), in_lanes)

@@ -28,7 +28,7 @@ ReadTimers = Callable[[str], tuple[list[Timer], str | None]]
 
 def reader(timers: Timers, *, consistent: bool = True) -> ReadTimers:
     """Reads timers from the store."""
-    return partial(_read, timers, consistent)
+    return partial(_read_page, timers, consistent)
 
 
 def soonest_first(
@@ -66,7 +66,7 @@ def soonest_first(
     return items, position
 
 
-def _read(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
+def _read_page(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
     pages = [timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
     end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)

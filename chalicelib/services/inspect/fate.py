@@ -110,7 +110,7 @@ class FateReader:
         if status is None:
             return None
         where = [
-            self._where(topic, group, key, snapshot, message.offset, most_rows)
+            self._whereabouts(topic, group, key, snapshot, message.offset, most_rows)
             for key, cursor in cursors.items()
             if offset_state(cursor, message.offset)[0] is not OffsetState.NOT_OWED
         ]
@@ -121,25 +121,25 @@ class FateReader:
             adds_up=all(each.place for each in where),
         )
 
-    def _where(
+    def _whereabouts(
         self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, offset: int, most_rows: int
     ) -> Whereabouts:
         state, span = offset_state(snapshot.cursors[key], offset)
         record = snapshot.records.get(key, offset)
         if state is OffsetState.SETTLED:
-            return Whereabouts(self._left(topic, group, key, record, most_rows))
-        older = self._older(key, record) if record else None
+            return Whereabouts(self._place_after_cursor(topic, group, key, record, most_rows))
+        older = self._older_status(key, record) if record else None
         if state is OffsetState.RUNNING:
             return Whereabouts(Place.LEASE, older)
         return Whereabouts(Place.CURSOR if span else Place.LOG, older)
 
-    def _older(self, key: CursorKey, record: Record) -> str | None:
+    def _older_status(self, key: CursorKey, record: Record) -> str | None:
         """What a delivery from before a seek is, where its record tells that it left the cursor, and is not over."""
         if record.status == Status.DEAD:
             return record.status if self._records.dead_letter(key, record.offset) else None
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
-    def _left(
+    def _place_after_cursor(
         self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int
     ) -> Place | None:
         """Where a delivery is that has left its cursor."""

@@ -158,7 +158,7 @@ class Lookup:
 
     def message(self, topic: Topic, message_id: str) -> Message:
         """The message with this id in the log. Raises NotFound. One read; more if it was delayed."""
-        message = self._in_its_place(topic, message_id)
+        message = self._find_by_place(topic, message_id)
         if message is None and ids.parse_message_id(message_id) is None:
             found_message = self._delayed.find(topic, message_id)
             message = found_message if isinstance(found_message, Message) else None
@@ -187,7 +187,7 @@ class Lookup:
         deliveries = self.statuses.deliveries(topic, message).values()
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
-    def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
+    def _find_by_place(self, topic: Topic, message_id: str) -> Message | None:
         """The message at the shard and offset in its id. Raises Conflict if only a later release can read it."""
         location = ids.parse_message_id(message_id)
         if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
@@ -281,7 +281,7 @@ class Lookup:
                     rows = []
                     break
                 if now_ms < topic.keeps_until_ms(row):
-                    yield from _back(row, shard, at)
+                    yield from _messages_backward(row, shard, at)
                 at = row.first - 1
                 # a tombstone yields nothing, and yet is behind us
                 next_offsets[shard] = min(next_offsets[shard], at)
@@ -327,7 +327,7 @@ def _worth(letter: DeadLetter) -> int:
     return 0 if is_damaged else _AS_PRODUCED
 
 
-def _back(row: Segment, shard: int, at: int) -> Iterable[Message]:
+def _messages_backward(row: Segment, shard: int, at: int) -> Iterable[Message]:
     for offset in range(min(row.end - 1, at), row.first - 1, -1):
         message = row.message(shard, offset)
         if message:

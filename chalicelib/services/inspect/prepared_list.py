@@ -18,7 +18,7 @@ def in_order(
     """Those of the next `limit` transactions that the filters ask for, and where the next page starts (None: the end).
     The filters' times are times of preparation. One read for the list, and one for each transaction."""
     state, after = start or (UNDECIDED[0], None)
-    rows = transactions.listed(topic, state, after, limit)
+    rows = transactions.of_state(topic, state, after, limit)
     stored = (transactions.get(row.id) for row in rows)
     messages = [each for each in stored if each and _passes(each, filters)]
     if len(rows) == limit:

@@ -31,7 +31,7 @@ class RateCharts:
     ) -> list[Bucket]:
         """The buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
         its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
-        readings = self._kept(topic, window, most_rows)
+        readings = self._kept_readings(topic, window, most_rows)
         if now:
             readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
         if only:
@@ -39,7 +39,7 @@ class RateCharts:
         now_ms = now.at_ms if now else self._clock.now_ms()
         return buckets(readings, window, now_ms, shards=topic.shards if only else 0)
 
-    def _kept(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
+    def _kept_readings(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
         """The readings that were kept, in order of time. If not all may be read, each level's go back equally far."""
         share = min(1, most_rows / sum(window.most(level) for level in window.levels))
         readings = [

@@ -152,7 +152,7 @@ class Statuses:
         if not POLICIES[group.mode].per_consumer:
             return statuses[""]
         names = self._catalog.consumer_names(topic, group)
-        return _together({names.get(uid, uid): status for uid, status in statuses.items()})
+        return _broadcast_status({names.get(uid, uid): status for uid, status in statuses.items()})
 
     def keys(self, topic: Topic, group: Group, shard: int | None) -> list[CursorKey]:
         """The group's cursors on a shard, or on its retry lanes (None)."""
@@ -177,9 +177,9 @@ class Statuses:
         if state is OffsetState.NOT_OWED:
             return None
         record = None if state is OffsetState.NEW else snapshot.records.get(key, message.offset)
-        status = _shown(state, span, record)
+        status = _status_of(state, span, record)
         if state is OffsetState.SETTLED and record and status.status == Status.RETRYING:
-            status = self._retrying(topic, group, key, record, status)
+            status = self._retrying_status(topic, group, key, record, status)
         if status.status in OVER:
             return status
         # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
@@ -189,7 +189,7 @@ class Statuses:
         last = last_attempt(topic, group, message.draft, attempts_before_redrive)
         return replace(status, retries_left=max(0, last - max(1, status.attempts)))
 
-    def _retrying(
+    def _retrying_status(
         self, topic: Topic, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
     ) -> DeliveryStatus:
         """The status of a delivery that is settled in its shard and goes on in its timer or in the retry lane."""
@@ -250,7 +250,7 @@ def _current_lease(lease: Lease, key: CursorKey, attempt: int) -> CurrentLease:
     return CurrentLease(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
 
 
-def _shown(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:
+def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:
     """What cursor and record say together: the cursor about the present, the record about the past."""
     error = record.last_error if record else None
     if state is OffsetState.RUNNING:
@@ -270,7 +270,7 @@ def _shown(state: OffsetState, span: Span | None, record: Record | None) -> Deli
     )
 
 
-def _together(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus:
+def _broadcast_status(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus:
     """What a broadcast's consumers have come to: the most attempts, the next of all, what went wrong at worst."""
     statuses = list(consumers.values())
     status = combined([each.status for each in statuses])

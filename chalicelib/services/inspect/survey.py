@@ -50,7 +50,7 @@ class Progress:
     @property
     def settled(self) -> int:
         """How many offsets are behind the cursor, whatever became of them."""
-        return self.cursor.next - self.cursor.begin - _unsettled(self.cursor)
+        return self.cursor.next - self.cursor.begin - _unsettled_count(self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,5 +185,5 @@ def meters_of(
     )
 
 
-def _unsettled(cursor: Cursor) -> int:
+def _unsettled_count(cursor: Cursor) -> int:
     return cursor.in_flight + sum(span.count for span in cursor.waiting)

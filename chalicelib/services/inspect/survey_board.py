@@ -55,12 +55,12 @@ class Board:
         self._walked_ms = 0
         self._lock = Lock()
 
-    def renewed(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
+    def renew(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
         """Surveys by the topic's uid, as far as there are any; some of them from a moment ago."""
-        for topic in sorted(topics, key=lambda topic: self._seen_ms(topic.uid)):
+        for topic in sorted(topics, key=lambda topic: self._surveyed_ms(topic.uid)):
             if not may_go_on():
                 break
-            if self._seen_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
+            if self._surveyed_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
                 self.keep(self._surveyor.survey(topic, may_go_on=may_go_on))
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
 
@@ -88,15 +88,15 @@ class Board:
             self._walked_to = None  # the end of the list
         for topic in topics:
             if may_go_on():
-                self.renewed([topic], may_go_on)
+                self.renew([topic], may_go_on)
                 self._walked_to = topic.name
 
     def is_turn_of(self, topics: Sequence[Topic]) -> bool:
         """Was the last walk later than the last look at one of these? One look may cost most of what a page may read:
         so the topics of a page and all others take turns."""
-        return bool(topics) and max(self._seen_ms(topic.uid) for topic in topics) < self._walked_ms
+        return bool(topics) and max(self._surveyed_ms(topic.uid) for topic in topics) < self._walked_ms
 
-    def known(self) -> list[TopicSurvey]:
+    def known_surveys(self) -> list[TopicSurvey]:
         """The surveys of the last minutes, of all topics."""
         since_ms = self._clock.now_ms() - _KNOWN_MS
         with self._lock:
@@ -136,6 +136,6 @@ class Board:
                 del self._surveys[oldest]
                 self._memories.pop(oldest, None)
 
-    def _seen_ms(self, uid: str) -> int:
+    def _surveyed_ms(self, uid: str) -> int:
         survey = self._surveys.get(uid)
         return survey.at_ms if survey else 0

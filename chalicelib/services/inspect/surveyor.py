@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...domain import cursor_transitions as transitions
 from ...domain import ranges
 from ...domain import status as words
-from ...domain.cursor import Cursor, fold
+from ...domain.cursor import Cursor, raise_floor
 from ...domain.limits import MAX_OFFSET
 from ...domain.meter import GroupReading, Reading
 from ...domain.segment import Segment
@@ -170,7 +170,7 @@ class Surveyor:
         extent: Extent,
         oldest: dict[tuple[int, int], int | None] | None,
     ) -> Progress:
-        cursor = fold(self._now(cursors.get(str(key.shard))))
+        cursor = raise_floor(self._now(cursors.get(str(key.shard))))
         tail = max(extent.tail, cursor.next - 1)  # the two were not read at the same moment
         backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
         oldest_ms = None

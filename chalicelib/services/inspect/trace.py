@@ -74,7 +74,7 @@ class Tracer:
         for group in self._catalog.groups(topic) if only is None else only:
             groups = (
                 *self._of_group(topic, group, message, snapshot),
-                *self._leased(topic, group, message, snapshot),
+                *self._lease_events(topic, group, message, snapshot),
             )
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
         return sorted(events, key=lambda e: e.at_ms)
@@ -83,13 +83,18 @@ class Tracer:
         """The events of a delayed or prepared message."""
         message = before.message
         if isinstance(before, DelayedMessage):
-            return _given(message, before.timer.due_ms) + _acts(message.draft)
-        events = [Event(before.prepared_ms, "prepared", None, by=message.by or None), *_acts(message.draft)]
+            return _beginning_events(message, before.timer.due_ms) + _act_events(message.draft)
+        events = [
+            Event(before.prepared_ms, "prepared", None, by=message.by or None),
+            *_act_events(message.draft),
+        ]
         if before.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
             events.append(Event(before.decided_ms, "cancelled", None))
         return events
 
-    def _leased(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
+    def _lease_events(
+        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
+    ) -> Iterator[Event]:
         """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
         names = self._catalog.consumer_names(topic, group)
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
@@ -100,7 +105,7 @@ class Tracer:
     def _of_group(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
-        rows = self._traces.covering(key, message.offset)
+        rows = self._traces.rows_covering(key, message.offset)
         dead_uids: set[str] = set()
         for row in rows:
             uid = row.key.consumer_uid
@@ -145,16 +150,16 @@ def _entry(message: Message) -> list[Event]:
     accepted_event = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
     events = [accepted_event]
     if draft.accepted_ms is not None and draft.due_ms is not None:
-        events = [*_given(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
+        events = [*_beginning_events(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
     elif draft.accepted_ms is not None:
         event = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
         events = [event, replace(accepted_event, by=None)]
     if draft.changed_ms and not draft.acts:  # it was changed by an older release
         events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
-    return events + _acts(draft)
+    return events + _act_events(draft)
 
 
-def _given(message: Message, due_ms: int) -> list[Event]:
+def _beginning_events(message: Message, due_ms: int) -> list[Event]:
     """The events of a delayed message's beginning. `due_ms` is when it is due in the end."""
     at_ms, by = message.first_accepted_ms, message.by or None
     timer_id = ids.parse_timed_id(message.id)
@@ -166,7 +171,7 @@ def _given(message: Message, due_ms: int) -> list[Event]:
     ]
 
 
-def _acts(draft: Draft) -> list[Event]:
+def _act_events(draft: Draft) -> list[Event]:
     return [
         Event(act.at_ms, act.what.lower(), None, by=act.by or None, deliver_ms=act.until_ms or None)
         for act in draft.acts

@@ -71,7 +71,7 @@ class Admin:
                 new = replace(new, **settings)
             else:
                 # A key stays in its shard while the topic grows: in another it might overtake what waits in this one.
-                new = replace(old, **{"key_shards": _kept(old, settings), **settings})
+                new = replace(old, **{"key_shards": _default_key_shards(old, settings), **settings})
                 if new.retention_days < old.retention_days:
                     ends_ms = self._clock.now_ms() + old.retention_ms
                     new = replace(new, rows_until_ms=max(old.rows_until_ms, ends_ms))
@@ -189,7 +189,7 @@ class Admin:
             self._control.delete_group(topic, group)
 
 
-def _kept(old: Topic, settings: Mapping[str, Any]) -> int | None:
+def _default_key_shards(old: Topic, settings: Mapping[str, Any]) -> int | None:
     """The `key_shards` of a topic that is not told any."""
     return old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards
 

@@ -15,7 +15,7 @@ from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
-from ...domain.message import Act, DeadReason, Draft, Message, acted
+from ...domain.message import Act, DeadReason, Draft, Message, with_acts
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
@@ -83,7 +83,7 @@ class Amender:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
             if draft.dead_reason == DeadReason.UNDECODABLE:
                 raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
-            return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
+            return replace(with_acts(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
         return self._rewrite(topic, message, rewrite, is_told_of)
 
@@ -96,7 +96,7 @@ class Amender:
             self._rewrite(
                 topic,
                 message,
-                lambda draft: replace(acted(draft, act), cancelled=True, changed_ms=act.at_ms),
+                lambda draft: replace(with_acts(draft, act), cancelled=True, changed_ms=act.at_ms),
                 is_told_of,
             )
 
@@ -126,9 +126,9 @@ class Amender:
         self, topic: Topic, message: Message, keys: Mapping[CursorKey, str | None], rewrite: Rewrite
     ) -> Message | None:
         """Rewrite the message under the cursors of these keys; None where something changed meanwhile."""
-        cursors = {key: self._unclaimed(key, group, message.offset) for key, group in keys.items()}
+        cursors = {key: self._unclaimed_cursor(key, group, message.offset) for key, group in keys.items()}
         row, current = self._find(topic, message)
-        new, pack = self._packed(topic, row, message.offset - row.first, rewrite(current.draft))
+        new, pack = self._next_edition(topic, row, message.offset - row.first, rewrite(current.draft))
         shard = topic.shard_key(message.shard)
         if not self._log.amend(shard, row, pack, message.offset, cursors):
             return None
@@ -152,7 +152,7 @@ class Amender:
             )
         return keys
 
-    def _unclaimed(self, key: CursorKey, group: str | None, offset: int) -> Cursor | None:
+    def _unclaimed_cursor(self, key: CursorKey, group: str | None, offset: int) -> Cursor | None:
         """The cursor as stored, if it has claimed the offset neither now nor, sought elsewhere since, with a retry
         or a dead letter left of it."""
         cursor = self._cursors.get(key, consistent=True)
@@ -176,7 +176,7 @@ class Amender:
                 return rows[0], candidate
         raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has this message no more; it has expired.")
 
-    def _packed(self, topic: Topic, row: Segment, index: int, draft: Draft) -> tuple[Segment, Pack]:
+    def _next_edition(self, topic: Topic, row: Segment, index: int, draft: Draft) -> tuple[Segment, Pack]:
         """The row's next edition. A body for which it has no room goes to the blob store, whatever its size."""
         for above in (BLOB_THRESHOLD_BYTES, 0):
             stored_draft = self._producer.offload(topic, draft, above)

@@ -137,7 +137,7 @@ class Redriver:
             after = rows[-1][0]
         return letters
 
-    def chosen(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
+    def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of these messages, in their order; neighbours are read together. Letters of messages whose
         rows have expired come last."""
         locations = {id: list(self._locations(topic, group, id)) for id in message_ids}
@@ -182,14 +182,14 @@ class Redriver:
         draft = self._producer.offload(topic, draft)
         new = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(new):
-            raise _changed()
+            raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(new, version=letter.version + 1)
 
     def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
         """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
         if not self._records.discard(letter):
-            raise _changed()
+            raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.DELETED, by)
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
@@ -357,7 +357,7 @@ def _entry_of(letter: DeadLetter) -> Draft:
     return replace(entry, expires_ms=None)
 
 
-def _changed() -> Conflict:
+def _letter_changed() -> Conflict:
     return Conflict(
         "DEAD_LETTER_CHANGED", "Somebody else edited, redrove or deleted it just now; look again."
     )

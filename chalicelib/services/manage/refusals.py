@@ -31,7 +31,7 @@ class Refusals:
         """Count one call. `token_id` is the id in the token's text, empty if it has not the form of a token. An entry
         that cannot be stored is left out."""
         now_ms = self._clock.now_ms()
-        count = self._counted(now_ms // HOUR_MS)
+        count = self._count_refusal(now_ms // HOUR_MS)
         if count != 10 ** (len(str(count)) - 1):
             return
         entry = AuditEntry(
@@ -50,7 +50,7 @@ class Refusals:
         except HeadraceError:
             return
 
-    def _counted(self, hour: int) -> int:
+    def _count_refusal(self, hour: int) -> int:
         with self._lock:
             if hour != self._hour:
                 self._hour, self._count = hour, 0

@@ -124,7 +124,7 @@ class Registry:
                 seen_ms=now_ms,
                 state=ConsumerState.PENDING,
             )
-            new = _reached(base, contact, now_ms)
+            new = _with_contact(base, contact, now_ms)
             if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):
                 new = signing(new)
             if old is not None:
@@ -154,12 +154,12 @@ class Registry:
         the name now. Raises NotFound."""
         now_ms = self._clock.now_ms()
 
-        def seen(row: Consumer) -> Consumer:
+        def with_sign_of_life(row: Consumer) -> Consumer:
             return row if row.is_called else replace(row, seen_ms=max(row.seen_ms, now_ms))
 
-        if self._amend(topic, group, consumer, seen) is None:
+        if self._amend(topic, group, consumer, with_sign_of_life) is None:
             self._catalog.forget(topic, group)
-            self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), seen)
+            self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), with_sign_of_life)
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
@@ -170,7 +170,7 @@ class Registry:
         if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
             self.heartbeat(topic, group, consumer)
 
-    def alive(self, topic: Topic, group: Group, uid: str) -> None:
+    def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
         """Note that the consumer with this uid is alive. If that cannot be stored now, a later call will."""
         if self._signs.get(uid):
             return
@@ -318,7 +318,7 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
     return consumer.uid, consumer.kind, consumer.target
 
 
-def _reached(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
+def _with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
     """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
     reason to write again."""
     if (consumer.kind, consumer.target) != (contact.kind, contact.target):

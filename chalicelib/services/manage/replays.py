@@ -110,7 +110,7 @@ class Replays:
         if not may_become(replay.state, progress.state):
             if replace(result, changed_ms=replay.changed_ms) == replay:
                 return replay
-            raise _over("It is done.")
+            raise _replay_over("It is done.")
         self._put(result, replay)
         return result
 
@@ -129,29 +129,29 @@ class Replays:
         self._check_open(replay, topic)
         # Longer than any run of the job, whatever the topic says.
         patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
-        drafts = [_marked(replay, topic, each) for each in messages]
+        drafts = [_replayed_draft(replay, topic, each) for each in messages]
         outcomes = self._producer.produce(patient, drafts)
         new_messages = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
         self._counters.add(ACCEPTED, sum(not each.duplicate for each in new_messages))
-        self._waker.appended(topic, {each.shard for each in new_messages if each.shard is not None})
+        self._waker.wake_after_append(topic, {each.shard for each in new_messages if each.shard is not None})
         return outcomes
 
     def _check_open(self, replay: Replay, topic: Topic) -> None:
         if replay.state is ReplayState.DONE:
-            raise _over("It is done.")
+            raise _replay_over("It is done.")
         if replay.dry_run:
-            raise _over("It is a dry run, which sends nothing.")
+            raise _replay_over("It is a dry run, which sends nothing.")
         if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
-            raise _over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
+            raise _replay_over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
         if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
-            raise _over("Its group was deleted and made again; make another.")
+            raise _replay_over("Its group was deleted and made again; make another.")
 
 
-def _over(why: str) -> Conflict:
+def _replay_over(why: str) -> Conflict:
     return Conflict("REPLAY_OVER", f"This replay takes no more messages. {why}")
 
 
-def _marked(replay: Replay, topic: Topic, message: Archived) -> Draft:
+def _replayed_draft(replay: Replay, topic: Topic, message: Archived) -> Draft:
     """The message as it is sent again. Messages of one shard stay together, in their order."""
     draft = message.draft
     return replace(

@@ -31,15 +31,15 @@ class SignInLinks:
         """The token's id. Raises Unauthorized if the ticket is invalid, has ended, or was used."""
         content = self._signing_keys.verified(_PURPOSE, ticket) if ticket.isascii() else None
         if content is None:
-            raise _useless()
+            raise _link_used()
         token_id, until_s, id = content.split(" ")
         now_ms = self._clock.now_ms()
         if now_ms >= int(until_s) * 1000 or not self._tickets.use(id, now_ms, int(until_s)):
-            raise _useless()
+            raise _link_used()
         return token_id
 
 
-def _useless() -> Unauthorized:
+def _link_used() -> Unauthorized:
     return Unauthorized(
         "UNAUTHORIZED", "This link was used, or its minute is over: make another, or paste a token."
     )

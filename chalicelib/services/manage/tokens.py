@@ -107,7 +107,7 @@ class Tokens:
         self._note_use(token.id)
         return Caller.with_token(token)
 
-    def claimed(self, text: str) -> str:
+    def claimed_id(self, text: str) -> str:
         """The token id in a text; empty if its form or checksum is wrong."""
         match = _TOKEN.match(text)
         return match[1] if match and self._is_plausible(match[1], match[2]) else ""
@@ -176,7 +176,7 @@ class Tokens:
         token = self._control.token(token_id)
         return token.name if token else None
 
-    def listed(self, after: str | None, limit: int) -> list[tuple[Token, int | None]]:
+    def with_last_use(self, after: str | None, limit: int) -> list[tuple[Token, int | None]]:
         """Tokens by id, each with the time of its last use, ms, to the hour; None if it was never used."""
         tokens = self._control.tokens(after, limit)
         uses = self._control.uses(tokens[0].id, tokens[-1].id) if tokens else {}

@@ -115,10 +115,10 @@ class Appender:
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
                 if resend_lookup:
-                    resend_lookup.stored(segment)
+                    resend_lookup.note_stored(segment)
                 with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                     self._mark(topic)  # the first mark may have expired if storing took long
-                return [_placed(key, segment, i) for i in range(segment.count)]
+                return [_result_at(key, segment, i) for i in range(segment.count)]
             losses += 1
             if shard is None:
                 self._hop(topic, key.shard)
@@ -227,7 +227,7 @@ def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draf
     return entry_of(topic, draft, id, segment.accepted_ms)
 
 
-def _placed(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
+def _result_at(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
     offset = segment.first + index
     return ProduceResult(
         ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms

@@ -9,7 +9,7 @@ from typing import Any
 from ...domain import ids
 from ...domain.errors import Conflict, changed_meanwhile
 from ...domain.limits import MAX_SHARDS
-from ...domain.message import Act, Message, acted
+from ...domain.message import Act, Message, with_acts
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
 from ...domain.times import DAY_SECONDS
@@ -105,7 +105,7 @@ class Delayed:
         self, topic: Topic, message_id: str, first_ms: int, shard: int | None
     ) -> DelayedMessage | Message | None:
         """A message that was due at `first_ms` when its id was given out."""
-        waiting, due_ms = self._waiting(message_id, first_ms)
+        waiting, due_ms = self._find_with_due_ms(message_id, first_ms)
         if waiting:
             return waiting if waiting.timer.shard.topic_uid == topic.uid else None
         if shard is not None:
@@ -124,12 +124,12 @@ class Delayed:
         looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)
         return next((message for message in looks if message), None)
 
-    def waiting(self, message_id: str, first_ms: int) -> DelayedMessage | None:
+    def find_waiting(self, message_id: str, first_ms: int) -> DelayedMessage | None:
         """A delayed message that was due at `first_ms` once, if it waits still or was cancelled. One read; more where
         its time was changed. Raises ChangedMeanwhile."""
-        return self._waiting(message_id, first_ms)[0]
+        return self._find_with_due_ms(message_id, first_ms)[0]
 
-    def _waiting(self, message_id: str, first_ms: int) -> tuple[DelayedMessage | None, int]:
+    def _find_with_due_ms(self, message_id: str, first_ms: int) -> tuple[DelayedMessage | None, int]:
         """The same, and when it was due in the end.
 
         Others may change its time between two reads. It has gone only if it was not at its time and its row that leads
@@ -139,7 +139,7 @@ class Delayed:
         for _ in range(_TRIES):
             if timer := self._timers.find(due_ms, message_id):
                 return DelayedMessage(timer), due_ms
-            forward = self._timers.moved(message_id)
+            forward = self._timers.find_moved(message_id)
             if forward and forward.cancelled:
                 return DelayedMessage(forward.cancelled, cancelled=True), forward.due_ms
             if forward is None or forward == previous:
@@ -172,12 +172,12 @@ class Delayed:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
             if new := self._amend(topic, waiting.timer, changes, by):
                 return new
-            waiting = self._again(waiting)
+            waiting = self._read_again(waiting)
         raise changed_meanwhile("message")
 
-    def _again(self, waiting: DelayedMessage) -> DelayedMessage:
+    def _read_again(self, waiting: DelayedMessage) -> DelayedMessage:
         """The message after another process's change; Conflict if it no longer waits."""
-        current = self.waiting(waiting.timer.id, waiting.timer.due_ms)
+        current = self.find_waiting(waiting.timer.id, waiting.timer.due_ms)
         if current is None:
             raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
         return current
@@ -190,18 +190,18 @@ class Delayed:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms
-        draft = replace(acted(draft, *self._acts(changes, due_ms, by)), due_ms=None)
+        draft = replace(with_acts(draft, *self._acts_of(changes, due_ms, by)), due_ms=None)
         if draft.expires_ms is not None:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
         if due_ms > old.due_ms and draft.keys:
-            self._producer.note_keys(topic, [(draft, due_ms)], _noted_ms(old))
+            self._producer.note_keys(topic, [(draft, due_ms)], _keys_noted_ms(old))
         if not self._timers.amend(old, new, self._keep_s(topic, new)):
             return None
         self._waker.wake_movers([new])
         return DelayedMessage(replace(new, edits=old.edits + 1))
 
-    def _acts(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:
+    def _acts_of(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:
         now_ms = self._clock.now_ms()
         if changes.keys() - {"due_ms"}:
             yield Act("EDITED", now_ms, by)
@@ -214,19 +214,19 @@ class Delayed:
         for _ in range(_TRIES):
             if waiting.cancelled or self._cancel(topic, waiting.timer, by):
                 return
-            waiting = self._again(waiting)
+            waiting = self._read_again(waiting)
         raise changed_meanwhile("message")
 
     def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
         assert timer.draft is not None
-        draft = acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
+        draft = with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
         return self._timers.cancel(replace(timer, draft=draft), self._keep_s(topic, timer))
 
     def _keep_s(self, topic: Topic, timer: Timer) -> int:
         return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * DAY_SECONDS
 
 
-def _noted_ms(timer: Timer) -> int:
+def _keys_noted_ms(timer: Timer) -> int:
     """The time under which a waiting message's keys were noted: when it was due at first, or prepared."""
     parts = ids.parse_timed_id(timer.id)
     if parts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...domain.errors import NotFound
 from ...domain.message import DeadReason, Draft
 from ...domain.segment import ShardKey
-from ...domain.timer import ANY, Timer, TimerKind, entered
+from ...domain.timer import ANY, Timer, TimerKind, draft_for_log
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.log import Log
@@ -48,12 +48,16 @@ class Due:
             self._timers.drop(timers)
             return 0
         number = None if shard.shard == ANY else shard.shard
-        members = [(t, replace(self._named(entered(t), t), shard=number)) for t in timers if t.draft]
+        members = [
+            (t, replace(self._with_origin_id(draft_for_log(t), t), shard=number)) for t in timers if t.draft
+        ]
         messages = [message for message in self._producer.move(home, members) if message]
-        self._waker.appended(home, {message.shard for message in messages if message.shard is not None})
+        self._waker.wake_after_append(
+            home, {message.shard for message in messages if message.shard is not None}
+        )
         return len(messages)
 
-    def _named(self, draft: Draft, timer: Timer) -> Draft:
+    def _with_origin_id(self, draft: Draft, timer: Timer) -> Draft:
         """The draft; what is left of a damaged retry's knows its message's place, and from now on its id."""
         origin = draft.origin
         if draft.dead_reason != DeadReason.UNDECODABLE or origin is None or origin.id:

@@ -91,7 +91,7 @@ class Producer:
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
-                outcomes[i] = _repeated(drafts[first], draft, outcomes[first])
+                outcomes[i] = _outcome_of_repeat(drafts[first], draft, outcomes[first])
         return [outcome for outcome in outcomes if outcome is not None]
 
     def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[ProduceResult | None]:
@@ -359,7 +359,7 @@ def _duplicate(draft: Draft, entry: DedupEntry) -> ProduceResult | HeadraceError
     return ProduceResult(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
 
 
-def _repeated(
+def _outcome_of_repeat(
     first: Draft, again: Draft, outcome: ProduceResult | HeadraceError | None
 ) -> ProduceResult | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""

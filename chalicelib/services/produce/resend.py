@@ -45,7 +45,7 @@ class ResendLookup:
         """The request id of its row at this place."""
         return self._request.row_id(self._key, first, map(content_hash, originals))
 
-    def stored(self, segment: Segment) -> None:
+    def note_stored(self, segment: Segment) -> None:
         """It has just written this: no trace of an earlier try."""
         self._seen = segment.end
 
@@ -63,9 +63,9 @@ class ResendLookup:
         while next_segment.first > (low or 0):
             page = self._log.read_back(self._key, next_segment.first - 1, _ROWS_PER_PAGE, consistent=True)
             for row in page:
-                own += self._closed(row.end, next_segment)
+                own += self._close_hole(row.end, next_segment)
                 if row.first < (low or 0) or row.accepted_ms < since_ms:
-                    return self._found(own)
+                    return self._rows_found(own)
                 own += [row] if self._request.wrote(self._key, row) else []
                 next_segment = row
             rows += len(page)
@@ -73,9 +73,9 @@ class ResendLookup:
                 break
             if rows >= MAX_LOOK_BACK_ROWS:
                 raise _too_late()
-        return self._found(own)
+        return self._rows_found(own)
 
-    def _closed(self, start: int, next_segment: Segment) -> list[Segment]:
+    def _close_hole(self, start: int, next_segment: Segment) -> list[Segment]:
         """Close a hole, offset by offset: where offsets are reserved, an earlier try may be about to write there. Its
         rows, where it just has."""
         own: list[Segment] = []
@@ -87,7 +87,7 @@ class ResendLookup:
             start = row.end
         return own
 
-    def _found(self, own: Sequence[Segment]) -> RowsFound | None:
+    def _rows_found(self, own: Sequence[Segment]) -> RowsFound | None:
         return RowsFound(self._key.shard, tuple(own)) if own else None
 
 

@@ -23,7 +23,7 @@ from ...domain.transaction import (
     TransactionState,
     check_timer,
     committed,
-    released,
+    committed_draft,
     rolled_back,
 )
 from ...ports.log import DedupEntry
@@ -134,11 +134,11 @@ class Transactor:
             raise not_found()
         return transaction
 
-    def listed(
+    def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         """Transactions of a state by time of preparation, behind a position, without their messages."""
-        return self._transactions.listed(topic, state, after, limit)
+        return self._transactions.of_state(topic, state, after, limit)
 
     def secret(self, topic: Topic) -> bytes:
         """The secret that signs the checks of a topic's transactions."""
@@ -169,7 +169,7 @@ class Transactor:
         """
         for _ in range(_TRIES):
             if transaction.state in DECIDED:
-                return _agreed(transaction, decision)
+                return _require_same_decision(transaction, decision)
             if answer:
                 transaction = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
             new = (
@@ -190,7 +190,7 @@ class Transactor:
     def _commit(self, transaction: Transaction) -> Transaction | None:
         """None: it was changed meanwhile."""
         topic, now_ms = self.topic_of(transaction), self._clock.now_ms()
-        draft = released(transaction, now_ms)
+        draft = committed_draft(transaction, now_ms)
         comes_ms = draft.due_ms or now_ms
         if topic.expires_s(comes_ms) > transaction.keys_until_s:
             # Under the time at which it was prepared: a list of a key's messages shall not show this one twice.
@@ -200,7 +200,7 @@ class Transactor:
         (message,) = self._producer.move(topic, [(transaction, draft)])
         if message is None or message.shard is None:
             return None
-        self._waker.appended(topic, {message.shard})
+        self._waker.wake_after_append(topic, {message.shard})
         return committed(transaction, message.accepted_ms, shard=message.shard, offset=message.offset)
 
     def _commit_for_later(
@@ -226,7 +226,7 @@ def _last_possible_ms(new: Transaction) -> int:
     return max(checked_ms + new.delay_ms, new.due_ms or 0)
 
 
-def _agreed(transaction: Transaction, decision: TransactionState) -> Transaction:
+def _require_same_decision(transaction: Transaction, decision: TransactionState) -> Transaction:
     if transaction.state is not decision:
         word = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
         raise Conflict("TRANSACTION_DECIDED", f"The transaction was {word}; the first decision is final.")

@@ -59,11 +59,11 @@ class Calls:
         self._events: queue.SimpleQueue[EndedCall | None] = queue.SimpleQueue()  # None: a wake-up
 
     def wake(self) -> None:
-        """Let `ended` return, so that the run looks for new messages."""
+        """Let `take_ended` return, so that the run looks for new messages."""
         self._events.put(None)
 
     def was_woken(self) -> bool:
-        """Has a wake-up come that `ended` has not met? Takes it. Asked only when no call is under way."""
+        """Has a wake-up come that `take_ended` has not met? Takes it. Asked only when no call is under way."""
         if self._events.empty():
             return False
         self._events.get()
@@ -84,7 +84,7 @@ class Calls:
                 future = pool.submit(self._send, sources, consumer, parcel, seconds)
                 future.add_done_callback(partial(self._note_end, consumer, parcel))
 
-    def ended(self) -> list[EndedCall]:
+    def take_ended(self) -> list[EndedCall]:
         """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
         new messages."""
         calls: list[EndedCall] = []

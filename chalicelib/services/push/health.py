@@ -33,7 +33,7 @@ class SubscriberHealth:
 
     def allowance(self, consumer: Consumer, full: int) -> int:
         """How many messages may be in flight to a consumer: none while its circuit is open, few after that."""
-        return breaker.allowance(self._known(consumer)[1], full, self._clock.now_ms())
+        return breaker.allowance(self._known_health(consumer)[1], full, self._clock.now_ms())
 
     def note(
         self,
@@ -84,7 +84,7 @@ class SubscriberHealth:
     ) -> Health:
         """The runs of this process take turns here: otherwise several would write the same change."""
         with self._lock:
-            version, before = self._known(consumer)
+            version, before = self._known_health(consumer)
             after = learn(before, self._clock.now_ms())
             self._seen.put(consumer.uid, (version, after))
             if _row(after) != _row(before) and (row := self._save(topic, group, consumer, after)):
@@ -98,7 +98,7 @@ class SubscriberHealth:
         is_healthy = consumer.failing_ms is None and now_ms - consumer.created_ms >= breaker.LATELY_MS
         return Health(succeeded_ms=now_ms if is_healthy else None)
 
-    def _known(self, consumer: Consumer) -> tuple[int, Health]:
+    def _known_health(self, consumer: Consumer) -> tuple[int, Health]:
         """This process's view, updated from the registration if another process wrote it since. The given `consumer`
         may be older than this process's own last write."""
         version, health = self._seen.get(consumer.uid) or (-1, self._at_first(consumer))

@@ -105,7 +105,7 @@ class DispatchRun:
         """
         with self._context.threads() as pool:
             while self._launch(pool) or self._may_settle_yet():
-                self._settle(self._calls.ended())
+                self._settle(self._calls.take_ended())
         if self._settlements.are_owed:
             raise unavailable("Outcomes could not be settled.")
         if self._claims.fault:

@@ -24,7 +24,7 @@ class RunTime:
     def allows_attempt(self, sources: Sources) -> bool:
         """Is there time for an attempt at the slowest consumer? If not, all wait for the next run; otherwise the slow
         ones would wait for ever. The last answer is kept in `ran_out`."""
-        seconds = max((self.attempt_seconds(sources, c) for c in sources.called()), default=0)
+        seconds = max((self.attempt_seconds(sources, c) for c in sources.called_consumers()), default=0)
         self.ran_out = self.seconds_left() < seconds + MARGIN_SECONDS
         return not self.ran_out
 
@@ -47,4 +47,4 @@ class RunTime:
 
     def longest_lease_seconds(self, sources: Sources) -> int:
         """The longest lease that a consumer of these sources gets."""
-        return max((self.lease_seconds(sources, c) for c in sources.called()), default=0)
+        return max((self.lease_seconds(sources, c) for c in sources.called_consumers()), default=0)

@@ -93,13 +93,13 @@ class Sources:
             return ()
         return self._team if self._is_shared else (owner,)
 
-    def called(self) -> set[Consumer]:
+    def called_consumers(self) -> set[Consumer]:
         """All consumers that may get messages."""
         return set(self._team if self._is_shared else filter(None, self._owners))
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""
-        return self.called() if shard is None and not self._is_shared else {claimant}
+        return self.called_consumers() if shard is None and not self._is_shared else {claimant}
 
     def target(self, claimant: Consumer, claimed_message: ClaimedMessage) -> Consumer:
         """The consumer that gets a granted message: its claimant or, in an ordered mode, the owner of its shard."""

@@ -149,7 +149,7 @@ class MemoryControl:
             self._assignments[group.uid] = new
             return True
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         with_consumers = [(g, tuple(self.consumers(topic, g))) for g in self.groups(topic)]
         return [
             Staffed(g, consumers, self.assignment(topic, g)) for g, consumers in with_consumers if consumers

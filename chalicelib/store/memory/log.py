@@ -57,7 +57,7 @@ class MemoryLog:
             by = self._rows.get((shard, segment.first))
             if by is not None:
                 return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
-            if duplicates := self._tables.known(dedup):
+            if duplicates := self._tables.used_entries(dedup):
                 return DedupHit(duplicates)
             if missing_places := tuple(
                 index for index, each in enumerate(promotables) if not self._tables.has(each)

@@ -38,17 +38,17 @@ class MemoryMarks:
         with self._lock:
             self._watched.pop(topic, None)
 
-    def moves(self, topic: str) -> None:
+    def note_moving(self, topic: str) -> None:
         with self._lock:
             self._moving.add(topic)
             self.writes += 1
 
-    def rests(self, topic: str) -> None:
+    def note_at_rest(self, topic: str) -> None:
         with self._lock:
             self._moving.discard(topic)
             self.writes += 1
 
-    def trouble(self, topic: str, rank: int, before: int = 0) -> None:
+    def note_trouble(self, topic: str, rank: int, before: int = 0) -> None:
         with self._lock:
             self._troubled.pop(topic, None)
             self._troubled |= {topic: rank} if rank else {}

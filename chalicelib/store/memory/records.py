@@ -44,13 +44,13 @@ class MemoryRecords:
             ][:most]
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
-        return len(self._buried(topic_uid, group_uid)[:most])
+        return len(self._letters_of_group(topic_uid, group_uid)[:most])
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
-        letters = self._buried(topic.uid, group.uid)
+        letters = self._letters_of_group(topic.uid, group.uid)
         return [(k, letter) for k, letter in letters if letter and (after is None or k > after)][:limit]
 
-    def _buried(self, topic_uid: str, group_uid: str) -> list[tuple[str, DeadLetter | None]]:
+    def _letters_of_group(self, topic_uid: str, group_uid: str) -> list[tuple[str, DeadLetter | None]]:
         with self._tables.lock:
             letters = [
                 (k, letter) for (g, k), letter in self._tables.letters.items() if g == f"{group_uid}#dead"

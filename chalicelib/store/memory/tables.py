@@ -35,7 +35,7 @@ class MemoryTables:
     cursors: dict[CursorKey, Cursor] = field(default_factory=dict)
     dedup: dict[tuple[str, str], DedupEntry] = field(default_factory=dict)
 
-    def known(self, entries: Sequence[DedupEntry]) -> tuple[DedupEntry, ...]:
+    def used_entries(self, entries: Sequence[DedupEntry]) -> tuple[DedupEntry, ...]:
         """Those of the dedup ids that were used within their window."""
         old = (self.dedup.get((e.topic_uid, e.dedup_id)) for e in entries)
         now_s = entries[0].accepted_ms // 1000 if entries else 0
@@ -49,7 +49,7 @@ class MemoryTables:
 
     def put_timers(self, timers: Sequence[Timer]) -> None:
         for timer in timers:
-            draft = codec.stored(timer.draft) if timer.draft else None
+            draft = codec.as_stored(timer.draft) if timer.draft else None
             self.timers[timer_place(timer)] = replace(timer, draft=draft)
 
     def put_records(self, key: CursorKey, records: Sequence[Record]) -> None:
@@ -76,7 +76,7 @@ class MemoryTables:
         return True
 
     def put_letter(self, letter: DeadLetter) -> None:
-        message = replace(letter.message, draft=codec.stored(letter.message.draft))
+        message = replace(letter.message, draft=codec.as_stored(letter.message.draft))
         self.letters[letter_place(letter)] = replace(letter, message=message)
 
     def has_letter(self, letter: DeadLetter) -> bool:
@@ -97,7 +97,7 @@ class MemoryTables:
         return there is not None and there.version == transaction.version
 
     def put_transaction(self, new: Transaction) -> None:
-        draft = codec.stored(new.draft) if new.draft else None
+        draft = codec.as_stored(new.draft) if new.draft else None
         self.transactions[new.id] = replace(new, draft=draft)
 
     def move(self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int) -> None:

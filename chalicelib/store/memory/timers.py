@@ -27,7 +27,7 @@ class MemoryTimers:
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         check_actions(len(timers) + len(dedup) if dedup else 0)  # without dedup ids there is no transaction
         with self._tables.lock:
-            duplicates = self._tables.known(dedup)
+            duplicates = self._tables.used_entries(dedup)
             if not duplicates:
                 self._tables.remember(dedup)
                 self._tables.put_timers(timers)
@@ -51,7 +51,7 @@ class MemoryTimers:
             self._forwards[timer.id] = Moved(timer.due_ms, timer), keep_s
             return True
 
-    def moved(self, timer_id: str) -> Moved | None:
+    def find_moved(self, timer_id: str) -> Moved | None:
         with self._tables.lock:  # here and below: a transaction is seen whole or not at all
             return self._forwards.get(timer_id, (None, 0))[0]
 
@@ -60,19 +60,23 @@ class MemoryTimers:
             self._forwards = {id: row for id, row in self._forwards.items() if row[1] > now_s}
 
     def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
-        rows = (timer for timer in self._of(fragment) if timer.sort_key > behind and timer.due_ms <= until_ms)
+        rows = (
+            timer
+            for timer in self._of_fragment(fragment)
+            if timer.sort_key > behind and timer.due_ms <= until_ms
+        )
         return first_of(rows, limit)
 
     def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
-        return [timer for timer in self._of(fragment) if timer.sort_key > sort_key][:limit]
+        return [timer for timer in self._of_fragment(fragment) if timer.sort_key > sort_key][:limit]
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
-        timers = self._of(fragment)
+        timers = self._of_fragment(fragment)
         kinds = (t.shard.topic_uid for t in timers[:most] if t.kind is TimerKind.DELIVER)
         return Counter(kinds), len(timers) < most
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
-        return next((timer.due_ms for timer in self._of(fragment)), None)
+        return next((timer.due_ms for timer in self._of_fragment(fragment)), None)
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         row = timer_key(due_ms, timer_id)
@@ -82,7 +86,7 @@ class MemoryTimers:
             raise newer_format()
         return timer
 
-    def _of(self, fragment: int) -> list[Timer]:
+    def _of_fragment(self, fragment: int) -> list[Timer]:
         with self._tables.lock:
             timers = [timer for timer in self._tables.timers.values() if timer.fragment == fragment]
         return sorted(timers, key=timer_place)

@@ -25,7 +25,7 @@ class MemoryTraces:
                 home = self._homes.setdefault(trace_home(part.key), {})
                 home[part.entries[0].offset, part.id] = part
 
-    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
+    def rows_covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         with self._lock:
             rows = self._homes.get(trace_home(key), {})
             return in_order((rows[place] for place in sorted(rows)), offset)

@@ -22,7 +22,7 @@ class MemoryTransactions:
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         with self._tables.lock:
-            duplicates = self._tables.known(dedup)
+            duplicates = self._tables.used_entries(dedup)
             if not duplicates:
                 self._tables.remember(dedup)
                 self._tables.put_transaction(transaction)
@@ -45,7 +45,7 @@ class MemoryTransactions:
                 self._tables.timers.pop(timer_place(timer), None)
             return True
 
-    def listed(
+    def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         with self._tables.lock:
@@ -58,7 +58,7 @@ class MemoryTransactions:
         ][:limit]
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
-        return Counted(len(self.listed(topic, state, None, sys.maxsize)))
+        return Counted(len(self.of_state(topic, state, None, sys.maxsize)))
 
     def drop_expired(self, now_s: int) -> None:
         """Delete expired rows, as DynamoDB's TTL does."""

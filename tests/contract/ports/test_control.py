@@ -226,11 +226,11 @@ def test_groups_with_consumers_are_found_with_all_that_is_theirs(control: Contro
     assignment = Assignment(1, "mod", (workers[2].uid,), (workers[2].uid,))
     control.put_assignment(topic, longer, assignment)
     members = [replace(worker, version=1) for worker in workers]
-    assert control.staffed(topic) == [
+    assert control.staffed_groups(topic) == [
         Staffed(replace(plain, version=1), (members[0], members[1]), None),
         Staffed(replace(longer, version=1), (members[2],), assignment),
     ]
-    assert control.staffed(make.topic(make.uid("other-"))) == []
+    assert control.staffed_groups(make.topic(make.uid("other-"))) == []
 
 
 def test_tokens_are_kept_listed_and_deleted_once(empty_stage: Stage) -> None:

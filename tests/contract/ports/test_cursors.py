@@ -63,7 +63,7 @@ def test_a_cursor_nobody_stored_is_not_there(cursors: Cursors, key: CursorKey) -
     assert cursors.get(key) is None
 
 
-@pytest.mark.parametrize("cursor", [Cursor(), FULL, make.leased(2**50, 1)])
+@pytest.mark.parametrize("cursor", [Cursor(), FULL, make.leased_cursor(2**50, 1)])
 def test_a_cursor_is_read_as_it_was_stored(cursors: Cursors, key: CursorKey, cursor: Cursor) -> None:
     assert cursors.create(key, cursor) == cursor
     assert cursors.get(key, consistent=True) == cursor

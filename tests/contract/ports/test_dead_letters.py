@@ -230,7 +230,7 @@ def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
     ids = [each.id for each in (*results[20:30], *results[:10], results[5], results[35], results[15])]
-    letters = deps.redriver.chosen(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
+    letters = deps.redriver.letters_of(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
     assert [each.message.id for each in letters] == [*ids[:20], results[15].id]
     assert records.calls == {"letters_between": 4}
     assert deps.redriver.redrive(desk.topic, group, letters) == 21

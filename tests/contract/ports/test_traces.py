@@ -57,15 +57,15 @@ def test_a_row_is_read_as_it_was_written(
     row = make.trace(key, entries, rank=rank, total=7, consumer="wörker")
     traces.write([row])
     for each in (entries[0], entries[-1]):
-        assert traces.covering(key, each.offset) == [row]
+        assert traces.rows_covering(key, each.offset) == [row]
 
 
 def test_only_rows_with_an_attempt_at_the_offset_are_found(traces: Traces, key: CursorKey) -> None:
     row = make.trace(key, make.entries([5, 6, 9]))
     traces.write([row, make.trace(key, make.entries([7])), make.trace(key, make.entries([1]))])
-    assert [traces.covering(key, offset) for offset in (5, 6, 9)] == [[row]] * 3
-    assert traces.covering(key, 8) == []
-    assert traces.covering(key, 10) == []
+    assert [traces.rows_covering(key, offset) for offset in (5, 6, 9)] == [[row]] * 3
+    assert traces.rows_covering(key, 8) == []
+    assert traces.rows_covering(key, 10) == []
     traces.write([])
 
 
@@ -74,14 +74,14 @@ def test_attempts_come_in_order_of_time(traces: Traces, key: CursorKey) -> None:
     first = make.trace(key, make.entries([9], 1, "RETRY"), started_ms=START_MS)
     last = make.trace(key, make.entries([0, 9], 3), started_ms=START_MS + 10)
     traces.write([later, last, first])
-    assert traces.covering(key, 9) == [first, later, last]
+    assert traces.rows_covering(key, 9) == [first, later, last]
 
 
 def test_rows_that_begin_alike_are_told_apart(traces: Traces, key: CursorKey) -> None:
     rows = [make.trace(key, make.entries([3], n), started_ms=START_MS + n) for n in range(1, 30)]
     traces.write(rows)
     traces.write(rows[:1])
-    assert traces.covering(key, 3) == rows
+    assert traces.rows_covering(key, 3) == rows
 
 
 def test_all_consumers_of_the_group_are_seen_and_nobody_else(traces: Traces, key: CursorKey) -> None:
@@ -95,13 +95,13 @@ def test_all_consumers_of_the_group_are_seen_and_nobody_else(traces: Traces, key
         replace(key, shard=replace(key.shard, shard=1)),
     ]
     traces.write([mine, yours, *(make.trace(other, make.entries([3])) for other in others)])
-    assert traces.covering(key, 3) == traces.covering(mine.key, 3) == [mine, yours]
+    assert traces.rows_covering(key, 3) == traces.rows_covering(mine.key, 3) == [mine, yours]
 
 
 def test_a_row_as_wide_as_allowed_is_found_from_both_ends(traces: Traces, key: CursorKey) -> None:
     row = make.trace(key, make.entries([10, 10 + MAX_RECEIVE - 1]))
     traces.write([row])
-    assert traces.covering(key, 10) == traces.covering(key, 10 + MAX_RECEIVE - 1) == [row]
+    assert traces.rows_covering(key, 10) == traces.rows_covering(key, 10 + MAX_RECEIVE - 1) == [row]
 
 
 def test_a_wider_row_is_split_and_found_from_everywhere(traces: Traces, key: CursorKey) -> None:
@@ -109,7 +109,7 @@ def test_a_wider_row_is_split_and_found_from_everywhere(traces: Traces, key: Cur
     row = make.trace(key, entries)
     traces.write([row])
     expected = [replace(row, entries=part) for part in (entries[:1], entries[1:3], entries[1:3], entries[3:])]
-    assert [traces.covering(key, each.offset) for each in entries] == [[part] for part in expected]
+    assert [traces.rows_covering(key, each.offset) for each in entries] == [[part] for part in expected]
 
 
 def test_a_crowd_of_rows_around_an_offset_hides_none(traces: Traces, key: CursorKey) -> None:
@@ -121,7 +121,7 @@ def test_a_crowd_of_rows_around_an_offset_hides_none(traces: Traces, key: Cursor
     in_flight_of = [make.trace(key, wide, started_ms=START_MS + n) for n in range(60)]
     behind = make.trace(key, make.entries([900]), started_ms=START_MS + 999)
     traces.write([*in_flight_of, behind])
-    trace_rows = traces.covering(key, 900)
+    trace_rows = traces.rows_covering(key, 900)
     assert [row.id for row in trace_rows] == [row.id for row in [*in_flight_of, behind]]
 
 
@@ -155,4 +155,4 @@ def test_rows_go_at_their_time(stage: Stage, key: CursorKey) -> None:
     stage.adapters.traces.write(rows)
     stage.clock.advance(1_000)
     stage.drop_expired()
-    assert [stage.adapters.traces.covering(key, n) for n in (1, 2)] == [[], [rows[1]]]
+    assert [stage.adapters.traces.rows_covering(key, n) for n in (1, 2)] == [[], [rows[1]]]

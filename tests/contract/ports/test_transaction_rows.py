@@ -12,7 +12,7 @@ from chalicelib.domain.transaction import Transaction, TransactionState, check_t
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
-from tests.support.transacting import URL, held, prepare, timers_of
+from tests.support.transacting import URL, prepare, reread, timers_of
 
 
 def test_a_change_of_what_was_changed_meanwhile_is_refused_with_all_it_brings(stage: Stage) -> None:
@@ -22,7 +22,7 @@ def test_a_change_of_what_was_changed_meanwhile_is_refused_with_all_it_brings(st
     assert port.change(transaction, replace(transaction, checks=1))
     timer = make.timer(fragment=1)
     assert not port.change(transaction, replace(transaction, checks=2), [timer], [check_timer(transaction)])
-    assert held(desk, transaction).checks == 1
+    assert reread(desk, transaction).checks == 1
     assert stage.adapters.timers.find(timer.due_ms, timer.id) is None
     assert timers_of(desk, transaction.id) == [transaction.check_ms]
 
@@ -83,7 +83,7 @@ def test_many_are_committed_each_where_it_says(stage: Stage) -> None:
     moves = [(t, t.draft) for t in transactions if t.draft]
     places = desk.deps.producer.move(desk.topic, moves)
     assert [p.offset for p in places if p] == [0, 1, 2, 3, 4]
-    assert [held(desk, t).offset for t in transactions] == [0, 1, 2, 3, 4]
+    assert [reread(desk, t).offset for t in transactions] == [0, 1, 2, 3, 4]
     assert desk.deps.producer.move(desk.topic, moves) == [None] * 5
     assert kinds(desk, [t.id for t in transactions]) == set()
     group = desk.group()

@@ -179,7 +179,7 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
     for name in topics:
         topic = control.topic(name)
         assert topic
-        [team] = control.staffed(topic)
+        [team] = control.staffed_groups(topic)
         [consumer] = team.consumers
         hangs = replace(consumer, kind=ConsumerKind.URL, state=ConsumerState.PENDING, target=name)
         assert control.put_consumer(topic, team.group, hangs, consumer)

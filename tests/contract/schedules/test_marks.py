@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
+from chalicelib.domain.mark import WINDOW_MS, Mark, complete_until_ms, window_of
 from tests.support import factories as make
 from tests.support.stages import Stage
 
@@ -41,4 +41,4 @@ def test_a_window_is_over_only_after_all_that_was_put_in_under_its_mark(
     assert begin_ms <= now_ms < begin_ms + WINDOW_MS
     assert window_of(name, begin_ms) == begin_ms
     if window_of(name, now_ms + later_ms) == begin_ms:
-        assert begin_ms > all_over(now_ms + later_ms)
+        assert begin_ms > complete_until_ms(now_ms + later_ms)

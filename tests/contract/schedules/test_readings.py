@@ -83,7 +83,7 @@ def run(desk: Desk) -> None:
 
 
 def note(desk: Desk) -> None:
-    desk.deps.meter_notes.see([str(desk.topic.shard_key(0))])
+    desk.deps.meter_notes.note_topics_of([str(desk.topic.shard_key(0))])
 
 
 def is_noted(desk: Desk) -> bool:
@@ -181,13 +181,13 @@ def test_a_topic_is_noted_once_a_minute_and_of_a_lane_its_own(stage: Stage) -> N
     desk = Desk.at(stage)
     notes = desk.deps.meter_notes
     lane = f"{desk.topic.name}~billing:uid/0"
-    notes.see([lane])
+    notes.note_topics_of([lane])
     assert is_noted(desk)
-    stage.adapters.marks.rests(desk.topic.name)
-    notes.see([lane])
+    stage.adapters.marks.note_at_rest(desk.topic.name)
+    notes.note_topics_of([lane])
     assert not is_noted(desk), "it was noted a moment ago"
     stage.clock.advance(MINUTE_MS + 1)
-    notes.see([lane])
+    notes.note_topics_of([lane])
     assert is_noted(desk)
 
 
@@ -242,35 +242,35 @@ def test_the_worst_are_told_first(stage: Stage) -> None:
     marks = stage.adapters.marks
     names = [make.uid(f"t{n}") for n in range(3)]
     for name, rank in zip(names, (1, 5, 9), strict=True):
-        marks.trouble(name, rank)
+        marks.note_trouble(name, rank)
     marks.watch(names[0], 7)
-    marks.moves(names[0])
+    marks.note_moving(names[0])
     assert len(marks.worst(1)) == 1
     assert [name for name in marks.worst(500) if names[0][2:] in name] == [names[0]], "whoever else is noted"
     mine = [name for name in marks.worst(500) if name in names]
     assert mine == [names[2], names[1], names[0]]
-    marks.trouble(names[1], 2, 5)
-    marks.trouble(names[2], 0, 9)
+    marks.note_trouble(names[1], 2, 5)
+    marks.note_trouble(names[2], 0, 9)
     ranks = {name: rank for name, rank in marks.worst(500).items() if name in names}
     assert ranks == {names[1]: 2, names[0]: 1}
-    marks.trouble(names[0], 1, 1)
+    marks.note_trouble(names[0], 1, 1)
     each_minute = marks.each_minute()
     assert {name: rank for name, rank in each_minute.troubled.items() if name in names} == ranks
     assert [each for each in each_minute.watched.items() if names[0] in each[0]] == [(names[0], 7)]
     assert [key for key in each_minute.moving if names[0] in key] == [names[0]]
     marks.unwatch(names[0])
-    marks.rests(names[0])
+    marks.note_at_rest(names[0])
     for name, rank in ranks.items():
-        marks.trouble(name, 0, rank)
+        marks.note_trouble(name, 0, rank)
 
 
 def test_a_topic_that_two_noted_at_once_is_as_bad_as_the_worse(stage: Stage) -> None:
     marks, name = stage.adapters.marks, make.uid("t")
     for rank in (2, 5):
-        marks.trouble(name, rank)
+        marks.note_trouble(name, rank)
     assert marks.worst(500)[name] == marks.each_minute().troubled[name] == 5
     for rank in (2, 5):
-        marks.trouble(name, 0, rank)
+        marks.note_trouble(name, 0, rank)
     assert name not in marks.worst(500)
 
 

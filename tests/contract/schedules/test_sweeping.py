@@ -43,10 +43,10 @@ class Ill:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         if topic.name in self._ills:
             raise self._ills[topic.name]
-        return self._control.staffed(topic, pass_over)
+        return self._control.staffed_groups(topic, pass_over)
 
 
 class World:
@@ -110,7 +110,7 @@ class World:
         a = self.stage.adapters
         topic = a.control.topic(name)
         assert topic
-        (team,) = a.control.staffed(topic)
+        (team,) = a.control.staffed_groups(topic)
         cursors = a.cursors.of_owner(team.group.uid)
         keys = (topic.shard_key(shard) for shard in range(topic.shards))
         return any(a.log.tail(key).offset >= cursors.get(str(key), Cursor()).next for key in keys)

@@ -17,7 +17,7 @@ from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk, offsets, overtaken, placed
+from tests.support.desk import Desk, offsets, overtaken, require_stored
 from tests.support.stages import Stage
 
 RUN_MS = 6 * HOUR_MS  # the checkpointer comes by so often
@@ -158,7 +158,7 @@ def test_i1_writers_that_wake_up_at_once_to_an_empty_log_append_behind_its_curso
         assert [place.offset for place in other.produce(make.draft("first"))] == [5]
 
     slow = desk.producer(overtaken(stage.adapters.log, meanwhile))
-    (place,) = placed(slow.produce(desk.topic, [make.draft("second")]))
+    (place,) = require_stored(slow.produce(desk.topic, [make.draft("second")]))
     assert place.offset == 6
     assert desk.drain(group) == [5, 6]
 

@@ -25,7 +25,7 @@ def stage() -> Stage:
 
 def rows(desk: Desk, group: Group, offset: int = 0, consumer_uid: str = "") -> list[TraceRow]:
     key = cursor_key(desk.topic, group, 0, consumer_uid)
-    return desk.stage.adapters.traces.covering(key, offset, consistent=True)
+    return desk.stage.adapters.traces.rows_covering(key, offset, consistent=True)
 
 
 def record(desk: Desk, group: Group, offset: int = 0) -> Record:

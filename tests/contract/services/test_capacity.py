@@ -58,7 +58,7 @@ def test_the_retry_lane_gets_its_share_of_the_slots(scene: Scene) -> None:
 
 def test_what_is_sent_from_the_lane_takes_of_its_share_and_nothing_else_does(scene: Scene) -> None:
     capacity, share = scene.capacity, lane_share(MOST)
-    fresh, from_lane = make.claimed(), make.claimed(entry=3)
+    fresh, from_lane = make.claimed_message(), make.claimed_message(entry=3)
     capacity.count(scene.consumer, [fresh, fresh, from_lane], +1)
     assert (capacity.under_way, capacity.room(scene.sources, 0, scene.consumer)) == (3, MOST - 3)
     assert capacity.room(scene.sources, None, scene.consumer) == share - 1
@@ -214,7 +214,7 @@ def test_what_others_of_the_same_run_are_sent_takes_of_its_places(scene: Scene) 
     other = scene.desk.subscriber(scene.group, "two")
     both = sources_of(scene.desk.deps, scene.desk.topic, scene.group)
     assert scene.capacity.room(both, 0, scene.consumer) == MOST // 2
-    scene.capacity.count(other, [make.claimed()] * (MOST - 1), +1)
+    scene.capacity.count(other, [make.claimed_message()] * (MOST - 1), +1)
     assert scene.capacity.room(both, 0, scene.consumer) == 1
 
 

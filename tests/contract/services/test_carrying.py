@@ -19,7 +19,7 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.support.clock import START_MS
-from tests.support.desk import Desk, placed
+from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage, memory_stage
 
 DUE_MS = START_MS + 60 * SECOND_MS
@@ -78,7 +78,7 @@ class Way:
         self.clock, self.deps, self.topic = stage.clock, self.desk.deps, self.desk.topic
 
     def produce(self, of: Draft) -> ProduceResult:
-        return placed(self.deps.producer.produce(self.topic, [of], BY))[0]
+        return require_stored(self.deps.producer.produce(self.topic, [of], BY))[0]
 
     def waiting(self, message_id: str) -> DelayedMessage:
         message = self.deps.lookup.find(self.topic, message_id)

@@ -14,7 +14,7 @@ from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
-from tests.support.transacting import COMMIT, ROLLBACK, decide, held, prepare, timers_of
+from tests.support.transacting import COMMIT, ROLLBACK, decide, prepare, reread, timers_of
 
 
 def asked(desk: PushDesk, transaction: Transaction) -> list[int]:
@@ -43,13 +43,13 @@ def test_i13_fifteen_checks_one_a_minute_then_the_undecided_list(stage: Stage) -
     later(desk, transaction, 1)
     later(desk, transaction, 20 * 60, step=30)
     assert asked(desk, transaction) == [60 * n for n in range(1, MAX_CHECKS + 1)]
-    after = held(desk, transaction)
+    after = reread(desk, transaction)
     assert (after.state, after.checks, after.last_answer) == (
         TransactionState.UNDECIDED,
         MAX_CHECKS,
         "unknown",
     )
-    (listed_transaction,) = desk.deps.transactor.listed(desk.topic, TransactionState.UNDECIDED, None, 9)
+    (listed_transaction,) = desk.deps.transactor.of_state(desk.topic, TransactionState.UNDECIDED, None, 9)
     assert (listed_transaction.id, listed_transaction.checks) == (transaction.id, MAX_CHECKS)
     assert timers_of(desk, transaction.id) == []
     assert desk.rows() == []
@@ -62,9 +62,12 @@ def test_without_a_check_url_it_is_undecided_after_as_long_and_nobody_is_asked(s
     desk = PushDesk.at(stage)
     transaction = prepare(desk, checks=Checks(None, 10))
     later(desk, transaction, 149)
-    assert held(desk, transaction).state is TransactionState.PREPARED
+    assert reread(desk, transaction).state is TransactionState.PREPARED
     later(desk, transaction, 1)
-    assert (held(desk, transaction).state, held(desk, transaction).checks) == (TransactionState.UNDECIDED, 0)
+    assert (reread(desk, transaction).state, reread(desk, transaction).checks) == (
+        TransactionState.UNDECIDED,
+        0,
+    )
     assert asked(desk, transaction) == []
     assert timers_of(desk, transaction.id) == []
 
@@ -79,7 +82,7 @@ def test_i13_the_producers_answer_decides_and_ends_the_checks(
     transaction = prepare(desk)
     later(desk, transaction, 600)
     assert asked(desk, transaction) == [60, 120, 180]
-    after = held(desk, transaction)
+    after = reread(desk, transaction)
     assert (after.state, after.checks) == (decision, 3)
     assert timers_of(desk, transaction.id) == []
     assert len(desk.receive(group)) == (decision is COMMIT)
@@ -107,7 +110,7 @@ def test_i13_an_answer_that_comes_too_late_changes_nothing(stage: Stage) -> None
     desk.subscribers.producer = answer
     later(desk, transaction, 200)
     assert asked(desk, transaction) == [60]
-    assert held(desk, transaction).state is TransactionState.ROLLED_BACK
+    assert reread(desk, transaction).state is TransactionState.ROLLED_BACK
     assert desk.rows() == []
 
 
@@ -120,7 +123,7 @@ def test_i13_a_check_handed_over_many_times_is_one_call(stage: Stage) -> None:
         ends = list(pool.map(lambda _: desk.deps.checker.check([check], lambda: 60.0), range(16)))
     assert sum(end["unknown"] for end in ends) == 1
     assert len(desk.subscribers.asked) == 1
-    assert held(desk, transaction).checks == 1
+    assert reread(desk, transaction).checks == 1
 
 
 def test_i13_a_check_that_was_lost_is_made_by_the_next_timer_and_does_not_count(stage: Stage) -> None:
@@ -135,7 +138,7 @@ def test_i13_a_check_that_was_lost_is_made_by_the_next_timer_and_does_not_count(
     desk.inbox.asked.clear()
     later(desk, transaction, 60)
     assert asked(desk, transaction) == [120]
-    assert held(desk, transaction).checks == 1
+    assert reread(desk, transaction).checks == 1
 
 
 def test_i13_movers_that_come_late_make_up_for_nothing(stage: Stage) -> None:
@@ -145,7 +148,7 @@ def test_i13_movers_that_come_late_make_up_for_nothing(stage: Stage) -> None:
     stage.clock.advance(3_610 * SECOND_MS)
     later(desk, transaction, 130)
     assert asked(desk, transaction) == [3_620, 3_660, 3_720]
-    assert held(desk, transaction).checks == 3
+    assert reread(desk, transaction).checks == 3
 
 
 def test_a_mover_that_dies_half_way_leaves_one_timer_in_the_end(stage: Stage) -> None:
@@ -175,7 +178,7 @@ def test_i19_no_check_is_begun_that_could_not_end_in_time(stage: Stage) -> None:
     check = Check(transaction.id, transaction.prepared_ms + 120_000)
     assert desk.deps.checker.check([check], lambda: 5.0) == {"postponed": 1}
     assert asked(desk, transaction) == []
-    assert held(desk, transaction) == transaction
+    assert reread(desk, transaction) == transaction
 
 
 def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: Stage) -> None:
@@ -184,7 +187,7 @@ def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: St
     desk.deps.admin.delete_topic(desk.topic)
     later(desk, transaction, 130)
     assert asked(desk, transaction) == []
-    assert held(desk, transaction).state is TransactionState.ROLLED_BACK
+    assert reread(desk, transaction).state is TransactionState.ROLLED_BACK
     assert timers_of(desk, transaction.id) == []
 
 
@@ -203,7 +206,7 @@ def test_i12_a_decider_and_a_checker_race_to_one_end(stage: Stage) -> None:
         ends = list(pool.map(work, range(24)))
     count = 0
     for n, transaction in enumerate(transactions):
-        after = held(desk, transaction)
+        after = reread(desk, transaction)
         count += after.state is COMMIT
         answer = ends[2 * n + 1]
         assert answer == "TRANSACTION_DECIDED" if after.state is COMMIT else isinstance(answer, Transaction)

@@ -41,8 +41,8 @@ class CountedSlots(LogReader):
 
     slot_count = 0
 
-    def unclaimed(self, *args: Any, **settings: Any) -> list[Slot]:
-        slots = super().unclaimed(*args, **settings)
+    def slots_from(self, *args: Any, **settings: Any) -> list[Slot]:
+        slots = super().slots_from(*args, **settings)
         self.slot_count += len(slots)
         return slots
 

@@ -22,7 +22,7 @@ from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.admin import Admin
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk, offsets, placed
+from tests.support.desk import Desk, offsets, require_stored
 from tests.support.faults import Death
 from tests.support.stages import Stage
 
@@ -166,8 +166,8 @@ def test_i1_a_topic_made_again_gets_what_other_processes_accept_for_its_name(sta
     assert is_new
     new = Desk(stage, desk.deps, topic)
     group = new.group()
-    placed(produce(other.deps, name))  # type: ignore[arg-type]
-    placed(produce(other.deps, name, delay_ms=2 * SECOND_MS))  # type: ignore[arg-type]
+    require_stored(produce(other.deps, name))  # type: ignore[arg-type]
+    require_stored(produce(other.deps, name, delay_ms=2 * SECOND_MS))  # type: ignore[arg-type]
     audit, _ = other.deps.admin.put_group(other.deps.catalog.topic(name), "audit", {"begin": "earliest"})
     assert bodies(new, group) == [b'"precious"']
     stage.clock.advance(2 * SECOND_MS)

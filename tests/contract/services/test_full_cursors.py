@@ -97,7 +97,7 @@ class Line:
         outcomes = [
             sorted(
                 (entry.attempt, entry.outcome, entry.detail)
-                for row in self.desk.stage.adapters.traces.covering(key, offset, consistent=True)
+                for row in self.desk.stage.adapters.traces.rows_covering(key, offset, consistent=True)
                 for entry in row.entries
                 if entry.offset == offset
             )

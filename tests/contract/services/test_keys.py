@@ -22,7 +22,7 @@ from chalicelib.services.inspect.filters import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.desk import Desk, overtaken, placed
+from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage
 
 EVERYTHING = Filters()
@@ -141,7 +141,7 @@ def test_what_remains_of_filters_is_applied_to_what_was_found(stage: Stage) -> N
     desk = Desk.at(stage, shards=2)
     group = desk.group()
     ids = [
-        placed(
+        require_stored(
             desk.deps.producer.produce(
                 desk.topic, [make.draft(n, keys=("k",), tag="even" if n % 2 == 0 else None, shard=n // 2)]
             )
@@ -164,12 +164,12 @@ def test_a_writer_that_loses_races_leaves_entries_that_nobody_sees(stage: Stage)
         lambda _: rival.produce(desk.topic, [make.draft("rival", keys=("r",))]),
         LOSSES_BEFORE_RESERVING,
     )
-    late_results = placed(desk.producer(log).produce(desk.topic, make.drafts(3, keys=("k",))))
+    late_results = require_stored(desk.producer(log).produce(desk.topic, make.drafts(3, keys=("k",))))
     entries = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)
     assert len(entries) == 3 * (LOSSES_BEFORE_RESERVING + 1)
     assert sorted(found(desk, "k", limit=1)) == sorted(p.id for p in late_results)
     assert len(found(desk, "r")) == LOSSES_BEFORE_RESERVING
-    placed(desk.deps.producer.produce(desk.topic, [make.draft("reserved", keys=("r",))]))
+    require_stored(desk.deps.producer.produce(desk.topic, [make.draft("reserved", keys=("r",))]))
     assert len(found(desk, "r")) == LOSSES_BEFORE_RESERVING + 1
 
 
@@ -230,7 +230,7 @@ def test_what_is_sent_again_is_found_once(stage: Stage, after: bool) -> None:
     outcomes = producer.produce(desk.topic, drafts, "", Request("shop-1"))
     assert {type(outcome) for outcome in outcomes} == {Unavailable}
     stage.clock.advance(10)
-    places = placed(producer.produce(desk.topic, drafts, "", Request("shop-1", since_ms=START_MS)))
+    places = require_stored(producer.produce(desk.topic, drafts, "", Request("shop-1", since_ms=START_MS)))
     assert len(stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)) == 4
     assert sorted(found(desk, "k")) == sorted(place.id for place in places)
 
@@ -273,7 +273,7 @@ def test_a_batch_that_lost_its_race_is_found_by_the_right_keys(stage: Stage) -> 
         rival.produce(desk.topic, make.drafts(1))
 
     log = overtaken(stage.another().log, happens)
-    late_results = placed(
+    late_results = require_stored(
         desk.producer(log).produce(desk.topic, [make.draft(n, keys=(f"k{n}", "k")) for n in range(3)])
     )
     assert [found(desk, f"k{n}") for n in range(3)] == [[p.id] for p in late_results]

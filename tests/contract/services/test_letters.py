@@ -174,7 +174,7 @@ def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> 
     alien = other.ids[0]
     assert alien != table.ids[0]
     assert table.redriver.letters(table.topic, table.group, alien) == []
-    assert table.redriver.chosen(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
+    assert table.redriver.letters_of(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
     with pytest.raises(Conflict) as refusal:
         table.redriver.retry_now(table.topic, table.group, alien)
     assert refusal.value.code == "DEAD_LETTER_GONE"
@@ -281,7 +281,7 @@ def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
 def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
     table = Table(stage, *make.drafts(4))
     ids = [table.ids[2], table.ids[0], table.ids[1]]
-    letters = table.redriver.chosen(table.topic, table.group, ids)
+    letters = table.redriver.letters_of(table.topic, table.group, ids)
     assert [letter.message.id for letter in letters] == ids
 
 

@@ -14,7 +14,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.ports.log import Stored
 from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
-from tests.support.desk import Desk, overtaken, placed
+from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage, memory_stage
 
 HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
@@ -44,7 +44,7 @@ def turn(desk: Desk) -> None:
         lambda _: rival.produce(desk.topic, make.drafts(1)),
         LOSSES_BEFORE_RESERVING,
     )
-    placed(desk.producer(log).produce(desk.topic, make.drafts(1)))
+    require_stored(desk.producer(log).produce(desk.topic, make.drafts(1)))
 
 
 def test_i1_eight_racing_processes_on_one_shard_stay_dense_and_lose_nothing(stage: Stage) -> None:
@@ -55,7 +55,7 @@ def test_i1_eight_racing_processes_on_one_shard_stay_dense_and_lose_nothing(stag
     def work(n: int) -> list[tuple[int, str]]:
         start.wait()
         drafts = [make.draft(f"{n}.{i}") for i in range(25)]
-        places = [placed(producers[n].produce(desk.topic, [draft]))[0] for draft in drafts]
+        places = [require_stored(producers[n].produce(desk.topic, [draft]))[0] for draft in drafts]
         offsets = [place.offset for place in places if place.offset is not None]
         assert offsets == sorted(offsets), "acknowledged before sent: lower"
         return [(offset, draft.body.decode()) for offset, draft in zip(offsets, drafts, strict=True)]
@@ -75,7 +75,7 @@ def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage
     assert desk.stage.adapters.log.tail(shard).allocation is Allocation.RESERVED
     stale_optimist, newcomer = desk.deps.producer, desk.producer()
     for producer in (stale_optimist, newcomer):
-        placed(producer.produce(desk.topic, make.drafts(3)))
+        require_stored(producer.produce(desk.topic, make.drafts(3)))
     assert dense(desk)
     assert never_mixed(desk)
     assert sum(row.count for row in desk.rows()) == LOSSES_BEFORE_RESERVING + 1 + 6
@@ -87,9 +87,11 @@ def test_a_writer_that_may_choose_hops_to_another_shard_instead(stage: Stage) ->
 
     def rival(shard: ShardKey) -> None:
         lost_shards.append(shard)
-        placed(desk.deps.producer.produce(desk.topic, [make.draft(shard=shard.shard)]))
+        require_stored(desk.deps.producer.produce(desk.topic, [make.draft(shard=shard.shard)]))
 
-    [place] = placed(desk.producer(overtaken(stage.another().log, rival)).produce(desk.topic, make.drafts(1)))
+    [place] = require_stored(
+        desk.producer(overtaken(stage.another().log, rival)).produce(desk.topic, make.drafts(1))
+    )
     assert place.shard != lost_shards[0].shard
 
 
@@ -101,7 +103,7 @@ def test_a_writer_that_died_turning_the_shard_leaves_it_usable(stage: Stage) -> 
         == Stored()
     )
     assert [p.offset for p in desk.produce(*make.drafts(2))] == [2, 3]
-    assert [p.offset for p in placed(desk.producer().produce(desk.topic, make.drafts(1)))] == [4]
+    assert [p.offset for p in require_stored(desk.producer().produce(desk.topic, make.drafts(1)))] == [4]
     assert never_mixed(desk)
 
 
@@ -144,7 +146,7 @@ def test_i1_a_late_writer_finds_its_hole_closed_and_appends_anew(stage: Stage) -
         assert desk.drain(group) == [end + 2]
 
     late_producer = desk.producer(overtaken(stage.another().log, hole_is_closed))
-    first, second = placed(late_producer.produce(desk.topic, make.drafts(2)))
+    first, second = require_stored(late_producer.produce(desk.topic, make.drafts(2)))
     assert (first.offset, second.offset) == (end + 3, end + 4)
     assert desk.drain(group) == [first.offset, second.offset]
 
@@ -175,7 +177,7 @@ def test_i1_a_young_hole_behind_expired_rows_is_not_taken_for_expired(stage: Sta
     stage.clock.advance(2 * DAY_MS)
     stage.drop_expired()
     hole = log.reserve(shard, 1)
-    [behind] = placed(desk.producer().produce(desk.topic, make.drafts(1)))
+    [behind] = require_stored(desk.producer().produce(desk.topic, make.drafts(1)))
     assert (hole, behind.offset) == (end, end + 1)
     assert desk.receive(group) == []
     slow = make.segment(end, 1, allocation=Allocation.RESERVED, accepted_ms=stage.clock.now_ms())
@@ -205,7 +207,7 @@ def test_a_checkpointed_empty_log_goes_on_after_its_tail(stage: Stage) -> None:
     stage.clock.advance(DAY_MS)
     stage.drop_expired()
     assert desk.rows() == []
-    [place] = placed(desk.producer().produce(desk.topic, make.drafts(1)))
+    [place] = require_stored(desk.producer().produce(desk.topic, make.drafts(1)))
     assert place.offset == 3
     assert desk.drain(group) == [3]
 
@@ -218,7 +220,7 @@ def test_i3_twenty_racing_twins_become_one_message_with_one_id(stage: Stage) -> 
 
     def send(n: int) -> tuple[str, bool]:
         start.wait()
-        [place] = placed(producers[n % 4].produce(desk.topic, [twin]))
+        [place] = require_stored(producers[n % 4].produce(desk.topic, [twin]))
         return place.id, place.duplicate
 
     with ThreadPoolExecutor(20) as pool:
@@ -248,8 +250,11 @@ def test_i3_a_dedup_id_with_other_content_is_refused_alone(stage: Stage) -> None
     mismatch, first, twin, other = desk.deps.producer.produce(desk.topic, [*batch])
     assert isinstance(mismatch, Conflict)
     assert isinstance(other, Conflict)
-    assert placed([first])[0].offset == 1
-    assert (placed([twin])[0].id, placed([twin])[0].duplicate) == (placed([first])[0].id, True)
+    assert require_stored([first])[0].offset == 1
+    assert (require_stored([twin])[0].id, require_stored([twin])[0].duplicate) == (
+        require_stored([first])[0].id,
+        True,
+    )
     assert sum(row.count for row in desk.rows()) == 2
 
 
@@ -260,7 +265,7 @@ def test_i2_what_is_refused_is_not_stored_and_the_rest_of_the_batch_is(stage: St
     )
     assert isinstance(too_large, TooLarge)
     assert isinstance(no_shard, Refused)
-    assert placed([good])[0].shard == 1
+    assert require_stored([good])[0].shard == 1
     assert [len(desk.rows(0)), len(desk.rows(1))] == [0, 1]
 
 
@@ -293,7 +298,7 @@ def test_i7_what_follows_a_message_of_unknown_fate_in_a_batch_waits_for_it(stage
     producer = desk.producer(overtaken(desk.stage.another().log, fail))
     assert {type(outcome) for outcome in producer.produce(desk.topic, drafts)} == {Unavailable}
     assert desk.rows() == []
-    placed(producer.produce(desk.topic, drafts))
+    require_stored(producer.produce(desk.topic, drafts))
     bodies = [draft.body for row in desk.rows() for draft in row.drafts]
     assert bodies == [draft.body for draft in drafts]
 

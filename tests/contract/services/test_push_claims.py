@@ -43,7 +43,7 @@ class Run:
         return counts
 
     def has_sent(self, consumer: Consumer, count: int) -> None:
-        self.capacity.count(consumer, [make.claimed()] * count, +1)
+        self.capacity.count(consumer, [make.claimed_message()] * count, +1)
 
 
 @pytest.mark.parametrize("is_first", [False, True])

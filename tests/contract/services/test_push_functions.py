@@ -60,7 +60,7 @@ def test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
     with pytest.raises(Died):
         desk.push()
     desk.subscribers.behaviours.clear()
-    desk.restarted()
+    desk.restart()
     desk.pass_time(busy_seconds)
     assert desk.subscribers.numbers() == {result.id: [1]}
     desk.pass_time(120)

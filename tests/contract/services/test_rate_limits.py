@@ -22,7 +22,7 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.desk import Desk, placed
+from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
 
 
@@ -118,23 +118,23 @@ def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
 def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=2)
     twin = make.draft(1, dedup_id="d")
-    [first] = placed(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
+    [first] = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
     assert over(desk.deps.rate_limited_producer.produce(desk.topic, [twin])) == [0]
     stage.clock.advance(1_000)
-    [again] = placed(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
+    [again] = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
     assert (again.id, again.duplicate) == (first.id, True)
 
 
 def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
     desk = Desk.at(stage)
     deps = Deps(replace(stage.another(), token_buckets=cast(TokenBuckets, None)))
-    assert len(placed(deps.rate_limited_producer.produce(desk.topic, make.drafts(20)))) == 20
+    assert len(require_stored(deps.rate_limited_producer.produce(desk.topic, make.drafts(20)))) == 20
 
 
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:
     """A topic that took these messages at once, though it takes but one or two."""
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter", **settings)
-    return desk, placed(desk.deps.rate_limited_producer.produce(desk.topic, drafts))
+    return desk, require_stored(desk.deps.rate_limited_producer.produce(desk.topic, drafts))
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -156,7 +156,7 @@ def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter")
     group = desk.group(mode="broadcast")
     fans = [desk.consumer(group, name) for name in ("one", "two")]
-    places = placed(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(2)))
+    places = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(2)))
     for fan in fans:
         assert desk.drain(group, consumer=fan) == [0]
     assert len(desk.deps.redriver.find(desk.topic, group, places[1].id)) == 2

@@ -14,7 +14,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.manage.replays import Archived, Progress
 from tests.support import factories as make
-from tests.support.desk import Desk, placed
+from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
 
 
@@ -41,7 +41,9 @@ def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> N
     processes = [stage.process() for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         answers = list(
-            threads.map(lambda deps: placed(deps.replays.send(replay, archived(*range(20)))), processes)
+            threads.map(
+                lambda deps: require_stored(deps.replays.send(replay, archived(*range(20)))), processes
+            )
         )
     assert sorted(draft.headers[REPLAY_OF_HEADER] for draft in drafts(desk)) == sorted(
         f"old-{n}" for n in range(20)
@@ -51,7 +53,9 @@ def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> N
     assert sum(not place.duplicate for answer in answers for place in answer) == 20
     assert sum(deps.counters.take().get(ACCEPTED, 0) for deps in processes) == 20
     stage.clock.advance(6 * DAY_MS)
-    assert all(place.duplicate for place in placed(desk.deps.replays.send(replay, archived(*range(20)))))
+    assert all(
+        place.duplicate for place in require_stored(desk.deps.replays.send(replay, archived(*range(20))))
+    )
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
@@ -59,7 +63,7 @@ def test_what_is_for_one_group_others_pass_over(stage: Stage, mode: str) -> None
     desk = Desk.at(stage)
     mine, other = desk.group("mine", mode=mode), desk.group("other", mode=mode)
     consumers = [desk.consumer(g, "c") if mode == "broadcast" else None for g in (mine, other)]
-    placed(desk.deps.replays.send(made(desk, group="mine"), archived(0, 1)))
+    require_stored(desk.deps.replays.send(made(desk, group="mine"), archived(0, 1)))
     desk.produce(make.draft("for all"))
     bodies = []
     for _ in range(3):  # a serial group hands out one at a time

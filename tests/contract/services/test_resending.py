@@ -18,7 +18,7 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.desk import Desk, overtaken, placed
+from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage
 
 FIRST = Request("shop-1")
@@ -44,7 +44,7 @@ class Lossy:
 
 
 def send(producer: Producer, desk: Desk, drafts: list[Draft], request: Request) -> list[ProduceResult]:
-    return placed(producer.produce(desk.topic, drafts, "", request))
+    return require_stored(producer.produce(desk.topic, drafts, "", request))
 
 
 def lose(desk: Desk, drafts: list[Draft], request: Request = FIRST) -> None:
@@ -179,7 +179,7 @@ def test_a_repeat_with_an_old_idea_of_the_end_is_not_taken_for_the_whole(stage: 
     """Its first offset is just where the first try stored a part."""
     desk = Desk.at(stage)
     stale = desk.producer()
-    placed(stale.produce(desk.topic, [make.draft("warm")]))
+    require_stored(stale.produce(desk.topic, [make.draft("warm")]))
     drafts = make.drafts(4)
     lose(desk, drafts[:2])
     again = send(stale, desk, drafts, AGAIN)

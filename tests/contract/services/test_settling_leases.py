@@ -38,7 +38,7 @@ def timers(desk: Desk) -> list[Timer]:
 
 def outcomes(desk: Desk, group: Group, offset: int) -> list[tuple[int, str]]:
     """Of each attempt at a message that is noted: its number and how it ended."""
-    rows = desk.stage.adapters.traces.covering(cursor_key(desk.topic, group, 0), offset, consistent=True)
+    rows = desk.stage.adapters.traces.rows_covering(cursor_key(desk.topic, group, 0), offset, consistent=True)
     entries = [entry for row in rows for entry in row.entries]
     return [(entry.attempt, entry.outcome) for entry in entries if entry.offset == offset]
 

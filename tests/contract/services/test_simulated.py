@@ -74,7 +74,7 @@ def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_
     stage.clock.sleep(2)
     assert desk.receive(group) == []
     stage.clock.sleep(-2)  # the next process has another clock
-    desk.restarted()
+    desk.restart()
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
     assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
     assert desk.drain(group) == [0]

@@ -16,7 +16,7 @@ from chalicelib.store.layout import state_home
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
-from tests.support.transacting import ASKED, COMMIT, ROLLBACK, decide, held, prepare, timers_of
+from tests.support.transacting import ASKED, COMMIT, ROLLBACK, decide, prepare, reread, timers_of
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
@@ -105,7 +105,7 @@ def test_i12_of_racing_deciders_one_sort_wins(stage: Stage, delay: int) -> None:
             ends = list(
                 pool.map(lambda n: decide(others[n % 4], transaction, decisions[n]), range(16))  # noqa: B023
             )
-        final = held(desk, transaction)
+        final = reread(desk, transaction)
         for end, decision in zip(ends, decisions, strict=True):
             if decision is final.state:
                 assert isinstance(end, Transaction)
@@ -252,7 +252,7 @@ def test_i3_a_decided_transaction_is_remembered_as_long_as_its_dedup_id(stage: S
     stage.clock.advance(2 * DAY_MS)
     stage.drop_expired()
     with pytest.raises(NotFound):
-        held(desk, transaction)
+        reread(desk, transaction)
 
 
 @pytest.mark.many_calls
@@ -285,7 +285,7 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
 
     def listed(state: TransactionState, limit: int = 200) -> list[str]:
         transactions: list[Transaction] = []
-        while page := desk.deps.transactor.listed(
+        while page := desk.deps.transactor.of_state(
             desk.topic, state, transactions[-1].sort_key if transactions else None, limit
         ):
             assert len(page) <= limit
@@ -296,5 +296,5 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
     assert listed(TransactionState.COMMITTED) == [transactions[2].id]
     assert listed(TransactionState.ROLLED_BACK) == [transactions[4].id]
     assert listed(TransactionState.UNDECIDED) == []
-    (listed_transaction,) = desk.deps.transactor.listed(desk.topic, TransactionState.COMMITTED, None, 9)
-    assert listed_transaction == replace(held(desk, transactions[2]), keys_until_s=0)
+    (listed_transaction,) = desk.deps.transactor.of_state(desk.topic, TransactionState.COMMITTED, None, 9)
+    assert listed_transaction == replace(reread(desk, transactions[2]), keys_until_s=0)

@@ -244,7 +244,7 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
         desk.run()
     assert [call.offsets for call in desk.subscribers.calls] == [(0,)]
     trouble.clear(), trouble.append(False)  # type: ignore[func-returns-value]
-    desk.restarted()
+    desk.restart()
     (job,) = desk.deps.waker.tasks_of(desk.topic, group)
     desk.deps.dispatcher.deliver(job, lambda: 60.0)  # as an asynchronous invocation is repeated
     assert len(desk.subscribers.calls) == 1

@@ -44,18 +44,18 @@ def test_a_producer_wakes_deliveries_itself_only_where_that_is_wanted(
     stage: Stage, wake: str, count: int
 ) -> None:
     desk = pushed(stage, wake=wake)
-    desk.deps.waker.appended(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [0])
     assert len(asked(desk, "deliver")) == count
 
 
 def test_a_producer_wakes_the_same_delivery_ten_times_a_second_at_most(stage: Stage) -> None:
     desk = pushed(stage, wake="direct")
-    desk.deps.waker.appended(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [0])
     stage.clock.advance(100)
-    desk.deps.waker.appended(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [0])
     assert len(asked(desk, "deliver")) == 1
     stage.clock.advance(1)
-    desk.deps.waker.appended(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [0])
     assert len(asked(desk, "deliver")) == 1
 
 

@@ -10,7 +10,17 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import again, bodies, buried, bury, edit, letter, letters, redriven, retry_now
+from tests.support.dead_letters import (
+    bodies,
+    bury,
+    edit,
+    letter,
+    letters,
+    produce_and_bury,
+    receive_again,
+    redrive,
+    retry_now,
+)
 from tests.support.http import Client, ShiftingClock
 
 LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
@@ -35,7 +45,7 @@ def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
 def test_dead_letters_come_in_pages_by_place(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    buried(topic, group, *range(5))
+    produce_and_bury(topic, group, *range(5))
     pages = api.pages(f"{group.path}/dead-letters", 2)
     assert [[entry["body"] for entry in page] for page in pages if page] == [[0, 1], [2, 3], [4]]
 
@@ -43,7 +53,7 @@ def test_dead_letters_come_in_pages_by_place(api: Client) -> None:
 def test_a_page_token_is_good_for_its_filter_and_group_only(api: Client) -> None:
     topic = api.topic()
     group, other = topic.group(), topic.group("other")
-    buried(topic, group, 1, 2, tag="t")
+    produce_and_bury(topic, group, 1, 2, tag="t")
     token = api.get(f"{group.path}/dead-letters?limit=1").expect(200)["next_page_token"]
     for path in (f"{group.path}/dead-letters?tag=t", f"{other.path}/dead-letters?limit=1"):
         api.get(f"{path}&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
@@ -82,7 +92,7 @@ def test_a_filter_that_cannot_be_is_refused(api: Client, query: str) -> None:
 def test_an_edited_dead_letter_comes_again_with_its_new_body_and_its_old_name(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [message] = buried(topic, group, {"total": "1,5"}, keys=["k"], tag="t", headers={"h": "v"})
+    [message] = produce_and_bury(topic, group, {"total": "1,5"}, keys=["k"], tag="t", headers={"h": "v"})
     before = letter(group, message["id"])
     view = edit(group, message["id"], {"total": 1.50, "big": 12345678901234567890}).expect(200)
     assert view == {
@@ -92,8 +102,8 @@ def test_an_edited_dead_letter_comes_again_with_its_new_body_and_its_old_name(ap
         "edited": True,
     }
     assert letter(group, message["id"]) == view
-    assert redriven(group, ids=[message["id"]]) == 1
-    [second] = again(group)
+    assert redrive(group, ids=[message["id"]]) == 1
+    [second] = receive_again(group)
     same = ("id", "shard", "offset", "accepted_at", "keys", "tag", "headers")
     assert {name: second[name] for name in same} == {name: before[name] for name in same}
     assert (second["body"], second["attempt"]) == (view["body"], 2)
@@ -108,20 +118,20 @@ def test_bytes_may_be_mended_into_json(api: Client) -> None:
     message = topic.publish(b"\xff", content_type="image/png").expect(201)
     bury(group)
     assert edit(group, message["id"], None).expect(200)["body"] is None
-    assert redriven(group) == 1
-    [second] = again(group)
+    assert redrive(group) == 1
+    [second] = receive_again(group)
     assert (second["body"], second["content_type"]) == (None, "application/json")
 
 
 def test_a_large_body_may_be_put_in_within_the_topics_limit(api: Client) -> None:
     topic = api.topic(max_body_bytes=len(LARGE) + 2)
     group = topic.group()
-    [message] = buried(topic, group, "small")
+    [message] = produce_and_bury(topic, group, "small")
     edit(group, message["id"], LARGE + "x").refused(413, "BODY_TOO_LARGE")
     assert letter(group, message["id"])["body"] == "small"
     assert edit(group, message["id"], LARGE).expect(200)["body"] == LARGE
     assert letter(group, message["id"])["body"] == LARGE
-    assert redriven(group) == 1
+    assert redrive(group) == 1
     assert bodies(group) == [LARGE]
 
 
@@ -145,10 +155,10 @@ def test_a_page_of_large_dead_letters_fits_an_answer(api: Client) -> None:
 def test_redriving_twice_sends_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    results = buried(topic, group, 1, 2, 3)
+    results = produce_and_bury(topic, group, 1, 2, 3)
     ids = [result["id"] for result in results]
-    assert redriven(group, ids=[ids[0], ids[0], ids[2]]) == 2
-    assert redriven(group, ids=ids[:1]) == 0
+    assert redrive(group, ids=[ids[0], ids[0], ids[2]]) == 2
+    assert redrive(group, ids=ids[:1]) == 0
     assert topic.counts().items() >= {"dead": 1, "retrying": 2}.items()
     assert sorted(bodies(group)) == [1, 3]
     assert group.receive() == []
@@ -157,15 +167,15 @@ def test_redriving_twice_sends_once(api: Client) -> None:
 def test_dead_letters_are_redriven_by_filter_all_or_so_many(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    buried(topic, group, "a", "b", tag="t")
-    buried(topic, group, "c", "d", "e", keys=["k"])
-    assert redriven(group, filter={"tag": "t", "reason": "REJECTED"}, limit=1) == 1
-    assert redriven(group, filter={"tag": "t"}) == 1
-    assert redriven(group, filter={"tag": "t"}) == 0
+    produce_and_bury(topic, group, "a", "b", tag="t")
+    produce_and_bury(topic, group, "c", "d", "e", keys=["k"])
+    assert redrive(group, filter={"tag": "t", "reason": "REJECTED"}, limit=1) == 1
+    assert redrive(group, filter={"tag": "t"}) == 1
+    assert redrive(group, filter={"tag": "t"}) == 0
     assert sorted(bodies(group)) == ["a", "b"]
-    assert redriven(group, filter={"key": "k"}, limit=2) == 2
-    assert redriven(group, limit=1) == 1
-    assert redriven(group) == 0
+    assert redrive(group, filter={"key": "k"}, limit=2) == 2
+    assert redrive(group, limit=1) == 1
+    assert redrive(group) == 0
     assert sorted(bodies(group)) == ["c", "d", "e"]
     assert letters(group) == []
 
@@ -173,7 +183,7 @@ def test_dead_letters_are_redriven_by_filter_all_or_so_many(api: Client) -> None
 def test_ids_and_filter_together_are_refused(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [message] = buried(topic, group, 1)
+    [message] = produce_and_bury(topic, group, 1)
     api.post(f"{group.path}/dead-letters/redrive", {"ids": [message["id"]], "filter": {}}).refused(
         422, "REDRIVE_AMBIGUOUS"
     )
@@ -183,11 +193,11 @@ def test_ids_and_filter_together_are_refused(api: Client) -> None:
 def test_ids_that_are_no_dead_letters_are_passed_over(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [message] = buried(topic, group, 1)
+    [message] = produce_and_bury(topic, group, 1)
     other = topic.produce("alive")
     elsewhere = api.topic()
-    [theirs] = buried(elsewhere, elsewhere.group(), 1)
-    assert redriven(group, ids=["nobody", "", other["id"], theirs["id"], message["id"][:-1], "é" * 200]) == 0
+    [theirs] = produce_and_bury(elsewhere, elsewhere.group(), 1)
+    assert redrive(group, ids=["nobody", "", other["id"], theirs["id"], message["id"][:-1], "é" * 200]) == 0
     assert len(letters(group)) == 1
 
 
@@ -197,11 +207,11 @@ def test_a_redriven_message_has_as_many_attempts_again(api: Client) -> None:
     result = topic.produce("x")
     for first in (1, 3):
         for attempt in (first, first + 1):
-            [message] = again(group)
+            [message] = receive_again(group)
             assert message["attempt"] == attempt
             group.nack(message)
         assert letter(group, result["id"])["attempts"] == first + 1
-        assert redriven(group) == 1
+        assert redrive(group) == 1
 
 
 def test_a_dead_letter_that_expired_is_delivered_when_it_is_redriven(
@@ -212,7 +222,7 @@ def test_a_dead_letter_that_expired_is_delivered_when_it_is_redriven(
     topic.produce("late", expires_in_seconds=1)
     clock.advance(2)
     assert group.receive() == []
-    assert redriven(group, filter={"reason": "EXPIRED"}) == 1
+    assert redrive(group, filter={"reason": "EXPIRED"}) == 1
     assert bodies(group) == ["late"]
 
 
@@ -230,7 +240,7 @@ def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_t
     assert [each["id"] for each in letters(group)] == [message_id]
     edit(group, message_id, "mended").expect(200)
     assert letter(group, message_id)["body"] == "mended"
-    assert redriven(group, ids=[message_id]) == 1
+    assert redrive(group, ids=[message_id]) == 1
     assert bodies(group) == ["mended"]
 
 
@@ -295,7 +305,7 @@ def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -
     assert sorted(entry["consumer"] for entry in letters(group)) == ["a", "b"]
     assert topic.counts()["dead"] == 2
     assert edit(group, message["id"], "y").expect(200)["body"] == "y"
-    assert redriven(group, ids=[message["id"]]) == 2
+    assert redrive(group, ids=[message["id"]]) == 2
     assert [bodies(group, consumer=name) for name in ("a", "b")] == [["y"], ["y"]]
 
 
@@ -308,7 +318,7 @@ def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Clie
     for consumer in ("stays", "leaves"):
         bury(group, consumer=consumer)
     api.call("DELETE", f"{group.path}/consumers/leaves").expect(204)
-    assert redriven(group) == 1
+    assert redrive(group) == 1
     assert [letter["id"] for letter in letters(group)] == [message["id"]]
     assert bodies(group, consumer="stays") == ["x"]
 
@@ -318,10 +328,10 @@ def test_attempts_from_the_retry_lane_are_told_although_nobody_gives_a_reason(
 ) -> None:
     topic = api.topic(shards=1)
     group = topic.group()
-    (message,) = buried(topic, group, "x")
-    assert redriven(group) == 1
+    (message,) = produce_and_bury(topic, group, "x")
+    assert redrive(group) == 1
     for attempts in (2, 3):
-        assert set(group.nack(*again(group))) == {"ok"}
+        assert set(group.nack(*receive_again(group))) == {"ok"}
         status = group.status_of(message["id"])
         assert (status["status"], status["attempts"]) == ("RETRYING", attempts)
         assert status["next_attempt_at"], "given back at once: due since then"
@@ -330,12 +340,12 @@ def test_attempts_from_the_retry_lane_are_told_although_nobody_gives_a_reason(
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [message] = buried(topic, group, 1)
+    [message] = produce_and_bury(topic, group, 1)
     api.delete(f"{group.path}/dead-letters/{message['id']}").expect(204)
-    assert redriven(group) == 0
+    assert redrive(group) == 0
     assert topic.counts()["dead"] == 0
     assert "deleted" in retry_now(group, message["id"]).refused(409, "DEAD_LETTER_GONE")["detail"]
-    assert redriven(group, ids=[message["id"]]) == 0
+    assert redrive(group, ids=[message["id"]]) == 0
     assert group.status_of(message["id"])["status"] == "DEAD"
 
 
@@ -347,7 +357,7 @@ def test_what_is_no_dead_letter_is_not_found(api: Client, after: str) -> None:
     if after in ("redriven", "deleted"):
         bury(group)
     if after == "redriven":
-        assert redriven(group) == 1
+        assert redrive(group) == 1
     if after == "deleted":
         api.delete(f"{group.path}/dead-letters/{id}").expect(204)
     path = f"{group.path}/dead-letters/{id}"
@@ -359,10 +369,10 @@ def test_what_is_no_dead_letter_is_not_found(api: Client, after: str) -> None:
 def test_dead_letters_of_another_group_are_out_of_reach(api: Client) -> None:
     topic = api.topic()
     group, other = topic.group(), topic.group("other")
-    [message] = buried(topic, group, 1)
+    [message] = produce_and_bury(topic, group, 1)
     api.get(f"{other.path}/dead-letters/{message['id']}").refused(404, "DEAD_LETTER_NOT_FOUND")
     api.get(f"{topic.path}/groups/nobody/dead-letters").refused(404, "GROUP_NOT_FOUND")
-    assert (redriven(other), len(letters(group))) == (0, 1)
+    assert (redrive(other), len(letters(group))) == (0, 1)
 
 
 def test_a_subscriber_gets_the_edited_body_under_the_old_id(
@@ -376,7 +386,7 @@ def test_a_subscriber_gets_the_edited_body_under_the_old_id(
     assert background.push(topic) == {"FAILED": 1}
     edit(group, message["id"], "good").expect(200)
     receiver.status = 200
-    assert redriven(group) == 1
+    assert redrive(group) == 1
     assert background.run(topic) == {"DONE": 1}
     first, second = receiver.seen
     assert (first.body, second.body) == (b'"bad"', b'"good"')

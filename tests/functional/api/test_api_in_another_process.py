@@ -14,7 +14,7 @@ import pytest
 from chalicelib.api.calls import CALLS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import bodies, bury, edit, letters, redriven, retry_now
+from tests.support.dead_letters import bodies, bury, edit, letters, redrive, retry_now
 from tests.support.http import Client, Group, Reply
 from tests.support.other_process import client_of_another_process
 
@@ -32,12 +32,12 @@ def _sought(other: Client, group: Group, message_id: str) -> None:
 
 
 def _redriven(other: Client, group: Group, message_id: str) -> None:
-    assert redriven(Group(other, group.topic, group.name)) == 1
+    assert redrive(Group(other, group.topic, group.name)) == 1
     assert bodies(group, consumer="late") == ["x"]
 
 
 def _redriven_by_id(other: Client, group: Group, message_id: str) -> None:
-    assert redriven(Group(other, group.topic, group.name), ids=[message_id]) == 1
+    assert redrive(Group(other, group.topic, group.name), ids=[message_id]) == 1
     assert bodies(group, consumer="late") == ["x"]
 
 

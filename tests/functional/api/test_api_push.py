@@ -13,7 +13,7 @@ from chalicelib.domain.errors import unavailable
 from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group, ShiftingClock, Topic
-from tests.support.webhooks import signed
+from tests.support.webhooks import is_signed
 
 OWN_SECRET = "whsec_" + "QUJD" * 11
 
@@ -64,8 +64,8 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
         "trace-id": "t-1",
     }
     assert {name: request.headers.get(name) for name in expected} == expected
-    assert signed(consumer["secret"], request.headers, request.body)
-    assert not signed(OWN_SECRET, request.headers, request.body)
+    assert is_signed(consumer["secret"], request.headers, request.body)
+    assert not is_signed(OWN_SECRET, request.headers, request.body)
     assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 1}.items()
     assert background.push(topic) == {}
 
@@ -117,7 +117,7 @@ def test_a_given_secret_signs_and_an_old_one_for_a_day_after_its_rotation(
         topic.produce("x")
         assert background.push(topic) == {"DONE": 1}
         request = receiver.seen[-1]
-        keys = tuple(signed(secret, request.headers, request.body) for secret in (OWN_SECRET, new))
+        keys = tuple(is_signed(secret, request.headers, request.body) for secret in (OWN_SECRET, new))
         assert keys == signs
 
 

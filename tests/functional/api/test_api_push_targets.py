@@ -20,7 +20,7 @@ from tests.functional.conftest import ORIGIN
 from tests.functional.delivery.receivers import Receiver, public_egress_to
 from tests.support.background import Background
 from tests.support.http import Client, Group
-from tests.support.webhooks import signed
+from tests.support.webhooks import is_signed
 
 
 def subscribe(group: Group, name: str = "c", **fields: Any) -> Any:
@@ -74,7 +74,7 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     again = api.put(f"{group.path}/consumers/c", {"url": "https://hooks.example.com/in"}).expect(200)
     assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)
     assert background.run(topic) == {"DONE": 1}
-    assert signed(consumer["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
+    assert is_signed(consumer["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
 
 
 def refuse_to_dial(address: str, port: int, seconds: float) -> socket.socket:

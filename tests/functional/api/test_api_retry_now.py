@@ -6,7 +6,7 @@ import pytest
 
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import again, buried, letters, retry_now
+from tests.support.dead_letters import letters, produce_and_bury, receive_again, retry_now
 from tests.support.http import Client
 
 
@@ -22,7 +22,7 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     answer = retry_now(group, message["id"]).expect(200)
     assert answer.items() >= {"id": message["id"], "group": "g", "status": "RETRYING", "attempts": 1}.items()
     retry_now(group, message["id"]).expect(200)
-    [second] = again(group)
+    [second] = receive_again(group)
     assert second["attempt"] == 2
     group.ack(second)
     background.later(topic, 7200)
@@ -37,7 +37,7 @@ def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_
     group.nack(*group.receive(), delay_seconds=3600)
     assert group.status_of(message["id"])["next_attempt_at"] > message["accepted_at"]
     assert retry_now(group, message["id"]).expect(200)["next_attempt_at"] is None
-    [second] = again(group)
+    [second] = receive_again(group)
     assert group.status_of(message["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
     retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
     group.ack(second)
@@ -47,9 +47,9 @@ def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_
 def test_what_is_dead_can_be_tried_now(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
-    [message] = buried(topic, group, "x")
+    [message] = produce_and_bury(topic, group, "x")
     assert retry_now(group, message["id"]).expect(200)["status"] == "RETRYING"
-    assert [(m["body"], m["attempt"]) for m in again(group)] == [("x", 2)]
+    assert [(m["body"], m["attempt"]) for m in receive_again(group)] == [("x", 2)]
     assert letters(group) == []
 
 

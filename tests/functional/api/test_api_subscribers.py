@@ -12,7 +12,7 @@ from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group
 from tests.support.push import Inbox
-from tests.support.webhooks import signed
+from tests.support.webhooks import is_signed
 
 
 def subscribe(group: Group, **fields: Any) -> Any:
@@ -92,7 +92,7 @@ def test_a_test_is_signed_and_shows_both_sides(api: Client, receiver: Receiver) 
     receiver.headers, receiver.body = {"X-Shop": "7"}, b"thanks" + b"x" * 2000
     view = api.post(f"{group.path}/consumers/c/test").expect(200)
     [request] = receiver.seen
-    assert signed(secret, request.headers, request.body)
+    assert is_signed(secret, request.headers, request.body)
     assert request.headers["ce-type"] == "headrace.test"
     assert request.headers["ce-id"] == request.headers["webhook-id"]
     assert request.headers["ce-id"].startswith("test-")
@@ -188,7 +188,7 @@ def test_an_old_secret_signs_until_the_overlap_ends(api: Client, receiver: Recei
     assert api.get(f"{group.path}/consumers/c").expect(200)["overlap_until_at"] is None
     api.post(f"{group.path}/consumers/c/test").expect(200)
     [request] = receiver.seen
-    assert [signed(each, request.headers, request.body) for each in (first, second, third)] == [
+    assert [is_signed(each, request.headers, request.body) for each in (first, second, third)] == [
         False,
         False,
         True,

@@ -70,16 +70,16 @@ def test_who_may_not_see_it_is_told_why(api: Client, stranger: Browser) -> None:
 
 def test_a_token_is_rotated_with_an_overlap(api: Client, browser: Browser) -> None:
     new_token = token(api, name="shop")
-    form = browser.listing("/console/tokens", new_token["id"]).form("rotate_token", id=new_token["id"])
+    form = browser.find_in_list("/console/tokens", new_token["id"]).form("rotate_token", id=new_token["id"])
     text_shown = browser.submit(form, overlap_seconds="3600").text
     new = next(word for word in text_shown.split() if word.startswith("hr_"))
     for text in (new, new_token["token"]):
         api.with_token(text).get("/v1/tokens").expect(200)
-    screen = browser.listing("/console/tokens", new_token["id"])
+    screen = browser.find_in_list("/console/tokens", new_token["id"])
     assert new not in screen.html
     text_shown = browser.submit(screen.form("rotate_token", id=new_token["id"]), overlap_seconds="0").text
     newest = next(word for word in text_shown.split() if word.startswith("hr_"))
     api.with_token(newest).get("/v1/tokens").expect(200)
     assert Browser(browser.gateway).sign_in(new_token["token"]).status == 401
-    browser.listing("/console/tokens", new_token["id"])
+    browser.find_in_list("/console/tokens", new_token["id"])
     assert f"token {new_token['id']} OK" not in browser.follow(new_token["id"]).text, "it did nothing itself"

@@ -59,7 +59,7 @@ def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -
     tokens = {each["id"]: each for page_of_tokens in api.pages("/v1/tokens", 200) for each in page_of_tokens}
     entry = tokens[token_id]
     assert (entry["groups"], entry["rate_limit"]) == (["mail.*", "bill.*"], 20)
-    screen = browser.listing("/console/tokens", token_id)
+    screen = browser.find_in_list("/console/tokens", token_id)
     assert text not in screen.html
     assert "<b>shop" not in screen.html
     assert "Revoked." in browser.submit(screen.form("delete_token", id=token_id)).text

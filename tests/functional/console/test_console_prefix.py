@@ -10,7 +10,7 @@ from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.browser import Browser
 from tests.support.http import Client
-from tests.support.walk import unreached
+from tests.support.walk import unreached_paths
 
 PREFIX = "/prod"
 
@@ -39,7 +39,7 @@ def topic(api: Client, background: Background, receiver: Receiver) -> str:
 
 
 def test_every_page_is_reached_by_links_alone(stage_browser: Browser, topic: str) -> None:
-    assert unreached(stage_browser, PREFIX, topic) == set()
+    assert unreached_paths(stage_browser, PREFIX, topic) == set()
 
 
 def test_what_is_done_comes_back_to_its_page(stage_browser: Browser, topic: str) -> None:

@@ -22,7 +22,7 @@ from tests.simulation.days.plan import SETTINGS, TOPICS
 from tests.simulation.days.settings import GROUPS
 from tests.simulation.days.stage import Days
 from tests.support.events import Told
-from tests.support.flows import draft, label_of, told
+from tests.support.flows import draft, label_of, told_by
 
 _DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
 _TAGS = ("red", "blue", None)
@@ -152,7 +152,7 @@ def settles(days: Days, member: Member, topic: Topic, messages: list[ClaimedMess
     if answers is None:
         member.perhaps.update(labels)
         return
-    answer_of = {label: told(answer) for label, answer in zip(labels, answers, strict=True)}
+    answer_of = {label: told_by(answer) for label, answer in zip(labels, answers, strict=True)}
     member.done |= {label for label, answer in answer_of.items() if answer is Told.OK}
     member.perhaps |= {label for label, answer in answer_of.items() if answer is Told.UNKNOWN}
 

@@ -20,7 +20,7 @@ def a_cursor_is_created_once(stage: Stage) -> None:
     first = Cursor(floor=3, next=3, begin=3)
     assert cursors.create(key, first) == first
     assert cursors.create(key, Cursor()) == first
-    change = cursor_write.replacement(Cursor(), make.leased(0, 2))
+    change = cursor_write.replacement(Cursor(), make.leased_cursor(0, 2))
     assert cursors.write(key, change, exists=False) == WriteRefused(RefusalReason.LOST, first)
     assert cursors.get(key, consistent=True) == first
 
@@ -34,7 +34,7 @@ def a_claim_is_made_from_the_epoch_that_was_read(stage: Stage) -> None:
 
 
 def a_cursor_is_replaced_in_the_epoch_that_was_read(stage: Stage) -> None:
-    cursors, key, before = stage.adapters.cursors, make.cursor_key(), make.leased(0, 2)
+    cursors, key, before = stage.adapters.cursors, make.cursor_key(), make.leased_cursor(0, 2)
     cursors.create(key, before)
     first, second = transitions.seek(before, 5), transitions.seek(before, 9)
     assert cursors.write(key, cursor_write.replacement(before, first)) == first
@@ -44,7 +44,7 @@ def a_cursor_is_replaced_in_the_epoch_that_was_read(stage: Stage) -> None:
 
 
 def a_settlement_needs_its_lease(stage: Stage) -> None:
-    cursors, key, before = stage.adapters.cursors, make.cursor_key(), make.leased(0, 2)
+    cursors, key, before = stage.adapters.cursors, make.cursor_key(), make.leased_cursor(0, 2)
     cursors.create(key, before)
     after, _ = transitions.settle(before, "1.aaaa", [Result(0, Disposition.SUCCESS)])
     settlement = cursor_write.change(before, after)

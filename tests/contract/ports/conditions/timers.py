@@ -61,14 +61,14 @@ def a_timer_is_edited_as_it_was_read(stage: Stage) -> None:
     _is_taken_as_it_was_read(stage, edits)
     timer = filed(stage)
     assert edits(stage, timer)
-    assert stage.adapters.timers.moved(timer.id) is None
+    assert stage.adapters.timers.find_moved(timer.id) is None
 
 
 def a_timer_is_postponed_as_it_was_read(stage: Stage) -> None:
     _is_taken_as_it_was_read(stage, _postpones)
     timer = filed(stage)
     assert _postpones(stage, timer)
-    assert stage.adapters.timers.moved(timer.id) == Moved(timer.due_ms + 5, edits=1)
+    assert stage.adapters.timers.find_moved(timer.id) == Moved(timer.due_ms + 5, edits=1)
 
 
 def a_timer_is_cancelled_as_it_was_read(stage: Stage) -> None:

@@ -26,7 +26,7 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     with pytest.raises(Unavailable, match="cannot be read"):
         transactor.find(transactions[1].id)
     ids = {
-        transaction.id for transaction in transactor.listed(desk.topic, TransactionState.PREPARED, None, 10)
+        transaction.id for transaction in transactor.of_state(desk.topic, TransactionState.PREPARED, None, 10)
     }
     assert {transactions[0].id, transactions[2].id} <= ids
     assert transactor.decide(transactions[2], TransactionState.COMMITTED).state is TransactionState.COMMITTED

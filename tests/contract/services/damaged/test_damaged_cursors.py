@@ -103,7 +103,7 @@ def test_a_cursor_that_cannot_be_read_stops_no_push_from_the_other_shards(
     before = len(desk.subscribers.calls)
     assert before == 6, "each failed once, so the lane has a cursor, too"
     change_cursor(stage, cursor_key(desk.topic, group, damaged), without("x"))
-    desk.restarted()
+    desk.restart()
     desk.subscribers.behaviours.clear()
     desk.produce(*(make.draft(shard=n) for n in range(3)))
     for worker in range(workers_of(desk.topic, group)):
@@ -120,7 +120,7 @@ def test_what_a_run_leaves_waiting_beside_a_damaged_cursor_is_called_for_in_time
     desk.produce(make.draft(shard=0))
     desk.push()
     change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
-    desk.restarted()
+    desk.restart()
     desk.subscribers.behaviours["one"] = fails(1)
     desk.produce(make.draft(shard=1))
     (task,) = desk.deps.waker.tasks_of(desk.topic, group)
@@ -268,7 +268,7 @@ def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage
     results = desk.produce(*make.drafts(2))
     behind = anew(desk)
     reader, shard = behind.deps.reader, desk.topic.shard_key(0)
-    assert len(reader.unclaimed(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
+    assert len(reader.slots_from(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
     message = desk.deps.lookup.message(desk.topic, results[1].id)
     desk.deps.amender.amend(desk.topic, message, {"body": b'"edited"'})
     change_cursor(stage, cursor_key(desk.topic, group, 0), lambda item: without("a")(without("x")(item)))

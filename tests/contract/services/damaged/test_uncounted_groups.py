@@ -49,7 +49,7 @@ def test_the_rates_of_a_topic_go_on_beside_a_group_that_cannot_be_counted(
             desk.produce(make.draft())
             desk.drain(good)
             desk.deps.meter_reader.run_once({desk.topic.name})
-            desk.deps.board.renewed([desk.topic], lambda: True)
+            desk.deps.board.renew([desk.topic], lambda: True)
         return [*desk.deps.board.points(desk.topic)]
 
     points(3 if is_late else 0)

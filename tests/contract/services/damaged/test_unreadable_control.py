@@ -60,7 +60,7 @@ def two_groups(stage: Stage) -> tuple[PushDesk, Group, Group]:
     for group in (bad, good):
         desk.subscriber(group, f"for-{group.name}")
     desk.produce(make.draft("one"))
-    desk.restarted()
+    desk.restart()
     return desk, bad, good
 
 
@@ -105,7 +105,7 @@ def test_a_group_goes_on_without_the_consumer_whose_row_cannot_be_read(stage: St
     assignment = desk.deps.assignments.current(desk.topic, group)
     desk.produce(*make.drafts(3))
     change_control(stage, home, f"consumer#{group.uid}#bad", DAMAGES["of a later release"])
-    desk.restarted()
+    desk.restart()
     tasks = list(desk.deps.waker.tasks_of(desk.topic, group))
     assert {task.consumer_uid for task in tasks} == {good.uid if mode == "broadcast" else ""}
     assert desk.deps.counters.take()["Undecodable"] == 1
@@ -134,7 +134,7 @@ def test_consumers_come_and_go_beside_one_whose_row_cannot_be_read(stage: Stage,
     for name in ("bad", "good"):
         desk.consumer(group, name)
     damage_consumer(stage, desk.topic, group, "bad")
-    desk.restarted()
+    desk.restart()
     new = desk.consumer(group, "new")
     desk.produce(make.draft("one"))
     assert len(desk.receive(group, consumer=new)) == 1
@@ -159,7 +159,7 @@ def test_the_sweep_wakes_a_group_for_the_consumers_whose_rows_can_be_read(stage:
     stage.clock.advance(CONSUMER_OFFLINE_AFTER // timedelta(milliseconds=1))
     desk.produce(make.draft("one"))
     damage_consumer(stage, desk.topic, group, "bad")
-    desk.restarted()
+    desk.restart()
     for job in (desk.deps.sweeper, desk.deps.assigner):
         troubles = job.run_once().stretch.troubles
         details = [trouble.detail for trouble in troubles if trouble.topic == desk.topic.name]
@@ -178,7 +178,7 @@ def test_what_a_broadcast_s_good_consumer_has_failed_is_tried_again(stage: Stage
     good = desk.subscriber(group, "good", behaviour=fails(1))
     desk.produce(make.draft("one"))
     damage_consumer(stage, desk.topic, group, "bad")
-    desk.restarted()
+    desk.restart()
     desk.push()
     assert [*desk.subscribers.numbers().values()] == [[1]]
     desk.pass_time(120)
@@ -201,7 +201,7 @@ def test_a_row_that_cannot_be_read_is_not_read_at_each_call(stage: Stage) -> Non
     for _ in range(10):
         assert len(deps.assignments.current(desk.topic, group).members) == 2
         assert deps.assignments.seat(desk.topic, group, uid, 1) is None, "ranks would differ"
-        deps.registry.alive(desk.topic, group, uid)
+        deps.registry.note_alive(desk.topic, group, uid)
     assert control.calls["consumers"] == 1
     stage.clock.advance(CACHE_MS + 1)
     deps.assignments.current(desk.topic, group)
@@ -215,7 +215,7 @@ def test_an_acknowledgement_is_a_sign_of_life_beside_a_row_that_cannot_be_read(s
     good = desk.consumer(group, "good")
     desk.produce(make.draft("one"))
     damage_consumer(stage, desk.topic, group, "bad")
-    desk.restarted()
+    desk.restart()
     deliveries = desk.receive(group, consumer=good)
     stage.clock.advance(20_000)
     assert desk.ack(group, deliveries) == [None]
@@ -240,8 +240,8 @@ def test_a_produce_is_answered_though_a_group_cannot_be_woken(stage: Stage) -> N
     bad, good = desk.group("bad"), desk.group("good")
     desk.subscriber(good, "for-good")
     damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
-    desk.restarted()
-    desk.deps.waker.appended(desk.topic, {0})
+    desk.restart()
+    desk.deps.waker.wake_after_append(desk.topic, {0})
     assert woken(desk) == {(desk.topic.name, "good")}
 
 
@@ -294,7 +294,7 @@ def test_what_others_owe_is_buried_in_time_though_one_cannot_be_read(stage: Stag
     else:
         change_cursor(stage, cursor_key(desk.topic, bad, 0), without("x"))
     aged(stage, desk)
-    desk.restarted()
+    desk.restart()
     troubles = desk.deps.expirer.run_once().stretch.troubles
     assert [trouble.topic for trouble in troubles if trouble.topic == desk.topic.name] == [desk.topic.name]
     letters, _ = desk.deps.redriver.page(desk.topic, good, Wanted(), None, 10)
@@ -315,7 +315,7 @@ def test_tails_are_written_down_though_a_group_cannot_be_read(stage: Stage) -> N
     desk.produce(make.draft("one"))
     damage_group(stage, desk.topic, bad, DAMAGES["of a later release"])
     stage.clock.advance(DAY_MS)
-    desk.restarted()
+    desk.restart()
     report = desk.deps.checkpointer.run_once()
     assert desk.topic.name in [trouble.topic for trouble in report.stretch.troubles]
     stage.clock.advance(_GRACE_MS + DAY_MS)
@@ -352,7 +352,7 @@ def test_counts_of_all_topics_go_on_without_a_broadcast_one_of_whose_consumers_c
     for group in groups.values():
         desk.consumer(group, "bad")
         damage_consumer(stage, desk.topic, group, "bad")
-    desk.restarted()
+    desk.restart()
     [stats] = desk.deps.counts.stats([desk.topic])
     assert [*stats.groups] == ["queue"]
     survey = desk.deps.surveyor.survey(desk.topic)
@@ -372,7 +372,7 @@ def test_meters_are_read_beside_a_group_that_cannot_be_counted_which_is_said(sta
     else:
         damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
     desk.produce(make.draft("one"))
-    desk.restarted()
+    desk.restart()
     reading = desk.deps.surveyor.reading(desk.topic)
     assert (reading.accepted, [*reading.groups], reading.is_whole) == (1, [good.name], False)
     survey = desk.deps.surveyor.survey(desk.topic)
