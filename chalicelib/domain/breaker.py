@@ -9,7 +9,9 @@ The breaker judges the consumer, not the messages. A success shows that the cons
 A failure without an answer of its own (none at all, or 429, 502, 503, 504) points to the consumer: ten in a row open
 the circuit. A failure with one may be caused by the message: it counts once for each message, and opens the circuit
 only after 32 in a row and a minute without any success (or after ten, if no message ever succeeded). A repeated failure
-of the same message is no news about the consumer, so only the failure of a first attempt opens the circuit.
+of the same message is no news about the consumer, so only the failure of a first attempt opens the circuit. Nor is one
+of a request that was under way while another succeeded: requests that wait for an answer in vain end together, long
+after they began.
 
 While the circuit is open nothing is sent, so no attempt is counted. "Slowly" means: each success doubles the number of
 messages that may be in flight, each failure without an answer of its own halves it.
@@ -56,11 +58,13 @@ def after(
     now_ms: int,
     full: int = MAX_IN_FLIGHT,
     *,
+    began_ms: int,
     is_own_answer: bool = False,
     is_repeated: bool = False,
 ) -> Health:
-    """The health after one more request. `full` is the allowance at which a recovery is complete. `is_own_answer`:
-    the consumer's own code answered. `is_repeated`: every message of the request had failed before."""
+    """The health after one more request, which began at `began_ms`. `full` is the allowance at which a recovery is
+    complete. `is_own_answer`: the consumer's own code answered. `is_repeated`: every message of the request had failed
+    before."""
     half_open = health.open_until_ms is not None and not _is_open(health.open_until_ms, now_ms)
     if ok:
         if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
@@ -68,10 +72,15 @@ def after(
         higher = 2 * max(1, health.allowance) if half_open or health.allowance else 0
         return Health(window=(), allowance=higher if higher < full else 0, succeeded_ms=now_ms)
     failing_ms = _failing_ms(health, now_ms)
-    if _is_open(health.open_until_ms, now_ms):
-        return replace(health, failing_ms=failing_ms)
+    if health.open_until_ms is not None and min(began_ms, now_ms) < health.open_until_ms:
+        return replace(
+            health, failing_ms=failing_ms
+        )  # it was sent before the circuit opened, and is no probe
     if is_own_answer and is_repeated and not half_open:
         return health
+    lower = health.allowance if is_own_answer else max(1, health.allowance // 2) if health.allowance else 0
+    if not half_open and health.succeeded_ms is not None and began_ms < health.succeeded_ms <= now_ms:
+        return replace(health, allowance=lower)
     window = (*health.window, is_own_answer)[-WINDOW:]
     if _opens(health, window, now_ms, half_open=half_open, is_repeated=is_repeated):
         open_ms = min(_OPEN_MS * 2 ** min(health.times_opened, 10), _LONGEST_MS)
@@ -83,7 +92,6 @@ def after(
             times_opened=health.times_opened + 1,
             succeeded_ms=health.succeeded_ms,
         )
-    lower = health.allowance if is_own_answer else max(1, health.allowance // 2) if health.allowance else 0
     return replace(health, window=window, failing_ms=failing_ms, allowance=lower)
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from chalicelib.domain import breaker
-from chalicelib.domain.breaker import WINDOW, Health, after, allowance
+from chalicelib.domain.breaker import WINDOW, Health, allowance
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.clock import START_MS
 
 FULL = 64
 WELL = Health()
 histories = st.lists(st.tuples(st.booleans(), st.integers(0, 10 * SECOND_MS)), max_size=120)
+
+
+def after(health: Health, ok: bool, now_ms: int, full: int = FULL, **settings: Any) -> Health:
+    """After a request that took no time, unless it says when it began."""
+    return breaker.after(health, ok, now_ms, full, **{"began_ms": now_ms, **settings})
 
 
 def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Health:
@@ -66,6 +73,35 @@ def until(health: Health) -> int:
 )
 def test_it_opens_when_the_consumer_does_nothing_but_fail(outcomes: str, is_open: bool) -> None:
     assert (breaker.state(lived(outcomes).open_until_ms, START_MS) == "open") is is_open
+
+
+def test_requests_beside_which_another_succeeded_do_not_open_it_however_many_end_together() -> None:
+    ends_ms = START_MS + 5 * SECOND_MS
+    health = lived(".", now_ms=ends_ms - 1)
+    for began_ms, is_open in (
+        (START_MS, False),
+        (ends_ms - 2, False),
+        (ends_ms - 1, True),
+        (ends_ms + 9_000, True),
+    ):
+        later = health
+        for _ in range(10):
+            later = after(later, False, ends_ms, began_ms=began_ms)
+        assert (later.times_opened == 1) is is_open, "the clock may have been set back while it was under way"
+
+
+def test_a_request_of_before_it_opened_is_no_probe() -> None:
+    health = opened(times_opened=2)
+    now_ms = until(health)
+    old = after(health, False, now_ms + 9_000, began_ms=now_ms - 1)
+    assert (old.times_opened, old.open_until_ms) == (2, now_ms)
+    assert after(old, False, now_ms + 9_000, began_ms=now_ms).times_opened == 3
+
+
+def test_while_it_recovers_any_failure_without_an_answer_halves_what_may_be_under_way() -> None:
+    now_ms = START_MS + HOUR_MS
+    health = lived("...", opened(), now_ms)
+    assert allowance(after(health, False, now_ms + 1, began_ms=now_ms - 1), FULL, now_ms + 1) == 4
 
 
 def test_answers_open_it_when_nothing_has_succeeded_for_a_minute() -> None:

@@ -55,7 +55,7 @@ def subscriber_health(registration: Registration, clock: ManualClock) -> Subscri
 def fail(of: SubscriberHealth, clock: ManualClock, consumer: Consumer, times: int) -> None:
     for _ in range(times):
         clock.advance(1)
-        of.note(TOPIC, GROUP, consumer, [FAILED], FULL)
+        of.note(TOPIC, GROUP, consumer, [FAILED], FULL, began_ms=clock.now_ms())
 
 
 def test_many_outcomes_of_requests_sent_long_ago_write_the_row_twice_when_failures_begin_and_it_opens() -> (
@@ -99,7 +99,7 @@ def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fai
         registration = Registration(replace(make.consumer(GROUP, kind="url"), **row))
         of = subscriber_health(registration, clock)
         for _ in range(10):
-            of.note(TOPIC, GROUP, registration.held, [answer], FULL)
+            of.note(TOPIC, GROUP, registration.held, [answer], FULL, began_ms=clock.now_ms())
         return of.allowance(registration.held, FULL) > 0
 
     now_ms = clock.now_ms()
@@ -113,7 +113,7 @@ def test_what_it_never_got_says_nothing_of_a_subscriber(verdict: Verdict) -> Non
     registration, clock = Registration(), ManualClock()
     of = subscriber_health(registration, clock)
     for _ in range(40):
-        of.note(TOPIC, GROUP, registration.held, [CallResult(verdict)], FULL)
+        of.note(TOPIC, GROUP, registration.held, [CallResult(verdict)], FULL, began_ms=clock.now_ms())
     assert (registration.writes, of.allowance(registration.held, FULL)) == (0, FULL)
 
 
@@ -123,7 +123,9 @@ def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) ->
     of = subscriber_health(registration, clock)
     fail(of, clock, registration.held, 1)
     assert registration.held.failing_ms is not None
-    of.note(TOPIC, GROUP, registration.held, [FAILED, CallResult(verdict), FAILED], FULL)
+    of.note(
+        TOPIC, GROUP, registration.held, [FAILED, CallResult(verdict), FAILED], FULL, began_ms=clock.now_ms()
+    )
     assert registration.held.failing_ms is None
 
 
@@ -135,10 +137,18 @@ def test_ten_failures_open_it_unless_it_answered_or_the_message_failed_before(
 ) -> None:
     registration, clock = Registration(), ManualClock()
     of = subscriber_health(registration, clock)
-    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.DONE)], FULL)
+    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.DONE)], FULL, began_ms=clock.now_ms())
     outcome = CallResult(Verdict.FAILED, is_own_answer=bool(is_own_answer))
     for _ in range(10):
-        of.note(TOPIC, GROUP, registration.held, [outcome], FULL, is_repeated=bool(repeats))
+        of.note(
+            TOPIC,
+            GROUP,
+            registration.held,
+            [outcome],
+            FULL,
+            began_ms=clock.now_ms(),
+            is_repeated=bool(repeats),
+        )
     assert (of.allowance(registration.held, FULL) == 0) == bool(is_open)
 
 
@@ -152,7 +162,7 @@ def test_who_is_gone_is_disabled_at_once_and_who_only_fails_after_days() -> None
     clock.advance(30 * DAY_MS)
     fail(of, clock, registration.held, 1)
     assert registration.disabled == ["Every attempt failed for days."]
-    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.GONE)], FULL)
+    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.GONE)], FULL, began_ms=clock.now_ms())
     assert registration.disabled[1:] == ["It answered 410 Gone."]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.domain import breaker
 from chalicelib.services.push import run
 from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.capacity import Capacity
@@ -22,7 +23,7 @@ from tests.contract.services import test_troubled as troubled
 from tests.contract.services import test_waking as waking
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
-from tests.unit import test_breaker as breaker
+from tests.unit import test_breaker as breaking
 
 
 def _in_a_batch(*, is_gone: bool) -> None:
@@ -177,7 +178,21 @@ BUGS: Planted = {
     ),
     "a circuit that opens because of messages": (
         Bug(breaker, "after", "if is_own_answer and is_repeated and not half_open:", "if False:"),
-        breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
+        breaking.test_what_failed_before_does_not_add_up_with_what_is_fresh,
+    ),
+    "a circuit that opens although others succeed meanwhile": (
+        Bug(breaker, "after", "if not half_open and health.succeeded_ms is not None and", "if False and"),
+        lambda: (
+            test_push_circuit.test_i17_requests_that_fail_together_after_others_have_succeeded_beside_them_do_not_open_it(
+                memory_stage()
+            )
+        ),
+    ),
+    "an old request taken for a probe": (
+        Bug(
+            breaker, "after", "min(began_ms, now_ms) < health.open_until_ms", "now_ms < health.open_until_ms"
+        ),
+        breaking.test_a_request_of_before_it_opened_is_no_probe,
     ),
     "redriven messages that say nothing about who fails": (
         Bug(

@@ -43,13 +43,14 @@ class SubscriberHealth:
         results: Sequence[CallResult],
         full: int,
         *,
+        began_ms: int,
         is_repeated: bool = False,
     ) -> None:
-        """Note the result of one request. `is_repeated`: every message in it had failed before. The registration is
-        written only when the circuit changes, or when failures begin or end; if that fails now, only this process
-        knows."""
+        """Note the result of one request, which began at `began_ms`. `is_repeated`: every message in it had failed
+        before. The registration is written only when the circuit changes, or when failures begin or end; if that fails
+        now, only this process knows."""
         try:
-            self._note(topic, group, consumer, results, full, is_repeated)
+            self._note(topic, group, consumer, results, full, began_ms, is_repeated)
         except Unavailable:
             return
 
@@ -60,6 +61,7 @@ class SubscriberHealth:
         consumer: Consumer,
         results: Sequence[CallResult],
         full: int,
+        began_ms: int,
         is_repeated: bool,
     ) -> None:
         attempts = [r for r in results if r.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
@@ -73,7 +75,13 @@ class SubscriberHealth:
                 group,
                 consumer,
                 lambda before, now_ms: breaker.after(
-                    before, ok, now_ms, full, is_own_answer=is_own_answer, is_repeated=is_repeated
+                    before,
+                    ok,
+                    now_ms,
+                    full,
+                    began_ms=began_ms,
+                    is_own_answer=is_own_answer,
+                    is_repeated=is_repeated,
                 ),
             )
             if breaker.should_disable(after.failing_ms, after.times_opened, self._clock.now_ms()):

@@ -200,8 +200,9 @@ class DispatchRun:
             each.receipt.attempt_since_redrive(each.attempt) > 1 for each in call.claimed_messages
         )
         most = group.max_in_flight
+        began_ms = max(each.receipt.claimed_ms for each in call.claimed_messages)
         self._context.subscriber_health.note(
-            topic, group, call.consumer, call.results, most, is_repeated=is_repeated
+            topic, group, call.consumer, call.results, most, began_ms=began_ms, is_repeated=is_repeated
         )
 
     def _decisions(

@@ -162,7 +162,9 @@ def fail_until_open(scene: Scene, consumer: Consumer) -> None:
     health = scene.desk.deps.dispatcher.context.subscriber_health
     for _ in range(10):
         failures = [CallResult(Verdict.FAILED, "refused")]
-        health.note(scene.desk.topic, scene.group, consumer, failures, MOST)
+        health.note(
+            scene.desk.topic, scene.group, consumer, failures, MOST, began_ms=scene.desk.stage.clock.now_ms()
+        )
 
 
 def test_one_sound_consumer_is_enough_to_go_on(scene: Scene) -> None:
@@ -189,7 +191,7 @@ def test_a_circuit_that_opens_again_after_its_registration_was_read_is_asked_for
     for _ in range(10):
         failures = [CallResult(Verdict.FAILED, "refused")]
         desk.deps.dispatcher.context.subscriber_health.note(
-            topic, scene.group, scene.consumer, failures, MOST
+            topic, scene.group, scene.consumer, failures, MOST, began_ms=desk.stage.clock.now_ms()
         )
     assert scene.capacity.room(scene.sources, 0, scene.consumer) <= 0
     asked_ms = desk.stage.clock.now_ms() + 1_000
@@ -205,7 +207,14 @@ def test_after_a_recovery_the_lane_gets_its_share_of_what_is_allowed_then(scene:
     results = [CallResult(Verdict.DONE)]
     while (allowance := health.allowance(scene.consumer, MOST)) < 3:
         scene.desk.stage.clock.advance(60_000)
-        health.note(scene.desk.topic, scene.group, scene.consumer, results, MOST)
+        health.note(
+            scene.desk.topic,
+            scene.group,
+            scene.consumer,
+            results,
+            MOST,
+            began_ms=scene.desk.stage.clock.now_ms(),
+        )
     assert lane_share(allowance) < lane_share(MOST)
     assert scene.capacity.room(scene.sources, None, scene.consumer) == lane_share(allowance)
 

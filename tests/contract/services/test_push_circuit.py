@@ -45,6 +45,26 @@ def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(s
     assert desk.deps.counts.group_status(desk.topic, group).retrying == 0
 
 
+def test_i17_requests_that_fail_together_after_others_have_succeeded_beside_them_do_not_open_it(
+    stage: Stage,
+) -> None:
+    """A dozen requests wait for an answer in vain and end together, while hundreds succeed."""
+    desk = PushDesk.at(stage, shards=1, retry=Retry(100, (60,), jitter=0.0))
+    group = desk.group(max_in_flight=64)
+    desk.produce(*make.drafts(32))
+
+    def hang_from_the_twentieth_on(parcel: Parcel) -> CallResult:
+        stage.clock.advance(1)
+        is_late = parcel.attempts[0].message.offset >= 20
+        return CallResult(Verdict.FAILED if is_late else Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=hang_from_the_twentieth_on)
+    desk.push()
+    (consumer,) = desk.deps.catalog.consumers(desk.topic, group)
+    assert consumer.open_until_ms is None
+    assert len(desk.subscribers.calls) == 32
+
+
 def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(stage: Stage) -> None:
     desk = PushDesk.at(stage, mode="serial", shards=1, retry=Retry(5, (1,), jitter=0.0))
     waits = {"soon": [5_000], "late": [10_000, 10_000]}
