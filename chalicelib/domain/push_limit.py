@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .cursor import Cursor
 from .cursor_transitions import lapse
@@ -23,6 +24,29 @@ def guaranteed_of(topic: Topic, group: Group) -> int:
     """How many messages each cursor of a group, its retry lane's included, may have in flight without reading the
     others."""
     return group.max_in_flight // (_SURE * (topic.shards + 1))
+
+
+def pull_uids_of(consumers: Iterable[Consumer]) -> frozenset[str]:
+    """The owners of leases that are not limited and do not count: pull consumers, and callers that are not
+    registered."""
+    return frozenset({"", *(c.uid for c in consumers if not c.is_called)})
+
+
+class Claimed(NamedTuple):
+    """How far a cursor was at one moment: how many messages had been claimed once, and how many of these did not wait
+    for another claim."""
+
+    once: int
+    not_waiting: int
+
+    @classmethod
+    def of(cls, cursor: Cursor) -> Claimed:
+        """What a cursor shows."""
+        return cls(cursor.next, cursor.next - sum(span.count for span in cursor.waiting))
+
+    def beyond(self, before: Claimed) -> int:
+        """How many messages were claimed since a moment before, at least."""
+        return max(self.once - before.once, self.not_waiting - before.not_waiting)
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -60,7 +84,7 @@ def in_flight_of(
     topic: Topic, group: Group, cursors: Mapping[str, Cursor], consumers: Iterable[Consumer], now_ms: int
 ) -> InFlight:
     """What these cursors have in flight. Pull consumers are not limited and do not count."""
-    pull_uids = {"", *(c.uid for c in consumers if not c.is_called)}
+    pull_uids = pull_uids_of(consumers)
     leased_by_key: dict[str, int] = {}
     by_consumer: Counter[str] = Counter()
     for key, cursor in cursors.items():

@@ -17,7 +17,7 @@ from tests.unit.test_planted_mover_bugs import BUGS as movers
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a shard left to those who had all places": (
-        63,
+        318,
         Bug(
             Capacity,
             "room",
@@ -35,7 +35,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
         Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),
     ),
     "a fragment taken again after it was given away": (
-        1413,
+        1572,
         Bug(MoverRun, "_acquire_lease", "fragment not in self._wanted", "False"),
     ),
 }

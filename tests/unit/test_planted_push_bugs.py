@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain import breaker
+from chalicelib.domain.push_limit import Claimed
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push import run
 from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.capacity import Capacity
@@ -115,6 +117,36 @@ BUGS: Planted = {
             "self._others",
         ),
         lambda: shared_slots.test_runs_that_begin_together_begin_with_nearly_equal_parts(),
+    ),
+    "a shard with few messages that is taken for busy": (
+        Bug(Capacity, "read_other_runs", ">= many", ">= 1"),
+        lambda: shared_slots.test_a_shard_has_what_others_with_few_messages_do_not_use(),
+    ),
+    "a shard that works at what it returned, taken for idle": (
+        Bug(Claimed, "beyond", "max(self.once - before.once, ", "max(self.once - before.once, 0 and "),
+        lambda: shared_slots.test_shards_that_work_at_what_they_had_to_return_have_their_parts_soon(),
+    ),
+    "a shard that is left with its guarantee free": (
+        Bug(Claims, "_from_all", " or self._may_have_more", ""),
+        lambda: (
+            shared_slots.test_who_returns_its_messages_goes_on_where_the_other_run_of_its_shard_has_ended_meanwhile()
+        ),
+    ),
+    "a last look that does not see what others returned": (
+        Bug(Claims, "_from_all", "not self._others_have_moved(sources)", "True"),
+        lambda: shared_slots.test_who_others_trust_to_come_back_sees_what_they_returned(),
+    ),
+    "what callers pulled in the way of those that are called": (
+        Bug(Claimant, "in_flight", "if lease.owner not in self.pull_uids", ""),
+        lambda: in_flight.test_what_callers_pulled_from_a_shard_takes_no_place_there_either(
+            memory_stage(), 8
+        ),
+    ),
+    "counts of others that a clock set back keeps fresh": (
+        Bug(Capacity, "is_to_look", "not 0 <= self._clock.now_ms()", "not self._clock.now_ms()"),
+        lambda: capacity.test_the_other_runs_are_asked_again_after_a_second_if_they_had_what_we_could_use(
+            capacity.new_scene()
+        ),
     ),
     "others have all places, and nobody comes back": (
         Bug(

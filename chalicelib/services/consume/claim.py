@@ -57,6 +57,11 @@ class Claimer:
         """Read a cursor consistently: another process may have moved it back (seek)."""
         self._states.read(key)
 
+    def has_changed(self, key: CursorKey) -> bool:
+        """Has another process changed a cursor since it was last read? Reads it again."""
+        before = self._states.last(key)
+        return self._states.read(key) != before
+
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
         """The times at which a cursor may have something to claim, as last read: when waiting messages are due, when
         leases of up to `lease_seconds` (the longest of the caller's consumers) lapse if nobody settles them, and when a
@@ -75,8 +80,8 @@ class Claimer:
         return cursor.next // claimant.batch + (cursor.epoch if cursor.waiting else 0)
 
     def in_flight(self, claimant: Claimant, shard: int | None) -> int:
-        """How many messages one cursor has leased, as last read."""
-        return self._states.last(claimant.key(shard)).cursor.in_flight
+        """How many messages one cursor has leased that count for the claimant, as last read."""
+        return claimant.in_flight(self._states.last(claimant.key(shard)).cursor)
 
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""

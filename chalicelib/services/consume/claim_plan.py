@@ -99,7 +99,7 @@ class ClaimPlanner:
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
         current = transitions.lapse(cursor, self._now_ms)
-        room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
+        room = 0 if cursor_size.is_full(current) else self._claimant.room(self._claimant.in_flight(current))
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
         dues = self._dues(current) if most else []

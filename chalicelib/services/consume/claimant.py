@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...domain import pull_share
+from ...domain.cursor import Cursor
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
@@ -39,6 +40,7 @@ class Claimant:
     parts: int = 1  # how many consumers share the source's messages
     batch: int = 1  # it claims multiples of this number
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
+    pull_uids: frozenset[str] = frozenset()  # whose leases do not count for its limits
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -47,6 +49,11 @@ class Claimant:
     def policy(self, shard: int | None) -> Policy:
         """The policy of the mode; on the retry lane always QUEUE, since its messages have left their order."""
         return POLICIES[self.group.mode if shard is not None else Mode.QUEUE]
+
+    def in_flight(self, cursor: Cursor) -> int:
+        """How many leased messages of a cursor count for its limits."""
+        leases = (lease for lease in cursor.leases.values() if lease.owner not in self.pull_uids)
+        return sum(span.count for lease in leases for span in lease.spans)
 
     def room(self, in_flight: int) -> int:
         """How many more messages one cursor may have leased, if it has `in_flight` now."""

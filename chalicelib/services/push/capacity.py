@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...domain.limits import MAX_BYTES_UNDER_WAY
-from ...domain.push_limit import in_flight_of
+from ...domain.push_limit import Claimed, in_flight_of, pull_uids_of
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..consume.claim import Claimer
@@ -46,8 +46,9 @@ class Capacity:
         self._others = 0  # slots of the group that other runs had at the last reading of its cursors
         self._others_by: Mapping[str, int] = {}  # of these, the slots of each consumer
         self._others_ms = 0
-        self._busy_ms: dict[str, int] = {}  # when a cursor was last seen busy, or further than before
-        self._next: Mapping[str, int] = {}  # how far each cursor was
+        # when a cursor was last seen busy, or its whole guarantee further than before
+        self._busy_ms: dict[str, int] = {}
+        self._claimed: Mapping[str, Claimed] = {}  # how far each cursor was
         self.is_limited = False  # other runs had a slot that this one could use
         self.circuits_ms: list[int] = []  # when consumers with an open circuit may be called again
 
@@ -76,9 +77,10 @@ class Capacity:
         consumers = self._catalog.readable_consumers(topic, group)
         leases = in_flight_of(topic, group, cursors, consumers, now_ms)
         own = self._by_consumer + (new_leases or Counter())
-        reached = {key: cursor.next for key, cursor in cursors.items()}
-        moved = {key for key, offset in reached.items() if self._next.get(key, offset) != offset}
-        self._next = reached
+        claimed = {key: Claimed.of(cursor) for key, cursor in cursors.items()}
+        many = max(1, leases.guaranteed)
+        moved = {key for key, at in claimed.items() if at.beyond(self._claimed.get(key, at)) >= many}
+        self._claimed = claimed
         self._busy_ms |= dict.fromkeys(leases.busy | moved, now_ms)
         busy_before = (key for key, at_ms in self._busy_ms.items() if 0 <= now_ms - at_ms <= _LOOK_MS)
         wanted = leases.slots_for_others(sources.keys(), busy_before)
@@ -91,7 +93,7 @@ class Capacity:
         """Are the group's cursors to be read again? Other runs had slots that this one could use, and have perhaps
         returned them: at the last reading they left it less than half a part, or it is long ago. Claims of a
         few messages cost as many writes as those of many."""
-        is_old = self._clock.now_ms() - self._others_ms > _LOOK_MS
+        is_old = not 0 <= self._clock.now_ms() - self._others_ms <= _LOOK_MS
         return self.is_limited and (is_old or sources.most - self._others < sources.few)
 
     def free(self, sources: Sources) -> int:
@@ -99,6 +101,10 @@ class Capacity:
         group's cursors."""
         others = self._others if self._others_ms else sources.most - sources.part
         return sources.most - others - self.under_way
+
+    def pull_uids(self, sources: Sources) -> frozenset[str]:
+        """The owners of leases that take no slots."""
+        return pull_uids_of(self._catalog.readable_consumers(sources.topic, sources.group))
 
     def allowance(self, sources: Sources) -> int:
         """The largest number of messages in flight that the health of any one consumer allows; 0 if all circuits are

@@ -43,6 +43,8 @@ class Claims:
         self._settlements = settlements
         self._consumer_uid = consumer_uid
         self.looks = 0
+        self._had_messages = False  # others have perhaps seen them
+        self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
         self.fault: Unavailable | None = None  # the run ends when the messages in flight are settled
         self.damage: Unreadable | None = None  # of a cursor: it stops its own source
 
@@ -62,7 +64,7 @@ class Claims:
             self.looks += 1
             if self._capacity.is_to_look(sources):
                 self._capacity.read_other_runs(sources)
-            self._capacity.is_limited = False
+            self._capacity.is_limited = self._may_have_more = False
             for shard in sources.in_turn(self.looks, self._capacity.allowance(sources)):
                 if not self._time.allows_attempt(sources):  # the messages in flight have to be settled
                     return
@@ -70,11 +72,35 @@ class Claims:
                     yield from self._from_source(sources, shard)
                 except Unreadable as error:
                     self.damage = error
-            if self._capacity.under_way or self.fault or not self._capacity.is_limited:
+            if self._capacity.under_way or self.fault:
                 return
-            self._capacity.read_other_runs(sources)
-            if self._capacity.free(sources) <= 0:
+            if self._capacity.is_limited:
+                self._capacity.read_other_runs(sources)
+                if self._capacity.free(sources) > 0 or self._may_have_more:
+                    continue
+            if not self._others_have_moved(sources):
                 return
+
+    def _others_have_moved(self, sources: Sources) -> bool:
+        """Did other runs change the cursors of these sources on which they had messages when we last read them? Who
+        saw ours may have returned its own and ended, because we come back. So this is asked once after each time that
+        we had some."""
+        if not self._had_messages:
+            return False
+        self._had_messages = False
+        answers = [self._others_have_moved_at(sources, shard) for shard in sources.in_turn(self.looks, 0)]
+        return any(answers)
+
+    def _others_have_moved_at(self, sources: Sources, shard: int | None) -> bool:
+        if consumers := sources.consumers_of(shard):
+            claimant = self._claimant(sources, shard, consumers[0])
+            try:
+                return self._claimer.in_flight(claimant, shard) > 0 and self._claimer.has_changed(
+                    claimant.key(shard)
+                )
+            except Unreadable as error:
+                self.damage = error
+        return False
 
     def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:
         """The consumers of a source take turns; each claims its share of the messages. What is learnt during a round of
@@ -107,11 +133,14 @@ class Claims:
                 if claimant.room(self._claimer.in_flight(claimant, shard)) > 0:
                     self._capacity.is_limited = was_limited
                 return
+            self._had_messages = True
             served_uids.add(next_consumers[0].uid)
             free -= len(messages)
             sendable = self._within_bounds(sources, claimant, shard, messages)
             yield next_consumers[0], sendable
             if len(sendable) < len(messages):
+                # Another run of this source may have ended while we held them.
+                self._may_have_more |= self._claimer.in_flight(claimant, shard) < claimant.guaranteed
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
@@ -164,4 +193,5 @@ class Claims:
             free=max(0, free),
             parts=parts,
             batch=batch_of(sources.group, consumer),
+            pull_uids=self._capacity.pull_uids(sources),
         )

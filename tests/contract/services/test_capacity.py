@@ -85,6 +85,8 @@ def test_the_other_runs_are_asked_again_after_a_second_if_they_had_what_we_could
     scene.capacity.read_other_runs(scene.sources)
     scene.desk.stage.clock.advance(1_000)
     assert not scene.capacity.is_to_look(scene.sources)
+    scene.desk.stage.clock.advance(-1_001)
+    assert scene.capacity.is_to_look(scene.sources), "the clock was set back"
 
 
 @dataclass

@@ -167,3 +167,22 @@ def test_what_callers_pull_takes_no_place_of_those_that_are_called(stage: Stage)
     desk.produce(*(make.draft(shard=1) for _ in range(5)))
     desk.push()
     assert len(desk.subscribers.calls) == 5
+
+
+@pytest.mark.parametrize("pulled", [1, 8])
+def test_what_callers_pulled_from_a_shard_takes_no_place_there_either(stage: Stage, pulled: int) -> None:
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group(max_in_flight=8)
+    desk.produce(*(make.draft() for _ in range(pulled)))
+    assert len(desk.deps.receiver.receive(desk.topic, group, None, 10, 0, 3_600)) == pulled
+    peak = [0]
+
+    def counts(parcel: Parcel) -> CallResult:
+        peak[0] = max(peak[0], leased(desk, group) - pulled)
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=counts)
+    desk.produce(*(make.draft() for _ in range(20)))
+    desk.push()
+    assert len(desk.subscribers.calls) == 20
+    assert peak[0] == 8 - 1, "one is the lane's"

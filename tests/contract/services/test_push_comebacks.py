@@ -172,9 +172,8 @@ def test_i10_a_run_comes_back_for_what_became_due_since_it_looked(stage: Stage, 
     desk = PushDesk.at(stage, mode="serial")
     group = desk.group(max_in_flight=1)
     desk.produce(*(make.draft(ordering_key=key) for key in "ab"))
-    _, later = desk.receive(group, 2)
+    _, later = desk.receive(group, 2, desk.subscriber(group, "one"))
     desk.nack(group, [later], Nack(delay_ms=5_000))
-    desk.subscriber(group, "one")
     passing_ms = [6_000] if looks == 2 else []
     stage.clock.advance(0 if passing_ms else 5_000)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,34 @@ from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.push_run import capacity_of, claims_of, sources_of
 from tests.support.stages import memory_stage
 
 MOST = 64
+
+
+def nothing() -> None:
+    """Happens where a test does not say what."""
+
+
+class Watched:
+    """A process's cursors: something happens before and after it looks at all of them."""
+
+    def __init__(self, cursors: Any, run: Run) -> None:
+        self._cursors = cursors
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors, name)
+
+    def of_owner(self, *args: Any, **settings: Any) -> Any:
+        self._run.before_look()
+        cursors = self._cursors.of_owner(*args, **settings)
+        self._run.after_look()
+        return cursors
 
 
 @dataclass
@@ -29,9 +52,12 @@ class Run:
     under_way: list[tuple[Consumer, Sequence[ClaimedMessage]]] = field(default_factory=list)
     claims_made: int = 0
     sent: int = 0
+    before_look: Callable[[], None] = nothing
+    after_look: Callable[[], None] = nothing
 
     def __post_init__(self) -> None:
-        deps = self.desk.stage.process()
+        adapters = self.desk.stage.another()
+        deps = Deps(replace(adapters, cursors=Watched(adapters.cursors, self)))
         self.settler = deps.settler
         self.sources = sources_of(deps, self.desk.topic, self.group, self.worker)
         self.capacity = capacity_of(deps)
@@ -43,6 +69,11 @@ class Run:
             self.under_way.append((consumer, messages))
             self.claims_made += 1
             self.sent += len(messages)
+
+    @property
+    def message_count(self) -> int:
+        """How many messages are under way."""
+        return sum(len(messages) for _, messages in self.under_way)
 
     def end(self) -> None:
         """All its calls are answered."""
@@ -119,3 +150,84 @@ def test_the_few_slots_that_are_free_after_a_claim_wait_for_the_next_look() -> N
     assert 0 < run.capacity.free(run.sources) < run.sources.few
     run.launch()
     assert run.claims_made == 2
+
+
+def test_a_shard_has_what_others_with_few_messages_do_not_use() -> None:
+    """What they have fits into their guarantees."""
+    desk = PushDesk.at(memory_stage(), shards=4)
+    group = desk.group(max_in_flight=MOST)
+    desk.subscriber(group, "one")
+    desk.produce(*make.drafts(2_000, shard=0))
+    runs = [Run(desk, group, worker) for worker in range(4)]
+    for _ in range(20):
+        desk.stage.clock.advance(50)
+        for shard, run in enumerate(runs):
+            run.end()
+            if shard:
+                desk.produce(make.draft(shard=shard))
+            run.launch()
+    assert runs[0].sent > 20 * 0.75 * MOST
+    assert [run.sent for run in runs[1:]] == [20] * 3
+
+
+def test_shards_that_work_at_what_they_had_to_return_have_their_parts_soon() -> None:
+    desk = PushDesk.at(memory_stage(), shards=4)
+    group = desk.group(max_in_flight=MOST)
+    desk.subscriber(group, "one")
+    desk.produce(*make.drafts(1_000, shard=0))
+    runs = [Run(desk, group, worker) for worker in range(4)]
+    runs[0].launch()
+    for shard in (1, 2, 3):
+        desk.produce(*make.drafts(1_000, shard=shard))
+    for _ in range(5):
+        for run in runs:
+            run.end()
+        for run in runs:
+            run.launch()
+    assert min(run.message_count for run in runs) >= 12
+
+
+def test_who_returns_its_messages_goes_on_where_the_other_run_of_its_shard_has_ended_meanwhile() -> None:
+    """Those that have the slots work at other shards: nobody else would come."""
+
+    def ends() -> None:
+        same_shard.end()
+        same_shard.launch()
+
+    desk = PushDesk.at(memory_stage(), shards=2)
+    group = desk.group(max_in_flight=MOST)
+    desk.subscriber(group, "one")
+    other_shard, same_shard, run = (Run(desk, group, worker) for worker in (1, 0, 0))
+    desk.produce(*make.drafts(60, shard=1))
+    other_shard.launch()
+    desk.produce(*make.drafts(5, shard=0))
+    same_shard.launch()
+    desk.produce(*make.drafts(16, shard=0))
+    run.after_look = ends
+    run.launch()
+    assert same_shard.message_count == 0
+    assert run.message_count == 5
+    assert sum(each.message_count for each in (other_shard, run)) <= MOST
+
+
+def test_who_others_trust_to_come_back_sees_what_they_returned() -> None:
+    """Though it read their cursors a moment ago."""
+
+    def goes_on() -> None:
+        trusting.end()
+        trusting.launch()
+
+    desk = PushDesk.at(memory_stage(), shards=2)
+    group = desk.group(max_in_flight=1)
+    desk.subscriber(group, "one")
+    trusting, trusted = Run(desk, group, 0), Run(desk, group, 0)
+    desk.produce(*make.drafts(2, shard=1))
+    trusting.launch()
+    desk.produce(*make.drafts(1, shard=0))
+    trusted.before_look = goes_on
+    trusted.launch()
+    assert (trusting.message_count, trusted.message_count) == (0, 1)
+    trusted.before_look = nothing
+    trusted.end()
+    trusted.launch()
+    assert trusted.message_count == 1
