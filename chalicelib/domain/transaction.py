@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from . import ids
+from .limits import CHECK_TIMEOUT
 from .message import Act, Draft, Message, with_acts
 from .segment import ShardKey
 from .timer import ANY, Timer, TimerKind
 
 _NOWHERE = -1
+_OF_PERIOD = 0.9  # the rest is for storing the answer
 
 
 class TransactionState(StrEnum):
@@ -88,6 +90,13 @@ class CheckAnswer:
 
     decision: TransactionState | None
     detail: str
+
+
+def answer_seconds(of: Transaction, next_ms: int, now_ms: int) -> float:
+    """How long the producer may take to answer a check that begins now: to end before the next one, at `next_ms`, has
+    to know of it. One that begins late, or by a clock that is ahead, has half of the period."""
+    left_ms = min(max(next_ms - now_ms, of.check_after_ms // 2), of.check_after_ms)
+    return min(CHECK_TIMEOUT.total_seconds(), _OF_PERIOD * left_ms / 1000)
 
 
 def check_timer(of: Transaction) -> Timer:

@@ -52,6 +52,8 @@ class Subscribers:
     producer: Producer = lambda _: UNKNOWN
     asked: list[tuple[int, str]] = field(default_factory=list)
     """When producers were asked, and about which transactions."""
+    patience_seconds: list[float] = field(default_factory=list)
+    """How long each of them might take to answer."""
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
         attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
@@ -73,6 +75,7 @@ class Subscribers:
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         self.asked.append((self.clock.now_ms(), transaction.id))
+        self.patience_seconds.append(seconds)
         return self.producer(transaction)
 
     def numbers(self) -> dict[str, list[int]]:

@@ -17,10 +17,10 @@ from ...domain.errors import Conflict, NotFound, Unavailable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
-from ...domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
+from ...domain.transaction import CheckAnswer, Transaction, TransactionState, answer_seconds, check_timer
 from ...ports.timers import Timers
 from ...ports.transactions import Transactions
-from ...ports.world import Sender
+from ...ports.world import Clock, Sender
 from .transactions import Transactor
 
 _MARGIN_SECONDS = 5  # for what follows an answer
@@ -42,6 +42,7 @@ class Checker:
     transactor: Transactor
     timers: Timers
     sender: Sender
+    clock: Clock
     threads: Callable[[], Executor]
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
@@ -75,7 +76,7 @@ class Checker:
         if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
             return "postponed"
         secrets = self.transactor.secrets(topic)
-        seconds = min(CHECK_TIMEOUT.total_seconds(), transaction.check_after_ms / 1000)
+        seconds = answer_seconds(transaction, check.next_ms, self.clock.now_ms())
         if not self.transactions.change(transaction, new):
             return "repeated"
         return self._conclude(new, self.sender.ask(new, secrets, seconds))

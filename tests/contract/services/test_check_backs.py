@@ -126,6 +126,31 @@ def test_i13_a_check_handed_over_many_times_is_one_call(stage: Stage) -> None:
     assert reread(desk, transaction).checks == 1
 
 
+@pytest.mark.parametrize(
+    ("after_seconds", "late_ms", "most_seconds"),
+    [
+        (2, 0, 1.8),
+        (2, 500, 1.35),
+        (2, 1_900, 0.9),
+        (2, -9_000, 1.8),
+        (1, 0, 0.9),
+        (11, 0, 9.9),
+        (12, 0, 10),
+        (60, 0, 10),
+    ],
+)
+def test_a_check_ends_before_the_next_one_begins_unless_it_began_late(
+    stage: Stage, after_seconds: int, late_ms: int, most_seconds: float
+) -> None:
+    """The next one has to know that this one was made: its number says how many were."""
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks("https://bank.example.com/check", after_seconds))
+    due_ms = transaction.prepared_ms + after_seconds * SECOND_MS
+    stage.clock.advance(due_ms + late_ms - stage.clock.now_ms())
+    desk.deps.checker.check([Check(transaction.id, due_ms + after_seconds * SECOND_MS)], lambda: 60.0)
+    assert desk.subscribers.patience_seconds == [pytest.approx(most_seconds)]
+
+
 def test_i13_a_check_that_was_lost_is_made_by_the_next_timer_and_does_not_count(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     transaction = prepare(desk)
