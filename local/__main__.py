@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from local.gateway import Gateway
 from local.hello import hello
 from local.log import LoggedGateway
 from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options
-from local.server import Server, serve
+from local.server import serve
 from local.services import ResetController, Services
 from local.store import Store
 from local.throttle import Throttle
@@ -37,7 +37,8 @@ _UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE
 def run(options: Options) -> None:
     """Serve until a signal arrives."""
     with contextlib.ExitStack() as stack:
-        server = _listen(options)
+        with _port_of(options):  # first of all: a port that is taken is mostly a Headrace that runs already
+            server = serve(None, options.host, options.port)
         stack.callback(server.server_close)
         options = replace(options, port=server.port)
         _set_environment(options)
@@ -61,7 +62,8 @@ def run(options: Options) -> None:
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
         server.gateway = LoggedGateway(gateway, log.logger(options.log))
         stack.callback(server.shutdown)
-        server.start()
+        with _port_of(options):
+            server.start()
         print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)
         # first of all, so that the server need not wait for who waits for messages
         stack.callback(end_event.set)
@@ -71,10 +73,11 @@ def run(options: Options) -> None:
             pass  # a signal that came just before the wait is handled now
 
 
-def _listen(options: Options) -> Server:
-    """A server that answers nothing yet. First of all: a port that is taken is mostly a Headrace that runs already."""
+@contextlib.contextmanager
+def _port_of(options: Options) -> Iterator[None]:
+    """Says in a sentence that the port is taken."""
     try:
-        return serve(None, options.host, options.port)
+        yield
     except OSError as error:
         other = options.port % 65535 + 1
         raise Unusable(

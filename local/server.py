@@ -32,7 +32,8 @@ class Handler(Protocol):
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Listens from its creation on; answers while `serve_forever` (or `start`) runs."""
+    """Answers while `serve_forever` (or `start`) runs. Listens from its creation on or, if its gateway is not made yet,
+    from then on: a request that waited for it would be older than anybody knows."""
 
     gateway: Handler
     allow_reuse_address = True
@@ -50,8 +51,9 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
-        `start`. A connection may be silent for `socket_seconds`; a request has to be there `request_seconds` after its
-        first byte. There are `most_connections` at once; more are closed."""
+        `start`, which raises OSError if another server listens there meanwhile. A connection may be silent for
+        `socket_seconds`; a request has to be there `request_seconds` after its first byte. There are
+        `most_connections` at once; more are closed."""
         if gateway:
             self.gateway = gateway
         self.socket_seconds = socket_seconds
@@ -60,7 +62,15 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.closing = False
         self.pending_requests = PendingRequests()
         self._looping = False
-        super().__init__((host, port), _Connection)
+        super().__init__((host, port), _Connection, bind_and_activate=False)
+        try:
+            self.server_bind()
+            if gateway:
+                self.server_activate()
+        except OSError:
+            self.server_close()
+            raise
+        self._is_listening = gateway is not None
 
     @property
     def port(self) -> int:
@@ -74,6 +84,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def start(self) -> None:
         """Answer in a thread of its own."""
+        if not self._is_listening:
+            self.server_activate()
         self._looping = True
         threading.Thread(target=self.serve_forever, name="server", daemon=True).start()
 
@@ -104,7 +116,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 def serve(gateway: Handler | None, host: str = "127.0.0.1", port: int = 0) -> Server:
-    """A server that listens; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
+    """A server that has its port; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
     return Server(gateway, host, port)
 
 

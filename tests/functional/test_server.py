@@ -196,6 +196,21 @@ def test_shutdown_waits_for_the_request_under_way() -> None:
     assert not ending.is_alive()
 
 
+def test_nobody_connects_before_there_is_somebody_to_answer() -> None:
+    """A request that waited would be older than the server knows: sent again, it would not be known (ADR 45)."""
+    server = serve(None)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    rival = serve(None, port=server.port)
+    server.gateway = rival.gateway = WaitingGateway()
+    server.start()
+    socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
+    with pytest.raises(OSError, match="in use"):
+        rival.start()
+    for each in (rival, server):
+        each.shutdown()
+
+
 def test_a_taken_port_is_an_error_and_a_free_one_can_be_had_again(server: Server) -> None:
     with pytest.raises(OSError, match="in use"):
         serve(WaitingGateway(), port=server.port)
