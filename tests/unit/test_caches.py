@@ -80,6 +80,16 @@ def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
     assert cache.get("a") == 2
 
 
+def test_what_was_being_read_while_something_was_dropped_is_answered_but_not_kept() -> None:
+    """A change drops what it replaces; a slow reader would bring it back for as long as it may be kept."""
+    cache: TtlCache[str, int] = TtlCache(ManualClock(), 100)
+    begun = cache.begin()
+    cache.drop("a")
+    assert cache.put("a", 1, begun) == 1
+    assert cache.get("a") is None
+    assert cache.put("a", 2, cache.begin()) == cache.get("a") == 2
+
+
 def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
     clock = ManualClock()
     cache: TtlCache[int, int] = TtlCache(clock, None, most=3)

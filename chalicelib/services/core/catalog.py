@@ -24,7 +24,6 @@ class Catalog:
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self.control = control
-        self._clock = clock
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
         self._looked_again: TtlCache[str, bool] = TtlCache(clock, _LOOK_AGAIN_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
@@ -35,13 +34,13 @@ class Catalog:
         hit = None if consistent else self._topics.get(name)
         if hit is not None:
             return hit
-        since_ms = self._clock.now_ms()
+        begun = self._topics.begin()
         topic = self.control.topic(name)
         if topic is None:
             raise NotFound(
                 "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
             )
-        return self._topics.put(name, topic, since_ms)
+        return self._topics.put(name, topic, begun)
 
     def topic_for(self, name: str, fits: Callable[[Topic], bool]) -> Topic:
         """The topic, or NotFound, for a call that it refuses unless it `fits`: the cached one, or else as it is stored.
@@ -59,7 +58,7 @@ class Catalog:
         hit = None if consistent else self._groups.get(key)
         if hit is not None:
             return hit
-        since_ms = self._clock.now_ms()
+        begun = self._groups.begin()
         group = self.control.group(topic, name)
         if consistent and group is not None:
             self._consumers.drop(group.uid)
@@ -69,7 +68,7 @@ class Catalog:
                 f"Topic {topic.name!r} has no group {name!r}. "
                 f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
             )
-        return self._groups.put(key, group, since_ms)
+        return self._groups.put(key, group, begun)
 
     def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
         """All groups of the topic, by name. Raises Unreadable where one cannot be read, unless it is passed over."""
@@ -99,9 +98,9 @@ class Catalog:
     def _read_consumers(self, topic: Topic, group: Group) -> _Consumers:
         entry = self._consumers.get(group.uid)
         if entry is None:
-            since_ms, unreadable_rows = self._clock.now_ms(), list[str]()
+            begun, unreadable_rows = self._consumers.begin(), list[str]()
             consumers = self.control.consumers(topic, group, unreadable_rows.append)
-            entry = self._consumers.put(group.uid, (consumers, unreadable_rows), since_ms)
+            entry = self._consumers.put(group.uid, (consumers, unreadable_rows), begun)
         return entry
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ...ports.world import Clock
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class Begun(NamedTuple):
+    """When the reading of a value began, and how many values had been dropped from its cache by then."""
+
+    at_ms: int
+    drops: int
 
 
 class TtlCache(Generic[K, V]):
@@ -26,17 +33,25 @@ class TtlCache(Generic[K, V]):
         self._most = most
         self._lock = threading.Lock()
         self._held: OrderedDict[K, tuple[int, int, V]] = OrderedDict()
+        self._drops = 0
 
     def get(self, key: K) -> V | None:
         """The value under a key; None if there is none, or if it is too old."""
         entry = self._held.get(key)
         return entry[2] if entry and self._is_fresh(entry[0], entry[1]) else None
 
-    def put(self, key: K, value: V, since_ms: int | None = None) -> V:
-        """Keep a value, whose age counts from `since_ms`: the moment before it was read, where that took its time."""
+    def begin(self) -> Begun:
+        """To be called before a value is read that takes its time."""
+        return Begun(self._clock.now_ms(), self._drops)
+
+    def put(self, key: K, value: V, begun: Begun | None = None) -> V:
+        """Keep a value, whose age counts from the moment at which its reading began. It is not kept if any was dropped
+        since: it may be what a change has just replaced."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        at_ms = now_ms if since_ms is None else since_ms
+        at_ms = begun.at_ms if begun else now_ms
         with self._lock:
+            if begun and begun.drops != self._drops:
+                return value
             self._held[key] = (at_ms, monotonic_ms - max(0, now_ms - at_ms), value)
             self._held.move_to_end(key)
             while len(self._held) > self._most:
@@ -52,6 +67,7 @@ class TtlCache(Generic[K, V]):
     def drop(self, key: K) -> None:
         """Forget the value under a key. Harmless if there is none."""
         with self._lock:
+            self._drops += 1
             self._held.pop(key, None)
 
 

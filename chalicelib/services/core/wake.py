@@ -142,12 +142,12 @@ class Waker:
 
     def wake_for(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Wake what a registration, or its end, changes: the group's runs; in a broadcast the consumer's own."""
-        tasks = [task for task in self.tasks_of(topic, group) if task.consumer_uid in ("", consumer.uid)]
-        for task in tasks:
-            self.start(task, News(changed=True))
+        for task in self.tasks_of(topic, group):
+            if task.consumer_uid in ("", consumer.uid):
+                self.start(task, News(changed=True))
         if consumer.is_called:
-            uids = dict.fromkeys(task.consumer_uid for task in tasks)
-            self._wake_again([lane_of(topic, group, uid).shard_key(ANY) for uid in uids])
+            uid = consumer.uid if POLICIES[group.mode].per_consumer else ""
+            self._wake_again([lane_of(topic, group, uid).shard_key(ANY)])
 
     def wake_after_redivision(self, topic: Topic) -> None:
         """Wake a topic's runs after a change of the number of shards, or of a group's settings that `workers_of` reads.

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
-from chalicelib.domain.topic import Group
+from chalicelib.domain.topic import Consumer, Group
 from chalicelib.functions import deliver, route
 from chalicelib.ports.log import Log, Stored
 from chalicelib.wiring import Deps
@@ -203,3 +203,27 @@ def test_a_message_in_a_shard_that_a_worker_thinks_is_not_its_own_comes_seconds_
     away_from_the_sweep(stage)
     desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
     assert len(desk.subscribers.calls) == 1
+
+
+def test_i10_whoever_registers_while_the_consumers_are_being_read_is_called(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread of the process, which routes new rows, read the list before and caches it afterwards."""
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group()
+    catalog, read = desk.deps.catalog, desk.deps.catalog.control.consumers
+    newcomers = ["one"]
+
+    def read_slowly(*of: Any) -> list[Consumer]:
+        consumers = read(*of)
+        if newcomers:
+            newcomer = desk.subscriber(group, newcomers.pop())
+            desk.deps.waker.wake_for(desk.topic, group, newcomer)
+        return consumers
+
+    monkeypatch.setattr(catalog.control, "consumers", read_slowly)
+    assert catalog.readable_consumers(desk.topic, group) == []
+    desk.produce(make.draft())
+    desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
+    assert len(desk.subscribers.calls) == 1
+    assert [consumer.name for consumer in catalog.readable_consumers(desk.topic, group)] == ["one"]
