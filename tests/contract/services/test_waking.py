@@ -212,17 +212,18 @@ def test_i10_whoever_registers_while_the_consumers_are_being_read_is_called(
     desk = PushDesk.at(stage, shards=1)
     group = desk.group()
     catalog, read = desk.deps.catalog, desk.deps.catalog.control.consumers
-    newcomers = ["one"]
+    newcomers: list[Consumer] = []
 
     def read_slowly(*of: Any) -> list[Consumer]:
         consumers = read(*of)
-        if newcomers:
-            newcomer = desk.subscriber(group, newcomers.pop())
-            desk.deps.waker.wake_for(desk.topic, group, newcomer)
+        if not newcomers:
+            newcomers.append(make.consumer(group))  # the next reading is the registration's
+            newcomers[:] = [desk.subscriber(group, "one")]
         return consumers
 
     monkeypatch.setattr(catalog.control, "consumers", read_slowly)
     assert catalog.readable_consumers(desk.topic, group) == []
+    desk.deps.waker.wake_for(desk.topic, group, *newcomers)
     desk.produce(make.draft())
     desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
     assert len(desk.subscribers.calls) == 1
