@@ -76,7 +76,7 @@ class SimClient(Client):
             token
             for _, name, method, args, fault in self.world.path[begin:]
             if (name, method, fault) == (self.process.name, "cursors.write", "fail_after")
-            for token in args[1].set_leases
+            for token in args[1].after.leases.keys() - args[1].before.leases.keys()
         }
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
