@@ -82,6 +82,11 @@ class Timer:
         return sort_key_of(self.due_ms, self.id)
 
 
+def wake_up(why: str, shard: ShardKey, due_ms: int, now_ms: int) -> Timer:
+    """A timer that starts a delivery of the shard, stored now; `why` tells it from others of that shard and time."""
+    return Timer(due_ms, f"{why}.{shard}", TimerKind.WAKE, shard, stored_ms=now_ms)
+
+
 def next_check(timer: Timer, now_ms: int) -> Timer:
     """The next timer after a CHECK, whole periods later, so that two processes compute the same one. It is never the
     same timer, which is deleted once the next one is stored: a clock may be set back meanwhile."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...domain.errors import Unavailable
 from ...domain.mark import WINDOW_MS, Mark, repeated_at, window_of
-from ...domain.timer import ANY, Timer, TimerKind
+from ...domain.timer import ANY, Timer, wake_up
 from ...domain.topic import Topic
 from ...ports.rounds import Marks
 from ...ports.world import Clock
@@ -40,16 +40,6 @@ class Marker:
             self._marks.mark(Mark(name, begin_ms))
         except Unavailable:
             shard = topic.shard_key(ANY)
-            self._store_timers(
-                [
-                    Timer(
-                        due_ms=repeated_at(now_ms),
-                        id=f"mark.{shard}",
-                        kind=TimerKind.WAKE,
-                        shard=shard,
-                        stored_ms=now_ms,
-                    )
-                ]
-            )
+            self._store_timers([wake_up("mark", shard, repeated_at(now_ms), now_ms)])
             return
         self._marked.put(name, begin_ms)

@@ -14,7 +14,7 @@ from typing import Any
 from ...domain.errors import NotFound, Unavailable, Unreadable
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
-from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, TimerKind
+from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, wake_up
 from ...domain.topic import Consumer, ConsumerState, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
@@ -161,10 +161,7 @@ class Waker:
         reach a process that does not know of a change yet, and end there."""
         now_ms = self._clock.now_ms()
         due_ms = now_ms + CACHE_MS + _SLACK_MS
-        timers = [
-            Timer(due_ms=due_ms, id=f"again.{s}", kind=TimerKind.WAKE, shard=s, stored_ms=now_ms)
-            for s in shards
-        ]
+        timers = [wake_up("again", shard, due_ms, now_ms) for shard in shards]
         if timers:
             self._store_timers(timers)
             self.wake_movers(timers)

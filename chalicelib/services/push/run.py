@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...domain.assignment import Team
 from ...domain.errors import NotFound, Unreadable, unavailable
-from ...domain.timer import Timer, TimerKind
+from ...domain.timer import wake_up
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
@@ -122,13 +122,7 @@ class DispatchRun:
         ) is not None:
             lane = lane_of(*topic_and_group, self.task.consumer_uid)
             shard = replace(lane.shard_key(0), shard=self.task.worker)
-            wake = Timer(
-                due_ms=due_ms,
-                id=f"wake.{shard}",
-                kind=TimerKind.WAKE,
-                shard=shard,
-                stored_ms=self._context.clock.now_ms(),
-            )
+            wake = wake_up("wake", shard, due_ms, self._context.clock.now_ms())
             self._context.timers.store([wake])
             self._context.waker.wake_movers([wake])
         if self._claims.damage:
