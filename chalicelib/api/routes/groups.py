@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...domain.errors import Refused
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
+from ...ports.control import leave_out
 from .. import parse
 from ..calls import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody
@@ -59,13 +60,14 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
-    """The topic's groups, by name. A group of which a row cannot be read comes without its counts."""
+    """The topic's groups, by name. A group of which a row cannot be read comes without its counts; one whose settings
+    cannot be read is left out (the topic's `uncounted_groups` counts it)."""
     topic, counts = context.topic(), context.deps.counts
     purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
     rest = [
         group
-        for group in context.deps.catalog.groups(topic)
+        for group in context.deps.catalog.groups(topic, leave_out)
         if group.name > after and context.may_use_group(group.name)
     ]
     statuses = counts.readable_statuses(topic, rest[:limit])

@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.topic import cursor_key
 from tests.support.background import Background
-from tests.support.damage import NEWER, Change, change_cursor, without
+from tests.support.damage import NEWER, Change, change_control, change_cursor, having, without
 from tests.support.http import Client, ShiftingClock
 
 DEFAULTS = {
@@ -117,6 +117,18 @@ def test_a_group_that_cannot_be_counted_is_listed_without_its_counts(
     stats = api.get(topic.path).expect(200)["stats"]
     assert (list(stats["groups"]), stats["uncounted_groups"]) == (["good"], 1)
     api.get(f"{topic.path}/groups/bad").refused(503, "UNAVAILABLE")
+
+
+def test_a_group_whose_settings_cannot_be_read_is_left_out_of_the_list(
+    api: Client, background: Background
+) -> None:
+    topic, deps = api.topic(), background.deps
+    for name in ("bad", "good"):
+        topic.group(name)
+    owner = deps.catalog.topic(topic.name)
+    change_control(deps, f"topic#{owner.uid}", "group#bad", having("v", {"N": "3"}))
+    assert [group["group"] for group in api.get(f"{topic.path}/groups").expect(200)["items"]] == ["good"]
+    assert api.get(topic.path).expect(200)["stats"]["uncounted_groups"] == 1
 
 
 def test_a_deleted_group_is_gone_and_the_messages_stay(api: Client) -> None:
