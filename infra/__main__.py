@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from .stages import CONFIG, read
-from .template import Wrong, template
+from .template import StackError, template
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         stack = read(options.stage, given_options(options))
         text = json.dumps(template(stack), indent=1) + "\n"
-    except Wrong as error:
+    except StackError as error:
         print(error, file=sys.stderr)
         return 2
     if options.out:

@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from .template import Wrong
+from .template import StackError
 
 
-class Refused(Wrong):
+class Refused(StackError):
     """AWS said no; the text is its own."""
 
 
@@ -20,11 +20,11 @@ class Aws:
     """The account and region that this machine's settings lead to."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Raises Wrong: there is no AWS CLI, no region, or nobody there who knows us."""
+        """Raises StackError: there is no AWS CLI, no region, or nobody there who knows us."""
         self._environment = dict(os.environ if environment is None else environment)
         self._command = self._environment.get("AWS_CLI", "aws")
         if not shutil.which(self._command, path=self._environment.get("PATH")):
-            raise Wrong(
+            raise StackError(
                 f"The AWS CLI is needed, and there is no command {self._command!r}. Install it "
                 "(https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html; "
                 "`pip install awscli` will do), or name yours in AWS_CLI."
@@ -53,7 +53,7 @@ class Aws:
         region = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION")
         region = region or self.run("configure", "get", "region", check=False).strip()
         if not region:
-            raise Wrong("No region is set. Say where the stack is to be: export AWS_REGION=eu-central-1")
+            raise StackError("No region is set. Say where the stack is to be: export AWS_REGION=eu-central-1")
         self._environment["AWS_REGION"] = self._environment["AWS_DEFAULT_REGION"] = region
         return region
 
@@ -62,11 +62,11 @@ class Aws:
             return str(self.ask("sts", "get-caller-identity")["Account"])
         except Refused as error:
             if "Could not connect" in str(error) or "Invalid endpoint" in str(error):
-                raise Wrong(
+                raise StackError(
                     f"There is no region {self.region!r}, or no way to it. Set AWS_REGION to one of "
                     "`aws ec2 describe-regions`, or see to the network."
                 ) from None
-            raise Wrong(
+            raise StackError(
                 f"AWS does not know who you are: {error}\nSign in (`aws configure`, `aws sso login`), or set "
                 "AWS_PROFILE, and see that `aws sts get-caller-identity` answers."
             ) from None

@@ -11,14 +11,18 @@ from .__main__ import add_options, given_options
 from .cli import Aws
 from .glue import job_names
 from .stages import read
-from .template import Wrong
+from .template import StackError
 
 
 def start(aws: Aws, prefix: str, job: str, arguments: Sequence[str]) -> str:
-    """Start a job of a stack, with arguments as the job takes them (`--name value`); the run's id. Raises Wrong."""
+    """Start a job of a stack, with arguments as the job takes them (`--name value`); the run's id.
+
+    Raises StackError."""
     names, values = arguments[::2], arguments[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
-        raise Wrong(f"The job's arguments come in pairs, such as --topic orders, not {' '.join(arguments)}")
+        raise StackError(
+            f"The job's arguments come in pairs, such as --topic orders, not {' '.join(arguments)}"
+        )
     text = json.dumps(dict(zip(names, values, strict=True)))
     answer = aws.ask("glue", "start-job-run", "--job-name", f"{prefix}-{job}", "--arguments", text)
     return str(answer["JobRunId"])
@@ -37,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         prefix = read(options.stage, given_options(options)).prefix
         run_id = start(Aws(), prefix, options.job, args[end + 1 :])
-    except Wrong as error:
+    except StackError as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{prefix}-{options.job} runs as {run_id}. It takes a minute or two to start. What it prints:")

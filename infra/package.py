@@ -22,7 +22,7 @@ from .api import bound_anonymous
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
 from .iam import add_iam
 from .stages import read
-from .template import Stack, Wrong, template
+from .template import Stack, StackError, template
 
 BUILD = Path("build")
 TEMPLATE = "template.json"
@@ -37,8 +37,9 @@ _NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*|chalicelib/store/memory/.*"
 
 
 def package(stack: Stack, build: Path = BUILD) -> Path:
-    """Write `template.json`, with both zips and their bill of materials beside it; its path. Wrong, where Chalice
-    fails, with what it said."""
+    """Write `template.json`, with both zips and their bill of materials beside it; its path.
+
+    Raises StackError where Chalice fails, with what it said."""
     description = describe(stack, build)
     for file in (APP, LAYER):
         slim(build / file)
@@ -110,7 +111,7 @@ def _chalice(*arguments: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
     if process.returncode:
-        raise Wrong(f"Chalice could not make the package:\n{process.stdout}{process.stderr}")
+        raise StackError(f"Chalice could not make the package:\n{process.stdout}{process.stderr}")
 
 
 def _summary(stack: Stack, build: Path) -> str:
@@ -129,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         stack = read(options.stage, given_options(options))
         package(stack, options.build)
-    except Wrong as error:
+    except StackError as error:
         print(error, file=sys.stderr)
         return 2
     print(_summary(stack, options.build))

@@ -15,7 +15,7 @@ from .cli import Aws, Refused
 from .data import Data
 from .package import BUILD, GLUE, TEMPLATE
 from .stages import CONFIG, read
-from .template import ALWAYS, Stack, Wrong
+from .template import ALWAYS, Stack, StackError
 
 _UNRESERVED = 100  # Lambda keeps so much for functions that reserve none
 _CAPABILITIES = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
@@ -63,7 +63,7 @@ class Deployment:
         self._reserves = True
 
     def deploy(self) -> dict[str, str]:
-        """Create or update it and wait for the end; its outputs. Raises Wrong."""
+        """Create or update it and wait for the end; its outputs. Raises StackError."""
         self._check_certificate()
         status = self._status()
         self._check_status(status)
@@ -78,9 +78,9 @@ class Deployment:
         return self._outputs()
 
     def destroy(self, *, with_data: bool) -> list[str]:
-        """Delete it, and what it keeps only `with_data`; what is left, in words. Raises Wrong."""
+        """Delete it, and what it keeps only `with_data`; what is left, in words. Raises StackError."""
         if not self._status() and not (with_data and self._data.tables()):
-            raise Wrong(
+            raise StackError(
                 f"There is no stack {self._name} in {self._aws.region} of account {self._aws.account}. If it is "
                 "elsewhere, set AWS_REGION or AWS_PROFILE."
             )
@@ -97,7 +97,7 @@ class Deployment:
     def _check_certificate(self) -> None:
         certificate = self._stack.certificate
         if certificate and certificate.split(":")[3] != self._aws.region:
-            raise Wrong(
+            raise StackError(
                 f"The certificate is of another region than the stack, {self._aws.region}: set AWS_REGION to "
                 f"{certificate.split(':')[3]}, or request the certificate here."
             )
@@ -106,9 +106,9 @@ class Deployment:
         if status in _ADVICE:
             command = _WAYS.get(status, _DELETE).format(self._name)
             if status != "REVIEW_IN_PROGRESS":
-                raise Wrong(f"The stack {self._name} is {status}. {_ADVICE[status]}: {command}.")
+                raise StackError(f"The stack {self._name} is {status}. {_ADVICE[status]}: {command}.")
         elif status.endswith("_IN_PROGRESS"):
-            raise Wrong(
+            raise StackError(
                 f"The stack {self._name} is {status}: somebody else works on it. Try again when it has ended."
             )
 
@@ -120,7 +120,7 @@ class Deployment:
 
     def _may_reserve(self, reservations: int | None) -> bool:
         """Does the account lend what the functions reserve? Lambda would refuse it in the middle of a deployment.
-        `reservations` are the stack's so far. Wrong, where it does not and the stage is not to be without."""
+        `reservations` are the stack's so far. Raises StackError where it does not, unless the stage may do without."""
         if reservations is None:
             return True
         additions = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reservations
@@ -139,7 +139,7 @@ class Deployment:
             "L-B99A9384 --desired-value 1000`)"
         )
         if self._stack.reserve == ALWAYS:
-            raise Wrong(f"{short} {advice}, or set lower numbers of reserved_concurrency in {CONFIG}.")
+            raise StackError(f"{short} {advice}, or set lower numbers of reserved_concurrency in {CONFIG}.")
         print(
             f"{short} It is deployed without: subscribers that hang may use up what callers need. {advice} and deploy "
             "again.",
@@ -164,7 +164,7 @@ class Deployment:
         try:
             self._aws.run(*self._head_bucket_arguments())
         except Refused as error:
-            raise Wrong(
+            raise StackError(
                 f"The bucket {self._artifacts} is not this account's, or you may not use it ({error}). Names of "
                 "buckets are the world's: whoever made it could change what is deployed. Take another region."
             ) from None
@@ -216,7 +216,7 @@ class Deployment:
         reason = str(change_set.get("StatusReason", ""))
         if "didn't contain changes" in reason or "No updates" in reason:
             return ""
-        raise Wrong(f"AWS does not take the template: {reason}")
+        raise StackError(f"AWS does not take the template: {reason}")
 
     def _execute(self, change: str, deed: str) -> None:
         description = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
@@ -227,11 +227,11 @@ class Deployment:
         self._wait(deed, since)
 
     def _wait(self, deed: str, since: str = "") -> None:
-        """Wait for the end. Wrong, with what failed, where it failed."""
+        """Wait for the end. Raises StackError, with what failed."""
         try:
             self._aws.run("cloudformation", "wait", f"stack-{deed}-complete", "--stack-name", self._name)
         except Refused as error:
-            raise Wrong(
+            raise StackError(
                 f"The stack {self._name} could not be {deed.rstrip('e')}ed:\n{self._failures() or error}\n"
                 f"It is {self._status()} now. Mend that and run it again."
             ) from None
@@ -265,18 +265,18 @@ class Deployment:
 
 
 def _check_confirmation(stack: Stack, name: str | None, with_data: bool) -> None:
-    """Wrong, unless somebody typed the prefix."""
+    """Raises StackError unless somebody typed the prefix."""
     effect = (
         "its tables and its bucket, with everything in them" if with_data else "but not its tables and bucket"
     )
     if name is None:
         if not sys.stdin.isatty():
-            raise Wrong(
+            raise StackError(
                 f"Nobody is there to confirm: add CONFIRM={stack.prefix} (or --confirm {stack.prefix})."
             )
         name = input(f"This deletes the stack {stack.prefix}, {effect}. Type its name to go on: ")
     if name.strip() != stack.prefix:
-        raise Wrong(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
+        raise StackError(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
 
 
 def _prefix(options: argparse.Namespace, stack: Stack) -> None:
@@ -288,7 +288,7 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
         json.loads((options.build / TEMPLATE).read_text()) if (options.build / TEMPLATE).exists() else {}
     )
     if template.get("Description") != f"Headrace, stage {stack.stage}, prefix {stack.prefix}":
-        raise Wrong(
+        raise StackError(
             f"{options.build / TEMPLATE} is not of this stage and prefix: run `make package` with the same first."
         )
     aws = Aws()
@@ -342,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         options.run(options, read(options.stage, given_options(options)))
-    except Wrong as error:
+    except StackError as error:
         print(error, file=sys.stderr)
         return 2
     return 0

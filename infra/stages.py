@@ -10,7 +10,7 @@ from typing import Any
 
 from . import names
 from .glue import JOBS_FOLDER
-from .template import Stack, Wrong
+from .template import Stack, StackError
 
 CONFIG = Path(".chalice/config.json")
 _NAMES = {"api_handler": names.API}
@@ -33,17 +33,17 @@ _SETTINGS = (
 
 def read(stage: str, variables: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:
     """The stack of a stage. `variables` goes before what the file says; the prefix is `headrace-<stage>` where neither
-    says another. Wrong, with what to change."""
+    says another. Raises StackError, with what to change."""
     config = _config(folder / CONFIG)
     stages = config.get("stages", {})
     if stage not in stages:
-        raise Wrong(
+        raise StackError(
             f"There is no stage {stage!r}. {CONFIG} has: {', '.join(stages)}. Choose one, or add yours there."
         )
     settings = {"prefix": f"headrace-{stage}", **stages[stage].get("infra", {}), **(variables or {})}
     unknown = settings.keys() - set(_SETTINGS)
     if unknown:
-        raise Wrong(
+        raise StackError(
             f"{CONFIG}, stage {stage}, infra: {', '.join(sorted(unknown))} is not known; "
             f"there are {', '.join(_SETTINGS)}."
         )
@@ -69,7 +69,7 @@ def _config(file: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(file.read_text())
     except FileNotFoundError:
-        raise Wrong(f"{file} is not there: run this in the folder of the repository.") from None
+        raise StackError(f"{file} is not there: run this in the folder of the repository.") from None
     except json.JSONDecodeError as error:
-        raise Wrong(f"{file} is no JSON: {error}.") from None
+        raise StackError(f"{file} is no JSON: {error}.") from None
     return config

@@ -42,7 +42,7 @@ ALARMS = "AlarmTopic"
 ALWAYS, IF_POSSIBLE = "always", "if_possible"
 
 
-class Wrong(ValueError):
+class StackError(ValueError):
     """The stack cannot be described, or worked on, like this; the text says what to change."""
 
 
@@ -91,40 +91,46 @@ class Stack:
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
-            raise Wrong(
+            raise StackError(
                 f"The prefix {self.prefix!r} will not do: 2 to 30 lower-case letters, digits and single hyphens, "
                 "a letter first, no hyphen last. Names of tables, functions and the bucket begin with it."
             )
         if self.log_days not in _LOG_DAYS:
-            raise Wrong(f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}.")
+            raise StackError(
+                f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}."
+            )
         for name in ("calls_per_second", "anonymous_per_second"):
             number = getattr(self, name)
             if not isinstance(number, int) or number < 1:
-                raise Wrong(f"{name} must be a whole number from 1, not {number!r}.")
+                raise StackError(f"{name} must be a whole number from 1, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
-            raise Wrong(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
+            raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
         for name in ("access_log", "archive", "iam"):
             if not isinstance(getattr(self, name), bool):
-                raise Wrong(f"{name} must be true or false, not {getattr(self, name)!r}.")
+                raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         if self.web_acl and not _WEB_ACL.fullmatch(self.web_acl):
-            raise Wrong(f"web_acl must be the ARN of a regional web ACL of WAF, not {self.web_acl!r}.")
+            raise StackError(f"web_acl must be the ARN of a regional web ACL of WAF, not {self.web_acl!r}.")
         if self.vpc_endpoint and not _VPC_ENDPOINT.fullmatch(self.vpc_endpoint):
-            raise Wrong(
+            raise StackError(
                 f"vpc_endpoint must be the id of one for execute-api, vpce-…, not {self.vpc_endpoint!r}."
             )
         if self.vpc_endpoint and self.domain:
-            raise Wrong("A private API (vpc_endpoint) has no domain of its own here: leave one of them out.")
+            raise StackError(
+                "A private API (vpc_endpoint) has no domain of its own here: leave one of them out."
+            )
         if self.domain and not _DOMAIN.fullmatch(self.domain):
-            raise Wrong(f"--domain must be a host name such as queue.example.com, not {self.domain!r}.")
+            raise StackError(f"--domain must be a host name such as queue.example.com, not {self.domain!r}.")
         if bool(self.domain) != bool(self.certificate):
-            raise Wrong(
+            raise StackError(
                 "--domain and --certificate belong together: the certificate is the ARN of one in ACM, of the "
                 "stack's own region, that is valid for the domain."
             )
         if self.certificate and not _CERTIFICATE.fullmatch(self.certificate):
-            raise Wrong(f"--certificate must be the ARN of a certificate in ACM, not {self.certificate!r}.")
+            raise StackError(
+                f"--certificate must be the ARN of a certificate in ACM, not {self.certificate!r}."
+            )
         if self.zone and not self.domain:
-            raise Wrong("--zone (the hosted zone of the domain's record) needs --domain.")
+            raise StackError("--zone (the hosted zone of the domain's record) needs --domain.")
 
 
 def template(stack: Stack) -> dict[str, Any]:
@@ -168,7 +174,9 @@ def _roles(stack: Stack) -> dict[str, Any]:
     policies = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
     missing_ids = role_ids - policies.keys()
     if missing_ids:
-        raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing_ids))}.")
+        raise StackError(
+            f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing_ids))}."
+        )
     return {logical: role for logical, role in policies.items() if logical in role_ids}
 
 

@@ -13,7 +13,7 @@ import sys
 from infra.__main__ import add_options, given_options
 from infra.cli import Aws
 from infra.stages import read
-from infra.template import Wrong
+from infra.template import StackError
 
 from . import attacks, roles
 from .http import Notes, Stage, Unreachable
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     token = os.environ.get("HEADRACE_TOKEN", "")
     try:
         if not token:
-            raise Wrong(
+            raise StackError(
                 "Set HEADRACE_TOKEN: an admin token for everything (make token STAGE=… prints the first)."
             )
         outputs: dict[str, str] = {}
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
             roles.verify(aws, prefix, notes)
         url = options.url or outputs.get("EndpointURL", "")
         verify(url, outputs.get("IamEndpointURL", ""), token, notes)
-    except (Wrong, Unreachable) as error:
+    except (StackError, Unreachable) as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{notes.tries} tries, {len(notes.findings)} findings")

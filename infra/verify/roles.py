@@ -23,13 +23,13 @@ _TALKERS = ("deliver", "check", "assign")
 
 
 def outputs(aws: Aws, prefix: str) -> dict[str, str]:
-    """The stack's outputs. Raises Wrong."""
+    """The stack's outputs. Raises StackError."""
     answer = aws.ask("cloudformation", "describe-stacks", "--stack-name", prefix)
     return {each["OutputKey"]: each["OutputValue"] for each in answer["Stacks"][0].get("Outputs", [])}
 
 
 def verify(aws: Aws, prefix: str, notes: Notes) -> None:
-    """Try each theft with each role that calls hosts of others, and each kind of secret with all. Raises Wrong."""
+    """Try each theft with each role that calls hosts of others, and each kind of secret with all. Raises StackError."""
     roles = _roles(aws, prefix)
     table = f"arn:aws:dynamodb:{aws.region}:{aws.account}:table/{names.table(prefix, _CONTROL)}"
     for function in _TALKERS:

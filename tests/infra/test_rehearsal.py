@@ -22,7 +22,7 @@ import trustme
 from infra.names import TABLES
 from infra.stack import Deployment
 from infra.stages import read
-from infra.template import Stack, Wrong
+from infra.template import Stack, StackError
 from tests.infra.ministack import MiniStack, ministack, wait_until
 from tests.infra.rehearsed_stage import (
     HOST,
@@ -212,7 +212,7 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     assert sorted(traces_of(cloud, "first", began_ms)) == sorted(
         name.split(" ")[1] for name in remaining_names
     )
-    with pytest.raises(Wrong, match="There is no stack"):
+    with pytest.raises(StackError, match="There is no stack"):
         deployment.destroy(with_data=False)
     with contextlib.closing(cloud.client("s3")) as s3:
         bucket = bucket_of(s3, "first-0")  # AWS takes it in again; MiniStack only tables

@@ -15,7 +15,7 @@ from infra.cli import Aws, Refused
 from infra.data import Data
 from infra.stack import Deployment, main
 from infra.stages import read
-from infra.template import Wrong
+from infra.template import StackError
 
 _CLI = f"""#!{sys.executable}
 import json, sys
@@ -53,13 +53,13 @@ def deployment(environment: Mapping[str, str], **options: str) -> Deployment:
 
 
 def test_without_the_cli_one_is_told_how_to_get_it(environment: Environment) -> None:
-    with pytest.raises(Wrong, match="pip install awscli"):
+    with pytest.raises(StackError, match="pip install awscli"):
         Aws({**environment(), "AWS_CLI": "no-such-command"})
 
 
 def test_without_a_region_one_is_asked_for_it(environment: Environment) -> None:
     without = {name: value for name, value in environment().items() if name != "AWS_REGION"}
-    with pytest.raises(Wrong, match="export AWS_REGION"):
+    with pytest.raises(StackError, match="export AWS_REGION"):
         Aws(without)
 
 
@@ -77,7 +77,7 @@ def test_the_region_of_the_clis_own_settings_will_do(environment: Environment) -
     ],
 )
 def test_who_is_not_known_is_told_what_to_do(environment: Environment, answer: str, advice: str) -> None:
-    with pytest.raises(Wrong, match=advice):
+    with pytest.raises(StackError, match=advice):
         Aws(environment(sts__get_caller_identity=(255, answer)))
 
 
@@ -94,7 +94,7 @@ def test_who_is_not_known_is_told_what_to_do(environment: Environment, answer: s
 def test_a_half_made_stack_is_left_alone_with_advice(
     environment: Environment, tmp_path: Path, state: str, advice: str
 ) -> None:
-    with pytest.raises(Wrong, match=advice) as error:
+    with pytest.raises(StackError, match=advice) as error:
         deployment(environment(cloudformation__describe_stacks=status(state))).deploy()
     assert state in str(error.value)
     requests = (tmp_path / "asked").read_text()
@@ -104,7 +104,7 @@ def test_a_half_made_stack_is_left_alone_with_advice(
 
 def test_a_certificate_of_another_region_is_noticed_first(environment: Environment) -> None:
     certificate = "arn:aws:acm:us-east-1:123456789012:certificate/0a-1b"
-    with pytest.raises(Wrong, match="set AWS_REGION to us-east-1"):
+    with pytest.raises(StackError, match="set AWS_REGION to us-east-1"):
         deployment(environment(), domain="q.example.com", certificate=certificate).deploy()
 
 
@@ -121,7 +121,7 @@ def test_an_account_that_lends_too_little_concurrency_is_noticed_first(
         s3__mb=(255, "so far"),
         s3api__head_bucket=(255, "so far"),
     )
-    with pytest.raises(Wrong, match="so far" if enough else "request-service-quota-increase"):
+    with pytest.raises(StackError, match="so far" if enough else "request-service-quota-increase"):
         Deployment(Aws(variables), read("prod"), tmp_path).deploy()
     assert ("s3 mb" in (tmp_path / "asked").read_text()) == enough
 
@@ -146,7 +146,7 @@ def test_an_update_that_reserves_more_than_there_is_is_noticed_first(
         s3__mb=(255, "so far"),
         s3api__head_bucket=(255, "so far"),
     )
-    with pytest.raises(Wrong, match="so far" if enough else "reserves 50 more"):
+    with pytest.raises(StackError, match="so far" if enough else "reserves 50 more"):
         Deployment(Aws(variables), read("prod"), tmp_path).deploy()
 
 
@@ -166,7 +166,7 @@ def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reserv
         s3api__head_bucket=(0, "{}"),
         cloudformation__create_change_set=(255, "so far"),
     )
-    with pytest.raises(Wrong, match="so far"):
+    with pytest.raises(StackError, match="so far"):
         Deployment(Aws(variables), read("dev"), tmp_path).deploy()
     deployed_resources = json.loads((tmp_path / "packaged.json").read_text())["Resources"]
     assert deployed_resources["Deliver"]["Properties"] == {}
@@ -182,12 +182,12 @@ def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
         cloudformation__wait=(255, "Waiter StackDeleteComplete failed"),
         cloudformation__describe_stack_events=(0, json.dumps({"StackEvents": events})),
     )
-    with pytest.raises(Wrong, match="Api: limit of 10"):
+    with pytest.raises(StackError, match="Api: limit of 10"):
         deployment(variables).destroy(with_data=False)
 
 
 def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) -> None:
-    with pytest.raises(Wrong, match="in eu-central-1 of account 123456789012"):
+    with pytest.raises(StackError, match="in eu-central-1 of account 123456789012"):
         deployment(environment(cloudformation__describe_stacks=(255, "does not exist"))).destroy(
             with_data=False
         )

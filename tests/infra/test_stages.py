@@ -12,7 +12,7 @@ import pytest
 from infra.__main__ import main
 from infra.package import describe
 from infra.stages import read as stage
-from infra.template import Stack, Wrong, template
+from infra.template import Stack, StackError, template
 from tests.infra.templates import lint, resources
 
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
@@ -91,7 +91,7 @@ def assert_the_second_api_is_guarded_as_the_first(
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(options: dict[str, Any], advice: str) -> None:
-    with pytest.raises(Wrong, match=advice):
+    with pytest.raises(StackError, match=advice):
         stage("dev", options)
 
 
@@ -101,7 +101,7 @@ def test_an_unknown_stage_is_told_those_there_are(capsys: pytest.CaptureFixture[
 
 
 def test_another_folder_has_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(Wrong, match="folder of the repository"):
+    with pytest.raises(StackError, match="folder of the repository"):
         stage("dev", folder=tmp_path)
 
 
@@ -109,10 +109,10 @@ def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".chalice").mkdir()
     config = {"stages": {"dev": {"infra": {"log_day": 3}}}, "lambda_functions": {}}
     (tmp_path / ".chalice/config.json").write_text(json.dumps(config))
-    with pytest.raises(Wrong, match="log_day is not known"):
+    with pytest.raises(StackError, match="log_day is not known"):
         stage("dev", folder=tmp_path)
 
 
 def test_a_function_without_a_role_makes_no_template() -> None:
-    with pytest.raises(Wrong, match="no role"):
+    with pytest.raises(StackError, match="no role"):
         template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
