@@ -132,7 +132,7 @@ def draft_of(
         headers=message.headers,
         expires_ms=due_ms + message.expires_in_seconds * 1000 if message.expires_in_seconds else None,
         due_ms=due_ms if due_ms > now_ms else None,
-        accepted_ms=now_ms if due_ms > now_ms else None,  # a delay counts from it, to the millisecond
+        accepted_ms=now_ms if due_ms > now_ms else None,  # of what waits: its delay begins here
         **(_retry_of(message.retry) if message.retry else {}),
         dedup_id=message.dedup_id,
     )

@@ -37,9 +37,10 @@ def _topic(visit: Visit, deed: Deed) -> Fields:
 
 def topic_fields(topic: Topic) -> Fields:
     """A topic's settings as the form sends them; without `shards`, which only grow."""
-    same = ("mode", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds", "wake")
-    limits = ("alarm_backlog", "rate_limit", "on_rate_limit")
-    return _as_fields(topic, *same, *limits) | _retry(topic.retry)
+    numbers = ("lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
+    numbers_or_null = ("alarm_backlog", "rate_limit")
+    choices = ("mode", "on_rate_limit", "wake")
+    return _as_fields(topic, *numbers, *numbers_or_null, *choices) | _retry(topic.retry)
 
 
 def _group(visit: Visit, deed: Deed) -> Fields:

@@ -110,14 +110,14 @@ def check_timer(of: Transaction) -> Timer:
 def committed_draft(of: Transaction, now_ms: int) -> Draft:
     """The message after a commit now: times relative to its acceptance count from now."""
     assert of.draft is not None
-    said_ms = of.due_ms if of.due_ms is not None else of.prepared_ms + of.delay_ms
+    expected_ms = of.due_ms if of.due_ms is not None else of.prepared_ms + of.delay_ms
     due_ms = max(now_ms, of.due_ms) if of.due_ms is not None else now_ms + of.delay_ms
     expires_ms = of.draft.expires_ms
     return replace(
         of.draft,
         shard=of.shard,
         due_ms=due_ms if due_ms > now_ms else None,
-        expires_ms=None if expires_ms is None else expires_ms + due_ms - said_ms,
+        expires_ms=None if expires_ms is None else expires_ms + due_ms - expected_ms,
         accepted_ms=of.prepared_ms,
     )
 

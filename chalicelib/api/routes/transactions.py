@@ -39,7 +39,8 @@ class _JsonText(msgspec.Struct):
 )
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
-    body, deps, draft = context.body, context.deps, _draft(context)
+    body, deps = context.body, context.deps
+    draft = _draft(context)
     topic = context.topic_for(takes_all([draft]))
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
         raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")

@@ -11,7 +11,7 @@ from ...ports.log import DedupEntry
 
 
 def content_hash(draft: Draft) -> str:
-    """What must be equal for two uses of a dedup id to be the same message."""
+    """What must be equal for two uses of a dedup id to be the same message: not its delay, expiry and retry."""
     content = (
         draft.body,
         draft.content_type,
