@@ -30,8 +30,11 @@ has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One attempt at one offset, or an operation on its dead letter; then `detail` is the id of the token that did it.
-    `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out.
+    """One attempt at one offset, or an operation on its dead letter.
+
+    `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out. `detail` of an
+    attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it. Traces, journal,
+    archive and reports show it.
     """
 
     offset: int

@@ -98,7 +98,7 @@ def test_of_a_split_batch_all_but_the_last_attempt_come_at_once() -> None:
 
 @pytest.mark.parametrize(("attempt", "seconds"), [(1, 50), (2, 100)])
 def test_who_may_still_be_at_work_is_not_disturbed(attempt: int, seconds: int) -> None:
-    assert decided(BUSY, attempt) == replace(later(seconds), detail="no answer")
+    assert decided(BUSY, attempt) == replace(later(seconds), error="no answer")
 
 
 def test_who_may_still_be_at_work_on_the_last_attempt_keeps_the_message_until_it_ends() -> None:
@@ -123,4 +123,4 @@ def test_a_failed_message_waits_where_its_mode_says(
     receipt = make.claimed_message(entry=entry).receipt
     group = make.group(make.topic(mode=mode))
     decision = decision_after_failure(group, receipt, 1, due_ms, "no")
-    assert decision == SettleDecision(disposition, due_ms, detail="no")
+    assert decision == SettleDecision(disposition, due_ms, error="no")

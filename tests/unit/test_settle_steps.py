@@ -145,7 +145,7 @@ def test_nobody_tried_what_nobody_can_read(reason: str, is_noted: bool) -> None:
 
 
 def test_only_what_has_left_its_shards_cursor_is_recorded_with_a_time() -> None:
-    waits = SettleDecision(Disposition.RETRY, START_MS + 60_000, detail="busy")
+    waits = SettleDecision(Disposition.RETRY, START_MS + 60_000, error="busy")
     there, in_lane = Scene().step(waits).record, Scene(in_lane=True).step(waits, entry=0).record
     assert there
     assert in_lane

@@ -21,7 +21,8 @@ HELD_PAUSE = timedelta(seconds=1)  # before a message that could not even be att
 @dataclass(frozen=True, slots=True)
 class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt (0: at once); `reason` is
-    a dead letter's; `detail` says what went wrong, for people. With `by_ladder`, the due time comes from the message's
+    a dead letter's; `error` says what went wrong, for people: it becomes the record's `last_error` and the attempt's
+    `detail` in the trace. With `by_ladder`, the due time comes from the message's
     ladder instead: it is not read yet.
 
     RETRY waits in the cursor, RETRY_LATER leaves it for a timer (see `decision_after_failure`)."""
@@ -29,7 +30,7 @@ class SettleDecision:
     disposition: Disposition
     due_ms: int = 0
     reason: str | None = None
-    detail: str | None = None
+    error: str | None = None
     duration_ms: int | None = None
     by_ladder: bool = False
 
@@ -49,15 +50,15 @@ def decision_after(
 ) -> SettleDecision:
     """The decision after an attempt. `is_split`: the message was in a batch that is split (`is_to_be_split` in
     `push/batches.py`) and tried again at once; the last attempt is never immediate."""
-    detail, duration_ms = result.detail or None, result.duration_ms
+    error, duration_ms = result.detail or None, result.duration_ms
     if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)
     if result.verdict is Verdict.REFUSED:
         return SettleDecision(
-            Disposition.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=duration_ms
+            Disposition.DEAD, reason=DeadReason.REJECTED, error=error, duration_ms=duration_ms
         )
     if result.verdict is Verdict.UNDECODABLE:
-        return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, detail=detail)
+        return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, error=error)
     if result.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
         return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
@@ -72,23 +73,21 @@ def decision_after(
         ended_ms = now_ms + result.busy_ms
         if claimed_message.attempt >= receipt.last_attempt:
             # the claim that finds it due makes the dead letter
-            return SettleDecision(Disposition.RETRY, ended_ms, None, detail, duration_ms)
+            return SettleDecision(Disposition.RETRY, ended_ms, None, error, duration_ms)
         due_ms = max(due_ms, ended_ms)
-    decision = decision_after_failure(group, receipt, claimed_message.attempt, due_ms, detail)
-    return SettleDecision(
-        decision.disposition, decision.due_ms, decision.reason, decision.detail, duration_ms
-    )
+    decision = decision_after_failure(group, receipt, claimed_message.attempt, due_ms, error)
+    return SettleDecision(decision.disposition, decision.due_ms, decision.reason, decision.error, duration_ms)
 
 
 def decision_after_failure(
-    group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None
+    group: Group, receipt: Receipt, attempt: int, due_ms: int, error: str | None
 ) -> SettleDecision:
     """The decision about a failed delivery: another attempt at `due_ms`, by the group's mode, or a dead letter if none
     is left. 0 means at once (not: no time is given): it waits in the cursor in any mode, without a timer."""
     if attempt >= receipt.last_attempt:
-        return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)
+        return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, error=error)
     # In SERIAL what failed holds back its unit, so it waits in the cursor; its lane (`entry`) has no units.
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
     return SettleDecision(
-        Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, detail=detail
+        Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, error=error
     )

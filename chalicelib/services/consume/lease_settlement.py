@@ -102,7 +102,7 @@ class LeaseSettlement:
         return settled_offsets, None
 
     def answer_to_repeat(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
-        """`Already`, if this lease settled the delivery before with the same result as `rule` gives now; else
+        """`Already`, if this lease settled the delivery before with the same outcome as `rule` gives now; else
         RECEIPT_STALE. It is looked up in the traces, which are best effort: an attempt that they lack is answered as
         stale."""
         try:

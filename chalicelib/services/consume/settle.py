@@ -54,7 +54,7 @@ class Settler:
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.dead_letter:
-                return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, detail=how.reason)
+                return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, error=how.reason)
             return replace(
                 decision_after_failure(group, receipt, attempt, due_ms, how.reason), by_ladder=by_ladder
             )
@@ -95,12 +95,12 @@ class Settler:
         return stale()
 
     def _open(
-        self, group: Group, texts: Sequence[str]
+        self, group: Group, receipt_texts: Sequence[str]
     ) -> tuple[list[SettleAnswer], list[tuple[int, Receipt]]]:
         """Verify receipts; the valid ones, with their index in the request."""
-        answers: list[SettleAnswer] = [None] * len(texts)
+        answers: list[SettleAnswer] = [None] * len(receipt_texts)
         good: list[tuple[int, Receipt]] = []
-        for i, text in enumerate(texts):
+        for i, text in enumerate(receipt_texts):
             receipt = self._signing_keys.first_fitting(partial(verify_receipt, text=text))
             if receipt is None or receipt.group_uid != group.uid:
                 answers[i] = Malformed("RECEIPT_INVALID", "This is not a receipt of this group.")
@@ -109,9 +109,9 @@ class Settler:
         return answers, good
 
     def _settle_texts(
-        self, topic: Topic, group: Group, texts: Sequence[str], rule: Decide
+        self, topic: Topic, group: Group, receipt_texts: Sequence[str], rule: Decide
     ) -> list[SettleAnswer]:
-        answers, valid_receipts = self._open(group, texts)
+        answers, valid_receipts = self._open(group, receipt_texts)
         owners: set[str] = set()
         results = self._settle(topic, group, [receipt for _, receipt in valid_receipts], rule, owners)
         for (i, _), answer in zip(valid_receipts, results, strict=True):

@@ -87,12 +87,12 @@ class StepMaker:
                 timer,
             )
         status = _STATUSES.get(decision.disposition)
-        has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
+        has_record = attempt > 1 or receipt.entry is not None  # saying RETRYING: a SUCCESS replaces it
         in_lane = receipt.entry is not None  # then only the record shows the attempts
         is_recorded = (
             has_record
             if decision.disposition is Disposition.SUCCESS
-            else decision.detail or in_lane or decision.disposition is Disposition.DEAD
+            else decision.error or in_lane or decision.disposition is Disposition.DEAD
         )
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         was_tried = decision.disposition is not Disposition.RELEASED
@@ -137,7 +137,7 @@ class StepMaker:
             at_ms=self._now_ms,
             consumer_uid=receipt.consumer_uid,
             reason=decision.reason,
-            last_error=decision.detail,
+            last_error=decision.error,
             next_ms=self._next_ms(receipt, decision),
             attempts_before_redrive=receipt.attempts_before_redrive,
             of=self.delivery_key(receipt.shard) if receipt.entry is not None else None,
@@ -195,7 +195,7 @@ def _trace_entry(receipt: Receipt, decision: SettleDecision, attempt: int, now_m
         return None
     took_ms = now_ms - receipt.claimed_ms if decision.duration_ms is None else decision.duration_ms
     return TraceEntry(
-        receipt.offset, attempt, outcome_of(decision.disposition), took_ms, decision.detail or ""
+        receipt.offset, attempt, outcome_of(decision.disposition), took_ms, decision.error or ""
     )
 
 

@@ -31,8 +31,8 @@ def decisions(now_ms: int) -> list[SettleDecision | None]:
     """What is done with each message: given back, in each of the ways, or not."""
     later_ms = now_ms + 7 * SECOND_MS
     return [
-        SettleDecision(Disposition.RETRY, detail="busy"),
-        SettleDecision(Disposition.RETRY, later_ms, detail="busy"),
+        SettleDecision(Disposition.RETRY, error="busy"),
+        SettleDecision(Disposition.RETRY, later_ms, error="busy"),
         SettleDecision(Disposition.RELEASED),
         SettleDecision(Disposition.RELEASED, now_ms + 3 * SECOND_MS),
         SettleDecision(Disposition.DEAD, reason="REJECTED"),
