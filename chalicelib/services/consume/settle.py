@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -64,19 +64,28 @@ class Settler:
     def extend(
         self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int
     ) -> list[SettleAnswer]:
-        """Move the deadline of the receipts' leases to `lease_seconds` from now."""
+        """Move the deadline of the receipts' leases to `lease_seconds` from now. A lease whose other messages are not
+        named is only made longer: whoever works on them was promised the time."""
         deadline_ms = self._context.clock.now_ms() + lease_seconds * 1000
         answers, valid_receipts = self._open(group, receipts)
         owners: set[str] = set()
         for (key, token), members in _by_lease(topic, group, valid_receipts).items():
+            offsets = {receipt.leased_offset for _, receipt in members}
             for i, receipt in members:
-                answers[i] = self._extend(key, token, receipt.leased_offset, deadline_ms, owners)
+                answers[i] = self._extend(key, token, receipt.leased_offset, offsets, deadline_ms, owners)
         self._note_signs_of_life(topic, group, owners)
         return answers
 
     def _extend(
-        self, key: CursorKey, token: str, offset: int, deadline_ms: int, owners: set[str]
+        self,
+        key: CursorKey,
+        token: str,
+        offset: int,
+        offsets: Set[int],
+        deadline_ms: int,
+        owners: set[str],
     ) -> SettleAnswer:
+        """Extend the lease of one message; `offsets` are all that the call names of this lease."""
         state = self._context.states.last(key)
         for consistent in (False, True, True, True):
             state = self._context.states.read(key) if consistent else state
@@ -84,9 +93,11 @@ class Settler:
             if lease is None or offset not in lease.attempts():
                 continue
             owners.add(lease.owner)
-            if lease.deadline_ms == deadline_ms:
-                return None  # another receipt of the same lease has done it
-            after = transitions.extend(state.cursor, token, deadline_ms)
+            names_all = lease.attempts().keys() <= offsets
+            until_ms = deadline_ms if names_all else max(deadline_ms, lease.deadline_ms)
+            if lease.deadline_ms == until_ms:
+                return None  # another receipt of the same lease has done it, or it is long enough
+            after = transitions.extend(state.cursor, token, until_ms)
             try:
                 if after and self._context.states.write(key, state, cursor_write.change(state.cursor, after)):
                     return None

@@ -88,6 +88,19 @@ def test_a_lease_may_be_shortened(stage: Stage) -> None:
     assert attempts(desk.receive(group)) == {0: 2}
 
 
+def test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others(stage: Stage) -> None:
+    """They have one lease, and perhaps different workers."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    messages = desk.receive(group)
+    assert desk.extend(group, messages[:1], 10) == [None]
+    assert deadlines(desk, group) == [30]
+    desk.ack(group, messages[1:2])
+    assert desk.extend(group, messages[::2], 10) == [None, None], "all that are left"
+    assert deadlines(desk, group) == [10]
+
+
 def test_an_extension_that_the_store_refused_says_so_and_the_messages_of_a_lease_take_one_write(
     stage: Stage,
 ) -> None:
