@@ -26,14 +26,19 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class DedupEntry:
-    """Remembers a dedup id with what it was used for; written in one transaction with the segment."""
+    """Remembers a dedup id with what it was used for, until `ends_ms`; written in one transaction with the segment."""
 
     topic_uid: str
     dedup_id: str
     content_hash: str
     message_id: str
     accepted_ms: int
-    expires_s: int
+    ends_ms: int
+
+    @property
+    def expires_s(self) -> int:
+        """When its row may be removed: not before its window ends."""
+        return -(-self.ends_ms // 1000)
 
 
 @dataclass(frozen=True, slots=True)

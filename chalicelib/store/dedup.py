@@ -20,12 +20,16 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
                 "h": text(entry.content_hash),
                 "i": text(entry.message_id),
                 "a": number(entry.accepted_ms),
+                "e": number(entry.ends_ms),
                 "x": number(entry.expires_s),
                 "v": {"N": FORMAT},
             },
-            # TTL removes rows late: a window that has passed is as good as no row.
-            "ConditionExpression": "attribute_not_exists(d) OR x <= :now",
-            "ExpressionAttributeValues": {":now": number(entry.accepted_ms // 1000)},
+            # TTL removes rows late: a window that has passed is as good as no row. Rows of release 0.1.0 have no `e`.
+            "ConditionExpression": "attribute_not_exists(d) OR e <= :ms OR x < :s",
+            "ExpressionAttributeValues": {
+                ":ms": number(entry.accepted_ms),
+                ":s": number(entry.accepted_ms // 1000),
+            },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }
@@ -39,7 +43,7 @@ def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
         text_of(item, "h") or "",
         text_of(item, "i") or "",
         int_of(item, "a"),
-        int_of(item, "x"),
+        int_of(item, "e") if "e" in item else int_of(item, "x") * 1000,
     )
 
 

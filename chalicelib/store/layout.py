@@ -104,7 +104,8 @@ Attribute names are short because a row is billed by its size, names included.
 
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`
-    h  S   hash of the content      i  S  message id      a  N  accepted at      x  N  window's end (TTL)
+    h  S   hash of the content      i  S  message id      a  N  accepted at
+    e  N   window's end, ms; a row of release 0.1.0 has only `x`      x  N  the same in s, rounded up (TTL)
   A row `ticket#<id>` says that a link that signs in was used (`a`: when); `x` is when it would have ended.
 
 **keys** · which messages have a business key. Written before the message, without a transaction.

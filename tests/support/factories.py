@@ -96,7 +96,7 @@ def dedup(of: Segment, index: int = 0, dedup_id: str = "d1", **settings: Any) ->
         settings.pop("content_hash", "h0"),
         f"{of.request_id}-0-{of.first + index:x}",
         of.accepted_ms,
-        settings.pop("expires_s", of.accepted_ms // 1000 + 60),
+        settings.pop("ends_ms", of.accepted_ms + 60_000),
     )
 
 

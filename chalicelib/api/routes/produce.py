@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import msgspec
 
 from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
-from ...domain.message import Draft
+from ...domain.message import Draft, Message
 from ...domain.topic import Scope, Topic
 from ...services.produce.producer import takes_all
 from .. import parse, tracing
@@ -21,6 +22,7 @@ from ..responses import produced
 from ..responses.produced import BatchView, Produced
 
 if TYPE_CHECKING:
+    from ...services.inspect.lookup import MessageState
     from ...services.produce.appender import ProduceResult
 
 
@@ -52,19 +54,29 @@ def store_one(context: Context, draft: Draft) -> Response[Produced]:
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Response(_view(topic, outcome, _status_lookup(context, topic)), 200 if outcome.duplicate else 201)
+    return Response(_view(topic, outcome, _state_lookup(context, topic)), 200 if outcome.duplicate else 201)
 
 
-def _status_lookup(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
-    """Returns a lookup of messages' statuses. It reads nothing unless there is a duplicate."""
-    return cache(lambda: context.deps.lookup.status_by_id(topic))
+StateLookup = Callable[[], Callable[[str], "MessageState"]]
 
 
-def _view(
-    topic: Topic, message: ProduceResult, status_lookup: Callable[[], Callable[[str], str]]
-) -> Produced:
-    """The answer for one message; for a duplicate, with the status of the first."""
-    return produced.view(topic.name, message, status_lookup()(message.id) if message.duplicate else None)
+def _state_lookup(context: Context, topic: Topic) -> StateLookup:
+    """Returns a lookup of messages' states. It reads nothing unless there is a duplicate."""
+    return cache(lambda: context.deps.lookup.state_by_id(topic))
+
+
+def _view(topic: Topic, stored: ProduceResult, state_lookup: StateLookup) -> Produced:
+    """The answer for one message; for a duplicate, the present state of the first."""
+    if not stored.duplicate:
+        return produced.view(topic.name, stored)
+    from ...services.produce.delayed import DelayedMessage
+
+    status, message = state_lookup()(stored.id)
+    if isinstance(message, Message):
+        stored = replace(stored, shard=message.shard, offset=message.offset, due_ms=message.draft.due_ms)
+    elif isinstance(message, DelayedMessage):
+        stored = replace(stored, due_ms=message.timer.due_ms)
+    return produced.view(topic.name, stored, status)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[ProduceResult | HeadraceError]:
@@ -91,11 +103,11 @@ def produce_batch(context: Context) -> Response[BatchView]:
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     topic = context.topic_for(takes_all(drafts))
     outcomes = iter(_store(context, topic, drafts))
-    status_lookup = _status_lookup(context, topic)
+    state_lookup = _state_lookup(context, topic)
     results = []
     for i, each in enumerate(drafts_and_errors):
         outcome = next(outcomes) if isinstance(each, Draft) else each
-        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, status_lookup)
+        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, state_lookup)
         results.append(produced.item(i, result, context.request_id))
     return Response({"results": results})
 

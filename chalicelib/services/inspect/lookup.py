@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from ...domain import ids
 from ...domain.errors import Conflict, NotFound, newer_format
@@ -44,6 +45,13 @@ BeforeLog = DelayedMessage | Transaction
 
 AnyMessage = Message | BeforeLog
 """A message in its log, or before it."""
+
+
+class MessageState(NamedTuple):
+    """A message's status over all groups, and the message; None if it is not shown any more."""
+
+    status: str
+    message: AnyMessage | None = None
 
 
 class Lookup:
@@ -149,7 +157,7 @@ class Lookup:
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> AnyMessage | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
         entry = self._log.dedup_entry(topic.uid, dedup_id)
-        if entry is None or entry.expires_s * 1000 <= self._clock.now_ms():
+        if entry is None or entry.ends_ms <= self._clock.now_ms():
             return None
         try:
             return self.find(topic, entry.message_id)
@@ -198,23 +206,21 @@ class Lookup:
             raise newer_format()
         return slot.message if slot.message and slot.message.id == message_id else None
 
-    def status_by_id(self, topic: Topic) -> Callable[[str], str]:
-        """Returns a function from a message id to its status, as produce shows it of a duplicate; NEW if the message
-        has expired. Groups and cursors are read once for all ids."""
+    def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
+        """Returns a function from a message id to its present state, as produce shows it of a duplicate; NEW if the
+        message has expired. Groups and cursors are read once for all ids."""
         topic_statuses = self.statuses.of_topic(topic)
 
-        def status_of(message_id: str) -> str:
+        def state_of(message_id: str) -> MessageState:
             try:
                 message = self.find(topic, message_id)
             except (NotFound, Conflict):
-                return Status.NEW
-            return (
-                topic_statuses.overall(message)
-                if isinstance(message, Message)
-                else status_before_log(message)
-            )
+                return MessageState(Status.NEW)
+            if isinstance(message, Message):
+                return MessageState(topic_statuses.overall(message), message)
+            return MessageState(status_before_log(message), message)
 
-        return status_of
+        return state_of
 
     def newest_first(
         self,

@@ -34,8 +34,13 @@ def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> D
         content_hash(draft),
         message_id,
         accepted_ms,
-        max(accepted_ms, draft.due_ms or 0) // 1000 + topic.dedup_window_seconds,
+        window_end_ms(topic, draft, accepted_ms),
     )
+
+
+def window_end_ms(topic: Topic, draft: Draft, accepted_ms: int) -> int:
+    """Until when a dedup id is remembered: of a delayed message the window begins when it is due."""
+    return max(accepted_ms, draft.due_ms or 0) + topic.dedup_window_seconds * 1000
 
 
 def mismatch() -> Conflict:

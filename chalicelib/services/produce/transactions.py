@@ -33,7 +33,7 @@ from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.signing_keys import SigningKeys
 from ..core.wake import Waker
-from .dedup import content_hash, mismatch
+from .dedup import content_hash, mismatch, window_end_ms
 from .producer import Producer, refusal
 
 _TRIES = 8
@@ -241,5 +241,5 @@ def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
         f"x{content_hash(draft)}",
         new.message_id,
         new.prepared_ms,
-        max(new.prepared_ms, draft.due_ms or 0) // 1000 + topic.dedup_window_seconds,
+        window_end_ms(topic, draft, new.prepared_ms),
     )

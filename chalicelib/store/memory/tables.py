@@ -38,8 +38,8 @@ class MemoryTables:
     def used_entries(self, entries: Sequence[DedupEntry]) -> tuple[DedupEntry, ...]:
         """Those of the dedup ids that were used within their window."""
         old = (self.dedup.get((e.topic_uid, e.dedup_id)) for e in entries)
-        now_s = entries[0].accepted_ms // 1000 if entries else 0
-        return tuple(e for e in old if e and e.expires_s > now_s)
+        now_ms = entries[0].accepted_ms if entries else 0
+        return tuple(e for e in old if e and e.ends_ms > now_ms)
 
     def remember(self, entries: Sequence[DedupEntry]) -> None:
         self.dedup.update({(e.topic_uid, e.dedup_id): e for e in entries})

@@ -170,10 +170,10 @@ def test_a_dedup_id_is_free_again_when_its_window_is_over(log: Log, shard: Shard
     first, topic_uid = make.segment(0, 1), make.uid("t")
     entry = make.dedup(first, topic_uid=topic_uid)
     log.put(shard, first, make.packed(first), [entry])
-    last_moment = make.segment(1, 1, accepted_ms=entry.expires_s * 1000 - 1)
+    last_moment = make.segment(1, 1, accepted_ms=entry.ends_ms - 1)
     other_entry = make.dedup(last_moment, topic_uid=topic_uid)
     assert log.put(shard, last_moment, make.packed(last_moment), [other_entry]) == DedupHit((entry,))
-    over = make.segment(1, 1, accepted_ms=entry.expires_s * 1000)
+    over = make.segment(1, 1, accepted_ms=entry.ends_ms)
     assert log.put(shard, over, make.packed(over), [make.dedup(over, topic_uid=topic_uid)]) == Stored()
 
 

@@ -54,9 +54,9 @@ class Keyed:
         assert mark is None
         messages = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
         assert len(messages) == len(page), "each once"
-        overall = self._deps.lookup.status_by_id(self._desk.topic)
+        state_of = self._deps.lookup.state_by_id(self._desk.topic)
         return {
-            id: overall(id) if isinstance(message, Message) else status_before_log(message)
+            id: state_of(id).status if isinstance(message, Message) else status_before_log(message)
             for id, message in messages.items()
         }
 

@@ -77,4 +77,4 @@ def test_each_step_of_a_message_may_be_done_by_another_process(stage: Stage) -> 
     stage.clock.advance(40 * SECOND_MS)
     assert receive() == [], "a process that never heard of the lease respects it"
     assert codes(stage.process().settler.ack(desk.topic, group, receipts(second))) == [None]
-    assert stage.process().lookup.status_by_id(desk.topic)(result.id) == "SUCCESS"  # type: ignore[union-attr]
+    assert stage.process().lookup.state_by_id(desk.topic)(result.id).status == "SUCCESS"  # type: ignore[union-attr]

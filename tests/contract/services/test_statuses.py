@@ -31,7 +31,7 @@ BURY = Nack(dead_letter=True)
 
 
 def status(desk: Desk, result: ProduceResult) -> str:
-    return desk.deps.lookup.status_by_id(desk.topic)(result.id)
+    return desk.deps.lookup.state_by_id(desk.topic)(result.id).status
 
 
 def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -131,15 +132,24 @@ def test_the_duplicate_of_a_cancelled_message_says_so(api: Client, fields: dict[
     assert (one["status"], other["status"]) == ("CANCELLED", "NEW")
 
 
-def test_the_duplicate_of_a_message_that_came_due_is_not_called_delayed(
+def test_the_duplicate_of_a_delayed_message_says_where_it_is_now(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
     topic = api.topic()
     fields = {"body": 1, "dedup_id": "d", "delay_seconds": 5}
-    topic.produce(**fields)
-    clock.advance(6)
+    first = topic.produce(**fields)
+    later = (datetime.fromisoformat(first["deliver_at"]) + timedelta(seconds=4)).isoformat()
+    postponed = api.call("PATCH", f"{topic.path}/messages/{first['id']}", {"deliver_at": later}).expect(200)
+    again = api.post(f"{topic.path}/messages", fields).expect(200)
+    assert again == {**first, "deliver_at": postponed["deliver_at"], "duplicate": True}
+    clock.advance(10)
     background.move()
-    assert api.post(f"{topic.path}/messages", fields).expect(200)["status"] == "NEW"
+    stored = api.get(f"{topic.path}/messages/{first['id']}").expect(200)
+    for answer in (api.post(f"{topic.path}/messages", fields).expect(200), *topic.batch([fields])):
+        assert answer["status"] == "NEW"
+        assert {name: answer[name] for name in ("shard", "offset", "accepted_at", "deliver_at")} == {
+            name: stored[name] for name in ("shard", "offset", "accepted_at", "deliver_at")
+        }
 
 
 @pytest.mark.parametrize(
@@ -174,7 +184,9 @@ def test_a_dedup_id_is_remembered_after_ack_and_forgotten_after_its_window(api: 
     group.ack(*group.receive())
     again = {"body": 1, "dedup_id": "d"}
     assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
-    clock.advance(61)
+    clock.advance(58)
+    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
+    clock.advance(3)
     assert api.post(f"{topic.path}/messages", again).expect(201)["id"] != first["id"]
 
 

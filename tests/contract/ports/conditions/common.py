@@ -44,7 +44,7 @@ def there(stage: Stage, timer: Timer) -> int | None:
 
 def is_remembered_for_its_window(use: Callable[[DedupEntry], tuple[DedupEntry, ...]]) -> None:
     entry = make.dedup(make.segment(), topic_uid=make.uid("t"))
-    until_ms = entry.expires_s * 1000
+    until_ms = entry.ends_ms
     assert use(entry) == ()
     assert use(replace(entry, message_id="m2", accepted_ms=until_ms - 1)) == (entry,)
-    assert use(replace(entry, message_id="m3", accepted_ms=until_ms, expires_s=entry.expires_s + 60)) == ()
+    assert use(replace(entry, message_id="m3", accepted_ms=until_ms, ends_ms=until_ms + 60_000)) == ()
