@@ -25,6 +25,7 @@ from ...ports.log import Log, Pack
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.log_reader import LogReader
+from ..produce.delayed import already_due
 from ..produce.producer import Producer, check_size
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
@@ -69,13 +70,18 @@ class Amender:
         is_told_of: IsToldOf = _of_all,
     ) -> Message:
         """Change fields of the draft. Returns the message as stored. `by` is the token's id. Raises Conflict (a group
-        has claimed it, or it was cancelled), Refused (it is no longer delayed), TooLarge, NotFound."""
-        if "due_ms" in changes:
-            raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time any more.")
+        has claimed it, it was cancelled, or it is due already), Refused (it never waited for a time), TooLarge,
+        NotFound."""
         if "body" in changes:
             check_size(topic, changes["body"])
         if message.draft.cancelled:  # for good, also where groups have passed it over since
             raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
+        if "due_ms" in changes:
+            for key, group in self._keys(topic, message.shard, is_told_of).items():
+                self._unclaimed_cursor(key, group, message.offset)
+            if message.draft.due_ms is not None:
+                raise already_due()
+            raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time.")
         now_ms = self._clock.now_ms()
 
         def rewrite(draft: Draft) -> Draft:

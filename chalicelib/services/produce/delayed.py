@@ -179,7 +179,7 @@ class Delayed:
         """The message after another process's change; Conflict if it no longer waits."""
         current = self.find_waiting(waiting.timer.id, waiting.timer.due_ms)
         if current is None:
-            raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
+            raise already_due()
         return current
 
     def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> DelayedMessage | None:
@@ -232,3 +232,8 @@ def _keys_noted_ms(timer: Timer) -> int:
     if parts:
         return parts.due_ms
     return timer.draft.accepted_ms or timer.stored_ms if timer.draft else timer.stored_ms
+
+
+def already_due() -> Conflict:
+    """The error of a change of time that comes too late."""
+    return Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
-from tests.support.http import Client, Reply, Topic
+from tests.support.background import Background
+from tests.support.http import Client, Reply, ShiftingClock, Topic
 
 
 def place(topic: Topic, message: Any) -> str:
@@ -100,6 +101,21 @@ def test_a_message_in_the_log_has_no_time_to_change(api: Client) -> None:
     edit(topic, message, deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
     edit(topic, message, body="y", deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
     assert api.get(place(topic, message)).expect(200)["body"] == "x"
+
+
+def test_the_time_of_a_message_is_refused_for_the_reason_that_counts(
+    api: Client, clock: ShiftingClock, background: Background
+) -> None:
+    topic = api.topic(shards=1)
+    group, times = topic.group(), {"deliver_at": "2030-01-01T00:00:00.000Z"}
+    delayed = topic.produce("x", delay_seconds=5)
+    clock.advance(6)
+    background.move()
+    edit(topic, delayed, **times).refused(409, "ALREADY_DUE")
+    message = topic.produce("y")
+    assert group.ack(*group.receive()) == ["ok", "ok"]
+    for each in (delayed, message):
+        edit(topic, each, **times).refused(409, "ALREADY_CLAIMED")
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
