@@ -78,10 +78,11 @@ def new_retry(fields: Mapping[str, Any]) -> Callable[[Retry], Retry] | None:
 
 def _retry_fields(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
     fields = settings(body)
-    if isinstance(name_or_steps := fields.get("ladder", base.ladder), list):
-        fields["ladder"] = tuple(name_or_steps)
-    elif name_or_steps != base.ladder and (attempts := ladder.ATTEMPTS.get(name_or_steps)):
-        fields.setdefault("max_attempts", attempts)
+    if "ladder" in fields:
+        if isinstance(fields["ladder"], list):
+            fields["ladder"] = tuple(fields["ladder"])
+        if base.max_attempts == ladder.default_attempts(base.ladder):  # nobody chose the number
+            fields.setdefault("max_attempts", ladder.default_attempts(fields["ladder"]))
     return fields
 
 

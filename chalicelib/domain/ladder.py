@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .limits import MAX_LADDER_STEPS, MAX_RETRY_AFTER
+from .limits import DEFAULT_MAX_ATTEMPTS, MAX_LADDER_STEPS, MAX_RETRY_AFTER
 
 NAMED: Mapping[str, tuple[int, ...]] = {
     "fixed-30": (30, 30, 30),
@@ -16,9 +16,7 @@ NAMED: Mapping[str, tuple[int, ...]] = {
     "rocketmq": (10, 30, *(60 * n for n in range(1, 11)), 1200, 1800, 3600, 7200),
 }
 EXPONENTIAL = "exponential"
-ATTEMPTS: Mapping[str, int] = {
-    "fixed-30": 4
-}  # for a group that names the ladder but no number: DMQ retries three times
+_ATTEMPTS = {"fixed-30": 4}  # DMQ retries three times
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,11 @@ class Retry:
     base_seconds: int = 1
     factor: float = 2.0
     cap_seconds: int = 3600
+
+
+def default_attempts(ladder: str | tuple[int, ...]) -> int:
+    """How many attempts a policy allows that names its ladder, but no number."""
+    return _ATTEMPTS.get(ladder, DEFAULT_MAX_ATTEMPTS) if isinstance(ladder, str) else DEFAULT_MAX_ATTEMPTS
 
 
 def exponential(base_seconds: int, factor: float, cap_seconds: int) -> tuple[int, ...]:

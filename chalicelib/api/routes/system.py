@@ -9,7 +9,7 @@ from typing import Any
 
 from ...domain import ladder
 from ...domain.errors import NotFound
-from ...domain.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_STEP_SECONDS
+from ...domain.limits import MAX_ATTEMPTS, MAX_STEP_SECONDS
 from .. import parse
 from ..calls import ANY, Context, Response, call
 from ..http import invalid
@@ -36,7 +36,7 @@ def preview_ladder(context: Context) -> Response[LadderView]:
     name, names = context.params["name"], [*ladder.NAMED, ladder.EXPONENTIAL]
     if name not in names:
         raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(names)}.")
-    attempts = ladder.ATTEMPTS.get(name, DEFAULT_MAX_ATTEMPTS)
+    attempts = ladder.default_attempts(name)
     retry = replace(ladder.Retry(attempts, name), **_numbers(context.query))
     return Response(system.preview(name, retry))
 
