@@ -307,7 +307,7 @@ def _response(visit: Visit, result: Shown) -> ChaliceResponse:
         if result.begun:
             visit = replace(visit, signed_in=result.begun[0])
             header_lines["Set-Cookie"] = result.begun[1]
-        body, status = render(visit, result), result.status
+        body, status = render(visit, result) + b"\n", result.status
     if len(body) > _ZIPPED_BYTES and "gzip" in visit.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 6, mtime=0)
         header_lines["Content-Encoding"] = "gzip"

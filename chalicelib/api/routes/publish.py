@@ -84,6 +84,8 @@ def _draft(context: Context) -> Draft:
             name[3:]: _unquoted(name, value) for name, value in headers.items() if name.startswith("ce-")
         }
     attributes: dict[str, str] = {}
+    if not is_structured and event.keys() & {"id", "source", "type"} and "specversion" not in event:
+        raise invalid("ce-specversion", "is missing; without it the other ce-* headers make no CloudEvent")
     if is_structured or "specversion" in event:
         _check_event(event)
         attributes = {f"ce-{name}": value for name, value in event.items()}

@@ -62,6 +62,6 @@ class RateLimitedProducer:
 def _too_many(topic: Topic) -> TooMany:
     return TooMany(
         "RATE_LIMITED",
-        f"Topic {topic.name!r} takes {topic.rate_limit} messages a second; this one was not stored.",
+        f"Topic {topic.name!r} takes {topic.rate_limit} messages a second; this call did not store this one.",
         retry_after_seconds=1,  # brings a permit at any limit
     )

@@ -261,6 +261,16 @@ def test_a_structured_event_is_read_as_strictly_as_any_json(api: Client, raw: by
     assert topic.accepted == 0
 
 
+@pytest.mark.parametrize("name", ["id", "source", "type"])
+def test_attributes_without_a_version_are_no_event_and_are_not_dropped_silently(
+    api: Client, name: str
+) -> None:
+    topic = api.topic()
+    refusal = topic.publish(b"1", **{f"ce_{name}": "x"}).refused(400, "VALIDATION")
+    assert refusal["errors"][0]["path"] == "ce-specversion"
+    assert topic.accepted == 0
+
+
 @pytest.mark.parametrize("text", ["café", "naïve 😀", "plain"])
 @pytest.mark.parametrize("reads_bytes_as", ["latin-1", "utf-8"])
 def test_headers_are_utf_8_whoever_reads_them_first(api: Client, text: str, reads_bytes_as: str) -> None:

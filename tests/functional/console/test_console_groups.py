@@ -115,6 +115,7 @@ def test_a_row_that_cannot_be_read_is_said_on_a_page(
     screen = browser.get(f"/console/topics/{topic.name}/groups/{group.name}")
     assert screen.status == 503
     assert screen.headers["Content-Type"].startswith("text/html")
+    assert screen.html.endswith("</html>\n")
     assert "cannot be read" in screen.text
     settings = browser.get(f"/console/topics/{topic.name}/settings")
     assert settings.status == 200, "what is damaged can still be deleted"
