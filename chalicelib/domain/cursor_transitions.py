@@ -34,11 +34,12 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
 
     `token` must be new. The caller makes it up, so that it recognises its own write after a lost answer.
     """
-    unavailable_ranges = ranges.normalise([*ranges_of(selection.granted), *selection.settled])
+    granted_spans = coalesce(selection.granted)
+    unavailable_ranges = ranges.normalise([*ranges_of(granted_spans), *selection.settled])
     waiting_spans = without(cursor.waiting, unavailable_ranges) + selection.passed_over
     leases = dict(cursor.leases)
-    if selection.granted:
-        leases[token] = Lease(token, coalesce(selection.granted), deadline_ms, owner)
+    if granted_spans:
+        leases[token] = Lease(token, granted_spans, deadline_ms, owner)
     return raise_floor(
         replace(
             cursor,

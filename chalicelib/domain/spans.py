@@ -53,8 +53,10 @@ class Span:
         runs = _ONES.finditer(f"{self.mask:b}"[::-1])
         return tuple((self.start + run.start(), self.start + run.end()) for run in runs)
 
-    def offsets(self) -> Iterator[int]:
+    def offsets(self) -> Iterable[int]:
         """Its offsets, in rising order."""
+        if not self.mask:
+            return range(self.start, self.end)
         return (offset for low, high in self.ranges() for offset in range(low, high))
 
     def holds(self, offset: int) -> bool:
@@ -118,6 +120,9 @@ def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
 def _unmasked(spans: Iterable[Span]) -> Iterator[Span]:
     """The same offsets in spans without masks."""
     for span in spans:
+        if not span.mask:
+            yield span
+            continue
         for low, high in span.ranges():
             yield replace(span, start=low, count=high - low, mask=0)
 
