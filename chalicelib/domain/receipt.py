@@ -7,14 +7,6 @@ from dataclasses import dataclass
 from . import ids
 from .signing import sign, verified
 
-_NUMBERS = (
-    "last_attempt",
-    "claimed_ms",
-    "entry",
-    "attempts_before_entry",
-    "attempts_before_redrive",
-)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
@@ -69,7 +61,7 @@ def verify_receipt(key: bytes, text: str) -> Receipt | None:
     group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = fields.split("|")
     _, shard, offset = ids.parse_message_id(id) or id.split("@")
     id = id.partition("@")[0]
-    numbers = map(int, (last_attempt, claimed_ms, *lane))
+    entry, attempts_before_entry, attempts_before_redrive = map(int, lane) if lane else (None, 0, 0)
     return Receipt(
         group_uid=group_uid,
         consumer_uid=consumer_uid,
@@ -77,5 +69,9 @@ def verify_receipt(key: bytes, text: str) -> Receipt | None:
         shard=int(shard),
         offset=int(offset),
         token=token,
-        **dict(zip(_NUMBERS, numbers, strict=False)),
+        last_attempt=int(last_attempt),
+        claimed_ms=int(claimed_ms),
+        entry=entry,
+        attempts_before_entry=attempts_before_entry,
+        attempts_before_redrive=attempts_before_redrive,
     )
