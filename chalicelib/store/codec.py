@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, fields
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -62,6 +63,7 @@ _wire_decoder = msgspec.json.Decoder(Wire)
 _texts = msgspec.json.Decoder(list[msgspec.Raw])
 _origins = msgspec.json.Decoder(list[tuple[int, int, int, int, bool]])
 _runs = msgspec.json.Decoder(list[tuple[int, int, int, str, int, str]])
+_result = attrgetter("attempt", "outcome", "duration_ms", "detail")  # of a TraceEntry, as a run stores it
 
 
 def encode(draft: Draft) -> bytes:
@@ -252,10 +254,10 @@ def unpack_origins(payload: object) -> tuple[Origin, ...]:
 def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
     """Encode attempts in order of offset; neighbours with the same result are one run."""
     runs = []
-    for alike, run in groupby(enumerate(attempts), lambda nt: replace(nt[1], offset=nt[1].offset - nt[0])):
+    for (_, *result), run in groupby(enumerate(attempts), lambda nt: (nt[1].offset - nt[0], *_result(nt[1]))):
         members = [t for _, t in run]
         start = members[0].offset - attempts[0].offset
-        runs.append((start, len(members), *astuple(alike)[1:]))
+        runs.append((start, len(members), *result))
     return _smaller(_encoder.encode(runs))
 
 
