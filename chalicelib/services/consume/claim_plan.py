@@ -116,12 +116,11 @@ class ClaimPlanner:
         choice = self._choose(current, back, (), most, most_bytes)
         while wanted_count:
             page = self._ahead(_cursor_behind(ahead, current), wanted_count - len(ahead), trust)
-            ahead += (replace(slot, message=None) for slot in page)
             new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
             choice = self._choose(current, back, new_candidates, most, most_bytes)
-            messages |= {
-                s.offset: s.message for s in page if s.message and s.offset not in choice.passed_over
-            }
+            passed_over = choice.passed_over  # of those the contents are not kept
+            ahead += (replace(s, message=None) if s.offset in passed_over else s for s in page)
+            messages |= {s.offset: s.message for s in page if s.message and s.offset not in passed_over}
             is_end = len(ahead) < wanted_count and not _fills_an_answer(page)
             if choice.is_full or choice.granted_count >= most or is_end or len(ahead) >= _LOOKAHEAD:
                 break

@@ -119,7 +119,9 @@ class Receiver:
         if decisions:
             self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
-            replace(claimed_message, message=message)
+            claimed_message
+            if message is claimed_message.message
+            else replace(claimed_message, message=message)
             for claimed_message, message in zip(claimed_messages, messages, strict=True)
             if isinstance(message, Message)
         ]

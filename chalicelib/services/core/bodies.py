@@ -32,10 +32,13 @@ def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list
     results: list[Message | CallResult] = []
     lost_ms = 0
     for message in messages:
-        began_ms = clock.now_ms()
-        if message.draft.blob and lost_ms > _PATIENCE_MS:
+        if not message.draft.blob:
+            results.append(message)
+            continue
+        if lost_ms > _PATIENCE_MS:
             results.append(CallResult(Verdict.NOT_ATTEMPTED))
             continue
+        began_ms = clock.now_ms()
         try:
             message = with_body(blobs, message)
         except Unavailable:
@@ -43,6 +46,6 @@ def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list
             # Longer than for those that were not tried: otherwise the same message would come first again.
             results.append(CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
             continue
-        no_body = CallResult(Verdict.UNDECODABLE, "its body is gone")
-        results.append(message if message.draft.has_body else no_body)
+        is_whole = message.draft.has_body
+        results.append(message if is_whole else CallResult(Verdict.UNDECODABLE, "its body is gone"))
     return results
