@@ -44,7 +44,8 @@ class Settler:
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[SettleAnswer]:
         """Record SUCCESS; per receipt None, Already, or the error (RECEIPT_STALE, RECEIPT_INVALID)."""
-        return self._settle_texts(topic, group, receipts, lambda *_: SettleDecision(Disposition.SUCCESS))
+        success = SettleDecision(Disposition.SUCCESS)
+        return self._settle_texts(topic, group, receipts, lambda *_: success)
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""

@@ -210,8 +210,8 @@ def that_fit(steps: Iterable[Step]) -> list[Step]:
     fit: list[Step] = []
     entries = actions = weight = 0
     for step in steps:
-        neighbour = fit and _joins(fit[-1].result, step.result)
-        entries += step.result.disposition in RETURNING and not neighbour
+        if step.result.disposition in RETURNING:
+            entries += not (fit and _joins(fit[-1].result, step.result))
         actions += step.actions
         weight += step.weight
         full = entries > _ENTRIES_PER_WRITE or actions > _ACTIONS_PER_WRITE or weight > _BYTES_PER_WRITE
