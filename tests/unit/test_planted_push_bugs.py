@@ -81,7 +81,7 @@ BUGS: Planted = {
         ),
     ),
     "a group that goes on where it is taken for paused": (
-        Bug(Dispatcher, "_hear", "catalog.forget(topic, group)", "pass"),
+        Bug(Dispatcher, "_hear", "task.group, consistent=True", "task.group"),
         lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(memory_stage()),
     ),
     "a seek that a delivery has not heard of": (

@@ -52,17 +52,16 @@ class Dispatcher:
         return run.report
 
     def _hear(self, task: DispatchTask, news: News) -> None:
-        """Drop what is cached of the group and its cursors, if the wake-up says that it changed."""
+        """Read the group and its cursors again, if the wake-up says that it changed."""
         claimer, catalog = self.context.claimer, self.context.catalog
         claimer.expect_rows(news.last)
         if not news.changed:
             return
         try:
-            topic = catalog.topic(task.topic)
-            group = catalog.group(topic, task.group)
+            topic = catalog.topic(task.topic, consistent=True)
+            group = catalog.group(topic, task.group, consistent=True)
         except NotFound:
             return
-        catalog.forget(topic, group)
         sources = Sources(topic, group, task, Team((), ()))
         for shard in sources.in_turn(0, sources.most):
             with suppress(Unreadable):
