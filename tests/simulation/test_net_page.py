@@ -18,9 +18,9 @@ from tests.releases import test_rows as releases
 from tests.simulation import test_days as days
 from tests.simulation import test_hurried as hurried
 from tests.simulation import test_memory as memory
+from tests.simulation import test_overtaking as overtaking
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
-from tests.simulation import test_overtaking as overtaking
 from tests.simulation import test_sharing as shares
 from tests.simulation import test_slow_answers as slow_answers
 from tests.simulation import test_tenants as tenants
