@@ -37,7 +37,10 @@ def begin(world: World) -> None:
     for group in world.plan.groups:
         client.put_group(group.name, **_with_retry(world, group))
         for name in _names(group):
-            client.register(group.name, name, contact(name))
+            if world.plan.newcomers_s and name.startswith("call"):
+                world.scheduler.spawn(partial(newcomer, world, group, name), world)
+            else:
+                client.register(group.name, name, contact(name))
     spawn = partial(_spawn, world)
     for n in range(world.plan.producers):
         spawn(partial(producer, world, f"p{n}"))
@@ -80,6 +83,13 @@ def _with_retry(world: World, group: GroupPlan) -> dict[str, object]:
 def _names(group: GroupPlan) -> list[str]:
     numbers = range(group.pullers) if group.mode == "broadcast" else range(1, group.pullers)
     return [*(f"pull{n}" for n in numbers), *(f"call{n}" for n in range(group.called))]
+
+
+def newcomer(world: World, group: GroupPlan, name: str) -> None:
+    """A subscriber that registers while others are at work, and insists until it is answered."""
+    world.pause(world.random.uniform(0, world.plan.newcomers_s))
+    while not world.ask(SimClient.come, group.name, name, contact(name)):
+        world.pause(1)
 
 
 def crashes(world: World) -> None:

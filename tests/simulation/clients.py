@@ -89,6 +89,14 @@ class SimClient(Client):
             self.topic, consumer_group, self.deps.catalog.consumer(self.topic, consumer_group, consumer)
         )
 
+    def come(self, group: str, consumer: str, contact: Contact) -> bool:
+        """Register a subscriber, and read nothing that may be left out."""
+        topic = self.deps.catalog.topic(TOPIC, consistent=True)
+        consumer_group = self.deps.catalog.group(topic, group, consistent=True)
+        registration = self.deps.registry.register(topic, consumer_group, consumer, contact)
+        self.deps.waker.wake_for(topic, consumer_group, registration.member.consumer)
+        return True
+
     def unregister(self, group: str, consumer: str) -> None:
         if self.world.groups[group].mode == "broadcast":
             return super().unregister(group, consumer)

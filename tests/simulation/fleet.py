@@ -1,5 +1,6 @@
-"""The processes of a world. Two ways to be: some few that do many things at once, as on one machine; or, as on Lambda,
-each does one thing at a time, is born cold when all others are busy, and is ended when its function's time is up."""
+"""The processes of a world. Three ways to be: some few that do many things at once; one that does everything, as on one
+machine (`Plan.together`); or, as on Lambda, each does one thing at a time, is born cold when all others are busy, and
+is ended when its function's time is up."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from tests.simulation.processes import Clock, Faults, Process
 
 SIZES: Mapping[str, int] = {"api": 2, "worker": 2, "mover": 2, "keeper": 1, "router": 1}
+MACHINE: Mapping[str, int] = {"machine": 1}
 
 
 class Fleet:
@@ -17,14 +19,15 @@ class Fleet:
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self._names = dict.fromkeys(SIZES, 0)
+        sizes = MACHINE if world.plan.together else SIZES
+        self._names = dict.fromkeys(sizes, 0)
         self._busy: set[Process] = set()
         self._of: dict[str, list[Process]] = {}
-        self._of.update({role: [self.begin(role) for _ in range(count)] for role, count in SIZES.items()})
+        self._of.update({role: [self.begin(role) for _ in range(count)] for role, count in sizes.items()})
 
     @property
     def roles(self) -> list[str]:
-        return list(SIZES)
+        return list(self._of)
 
     def begin(self, role: str, faults: Faults | None = None, skew_ms: int | None = None) -> Process:
         """A process that has just started; nobody finds it yet."""
@@ -43,10 +46,14 @@ class Fleet:
 
     def some(self, role: str) -> Process:
         """Any process of the role."""
+        role = self._kind(role)
         if not self._of[role]:
             self._of[role] = [self.begin(role)]
         process: Process = self._world.random.choice(self._of[role])
         return process
+
+    def _kind(self, role: str) -> str:
+        return "machine" if self._world.plan.together else role
 
     def everybody(self) -> Iterator[Process]:
         """All that are alive."""

@@ -49,6 +49,7 @@ class Plan:
     delayed: int = 0
     deals: int = 0
     alone: bool = False  # a process does one thing at a time
+    together: bool = False  # one process does everything, in threads
     cold: float = 0.0  # share of functions that begin in a new process although an old one is free
     jitter_ms: float = 500
     irregular: float = 0.0  # share of ticks that are missing, and of those that come twice
@@ -65,6 +66,7 @@ class Plan:
     sweeps: bool = True  # somebody comes by each minute
     looks: int = 0  # how often somebody asks for all numbers, while it goes on
     large: float = 0.0  # share of messages whose bodies lie in the blob store
+    newcomers_s: float = 0.0  # subscribers register themselves, within so many seconds
     rivals: int = 0  # how many others change a delayed message at the same time
 
     @property

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 from chalicelib.adapters import Adapters
@@ -17,7 +18,7 @@ from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import RefusalReason, WriteRefused
 from chalicelib.ports.log import Stored
 from chalicelib.wiring import Deps
-from tests.simulation.virtual import Pool, Scheduler
+from tests.simulation.virtual import Pool, Scheduler, Task
 from tests.support.clock import SeededRandom
 from tests.support.faults import Death
 
@@ -37,6 +38,16 @@ PORTS = (
 )
 LOCAL = {"pack"}  # arithmetic, no call
 LAG_MS = 1_500  # how old a stale read may be
+KEPT = {
+    "control.topic",
+    "control.group",
+    "control.consumers",
+    "control.assignment",
+    "cursors.get",
+    "cursors.write",
+}
+"""Calls whose answers a process keeps for a while."""
+_MOST_CALLS_MEANWHILE = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,8 @@ class Faults:
     stale: float = 0.0
     pause: float = 0.0
     longest_pause_ms: float = 0.0
+    slow: float = 0.0  # answers that are long on their way
+    longest_answer_ms: float = 0.0
 
 
 class Clock:
@@ -110,6 +123,14 @@ class Past:
 
 
 @dataclass(eq=False)
+class SlowAnswer:
+    """A task that waits for its answer until other threads of its process have made so many calls, or for a while."""
+
+    task: Task
+    calls: int
+
+
+@dataclass(eq=False)
 class Process:
     """One process. What it calls is delayed, and goes wrong, as `faults` say."""
 
@@ -136,6 +157,9 @@ class Process:
             threads=lambda: Pool(self.world.scheduler, self.threads),
         )
         self.deps = Deps(adapters)
+        # of its own: who answers slowly changes nothing of what is drawn else
+        self._answers = Random(f"answers {self.world.seed}/{self.name}")
+        self._slow_answers: list[SlowAnswer] = []
 
     def replace(self, **adapters: Any) -> None:
         """Give it other adapters."""
@@ -202,6 +226,7 @@ class Process:
                 return stale_answer
         answer = work(*args, **kwargs)
         world.applied(self, method, args, answer)
+        self._carry_answer(method)
         if fault == "die_after":
             self.die()
             raise Death(f"after {method}")
@@ -210,6 +235,25 @@ class Process:
                 return WriteRefused(RefusalReason.UNKNOWN, answer)
             raise unavailable()
         return answer
+
+    def _carry_answer(self, method: str) -> None:
+        """The answer is on its way. If that is slow, other threads of this process make some calls meanwhile."""
+        if not self.faults.slow:
+            return
+        task = self.world.scheduler.current()
+        for answer in [each for each in self._slow_answers if each.task is not task]:
+            answer.calls -= 1
+            if not answer.calls:
+                self.world.scheduler.wake(answer.task)
+        if task is None or method not in KEPT or self._answers.random() >= self.faults.slow:
+            return
+        self.world.injected["slow answer"] += 1
+        answer = SlowAnswer(task, self._answers.randint(1, _MOST_CALLS_MEANWHILE))
+        self._slow_answers.append(answer)
+        try:
+            self.world.scheduler.wait(self._answers.uniform(0, self.faults.longest_answer_ms))
+        finally:
+            self._slow_answers.remove(answer)
 
     def _delay(self) -> float:
         random = self.world.random.random

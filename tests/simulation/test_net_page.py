@@ -18,9 +18,11 @@ from tests.releases import test_rows as releases
 from tests.simulation import test_days as days
 from tests.simulation import test_hurried as hurried
 from tests.simulation import test_memory as memory
+from tests.simulation import test_overtaking as overtaking
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
 from tests.simulation import test_sharing as shares
+from tests.simulation import test_slow_answers as slow_answers
 from tests.simulation import test_tenants as tenants
 from tests.simulation import test_unswept as unswept
 from tests.support import conditions
@@ -40,6 +42,8 @@ NETS: dict[str, Collection[str]] = {
     "Shares in a queue": shares.BUGS,
     "Two tenants": tenants.BUGS,
     "Without the sweep": unswept.BUGS,
+    "Two threads of a process": overtaking.BUGS,
+    "Slow answers": slow_answers.BUGS,
     "Stages over weeks": weeks.BUGS,
     "Stages short of time": hurried.BUGS,
     "Memory of a run": memory.BUGS,

@@ -11,7 +11,7 @@ Judged is the store, once a second: a shard, a lane or a timer that could be ser
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -35,13 +35,16 @@ _BURST = 6  # requests of fifty messages
 _AFTERWARDS_S = 40  # nobody asks for anything any more; what was asked for must go on
 
 
-def play(seed: int) -> tuple[World, list[str]]:
-    """One seed's world, and what waited in it for a sweep."""
-    world = World(_plan(seed))
+def play(seed: int, plan: Plan | None = None, *actors: Callable[[World], None]) -> tuple[World, list[str]]:
+    """One seed's world (with another plan than its own, and more actors, if they are given), and what waited in it for
+    a sweep."""
+    world = World(plan or unswept_plan(seed))
     idle = Idle(world)
     begin(world)
     world.scheduler.spawn(idle.watches, world)
-    if _has_backlog(seed):
+    for actor in actors:
+        world.scheduler.spawn(partial(actor, world), world)
+    if plan is None and _has_backlog(seed):
         world.scheduler.spawn(partial(_resumes, world), world, 5_000)
     try:
         world.run()
@@ -54,7 +57,8 @@ def _has_backlog(seed: int) -> bool:
     return seed % 3 == 0
 
 
-def _plan(seed: int) -> Plan:
+def unswept_plan(seed: int) -> Plan:
+    """The seed's world, in which nothing is lost and nobody sweeps."""
     rng = random.Random(f"unswept {seed}")
     plan = plan_of(seed)
     stale, pause = rng.choice((0.0, 0.0, 0.1, 0.3)), rng.choice((0.0, 0.02))

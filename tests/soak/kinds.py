@@ -21,7 +21,7 @@ import pytest
 from tests.crash.all_flows import FLOWS
 from tests.crash.scenes import complaints as complaints_of
 from tests.crash.scenes import play as play_flow
-from tests.simulation import hurried, judge, sharing, tenants, unswept, weeks
+from tests.simulation import hurried, judge, sharing, slow_answers, tenants, unswept, weeks
 from tests.simulation.days.plan import BAD_DATA
 from tests.simulation.threads import make_virtual
 from tests.simulation.world import World
@@ -169,6 +169,7 @@ KINDS = {
     "worlds": Kind(_simulated("test_simulation.py", judge.play), 5),
     "weeks": Kind(_weeks, 4),
     "unswept": Kind(_simulated("test_unswept.py", unswept.play), 2),
+    "answers": Kind(_simulated("test_slow_answers.py", slow_answers.play), 1),
     "hurried": Kind(_hurried, 1),
     "shares": Kind(_shares, 1),
     "tenants": Kind(_tenants, 3),

@@ -80,14 +80,46 @@ def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
     assert cache.get("a") == 2
 
 
-def test_what_was_being_read_while_something_was_dropped_is_answered_but_not_kept() -> None:
+def test_what_was_being_read_while_it_was_changed_is_answered_but_not_kept() -> None:
     """A change drops what it replaces; a slow reader would bring it back for as long as it may be kept."""
     cache: TtlCache[str, int] = TtlCache(ManualClock(), 100)
-    begun = cache.begin()
-    cache.drop("a")
-    assert cache.put("a", 1, begun) == 1
+    for change in (lambda: cache.drop("a"), lambda: cache.put("a", 7)):
+        with cache.calling("a") as slow:
+            change()
+            after = cache.get("a")
+            assert slow.keep(1) == 1
+        assert cache.get("a") == after
+    with cache.calling("a") as read, cache.calling("b") as other:
+        cache.drop("c")
+        assert [read.keep(2), other.keep(3)] == [cache.get("a"), cache.get("b")] == [2, 3]
+
+
+def test_what_was_read_is_as_old_as_its_reading() -> None:
+    clock = ManualClock()
+    cache: TtlCache[str, int] = TtlCache(clock, 100)
+    with cache.calling("a") as slow:
+        clock.advance(60)
+        slow.keep(1)
+    clock.advance(41)
     assert cache.get("a") is None
-    assert cache.put("a", 2, cache.begin()) == cache.get("a") == 2
+
+
+def test_of_two_changes_at_once_nobody_knows_the_later_one() -> None:
+    cache: TtlCache[str, int] = TtlCache(ManualClock(), 100)
+    with cache.calling("a") as one, cache.calling("a") as other:
+        assert other.replace(2) == 2
+        assert cache.get("a") == 2
+        assert one.replace(1) == 1
+    assert cache.get("a") is None
+    with cache.calling("a") as alone:
+        assert alone.replace(3) == cache.get("a") == 3
+
+
+def test_a_call_that_failed_is_under_way_no_more() -> None:
+    cache: TtlCache[str, int] = TtlCache(ManualClock(), 100)
+    with pytest.raises(KeyError), cache.calling("a"):
+        raise KeyError
+    assert not cache._under_way
 
 
 def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:

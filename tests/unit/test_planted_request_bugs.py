@@ -107,11 +107,11 @@ BUGS: Planted = {
         caches.test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much,
     ),
     "a cache that takes what was being read while it was changed": (
-        Bug(TtlCache, "put", "if begun and begun.drops != self._drops:", "if False:"),
-        caches.test_what_was_being_read_while_something_was_dropped_is_answered_but_not_kept,
+        Bug(TtlCache, "keep", "if not call.is_overtaken:", "if True:"),
+        caches.test_what_was_being_read_while_it_was_changed_is_answered_but_not_kept,
     ),
     "a cache for as many as come": (
-        Bug(TtlCache, "put", "len(self._held) > self._most", "False"),
+        Bug(TtlCache, "_hold", "len(self._held) > self._most", "False"),
         caches.test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound,
     ),
     "a clock's step back that makes what is cached young": (

@@ -156,7 +156,7 @@ class Receiver:
             try:
                 count = min(limit, most - len(claimed_messages))
                 claimant_here = claimant if shard is not None else replace(claimant, seat=None)
-                messages = self._claimer.claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
+                messages = self._claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
             except Unreadable as error:
                 damage = error
                 continue
@@ -173,7 +173,8 @@ class Receiver:
                 if losses < _LOST_RACES:
                     queue.append((shard, limit, losses + 1, was_busy))
                 continue
-            self._note_source(claimant, shard, success=bool(messages))
+            if messages and shard is not None:
+                self._last_sources.put(claimant.group.uid + claimant.owner, shard)
             claimed_messages += messages
             size += sum(d.message.draft.weight for d in messages)
         if faults and not claimed_messages:
@@ -205,11 +206,17 @@ class Receiver:
         in_turn = (n % shards for n in range(first, first + shards))
         return [shard for shard in in_turn if shard not in own]
 
-    def _note_source(self, claimant: Claimant, shard: int | None, *, success: bool) -> None:
-        if shard is None and not success:
-            self._empty_lanes.put(claimant.key(None), True)
-        elif shard is not None and success:
-            self._last_sources.put(claimant.group.uid + claimant.owner, shard)
+    def _claim(
+        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int
+    ) -> list[ClaimedMessage] | None:
+        """One claim; notes a retry lane that gave nothing, unless something was put there meanwhile."""
+        if shard is not None:
+            return self._claimer.claim(claimant, shard, most, most_bytes)
+        with self._empty_lanes.calling(claimant.key(None)) as call:
+            messages = self._claimer.claim(claimant, None, most, most_bytes)
+            if messages is not None and not messages:
+                call.keep(True)
+            return messages
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
         """Mostly the shard that had messages last time (the others may be empty, and a look costs a read); sometimes a

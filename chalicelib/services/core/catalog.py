@@ -34,13 +34,13 @@ class Catalog:
         hit = None if consistent else self._topics.get(name)
         if hit is not None:
             return hit
-        begun = self._topics.begin()
-        topic = self.control.topic(name)
-        if topic is None:
-            raise NotFound(
-                "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
-            )
-        return self._topics.put(name, topic, begun)
+        with self._topics.calling(name) as call:
+            topic = self.control.topic(name)
+            if topic is None:
+                raise NotFound(
+                    "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
+                )
+            return call.keep(topic)
 
     def topic_for(self, name: str, fits: Callable[[Topic], bool]) -> Topic:
         """The topic, or NotFound, for a call that it refuses unless it `fits`: the cached one, or else as it is stored.
@@ -58,17 +58,17 @@ class Catalog:
         hit = None if consistent else self._groups.get(key)
         if hit is not None:
             return hit
-        begun = self._groups.begin()
-        group = self.control.group(topic, name)
-        if consistent and group is not None:
-            self._consumers.drop(group.uid)
-        if group is None:
-            raise NotFound(
-                "GROUP_NOT_FOUND",
-                f"Topic {topic.name!r} has no group {name!r}. "
-                f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
-            )
-        return self._groups.put(key, group, begun)
+        with self._groups.calling(key) as call:
+            group = self.control.group(topic, name)
+            if consistent and group is not None:
+                self._consumers.drop(group.uid)
+            if group is None:
+                raise NotFound(
+                    "GROUP_NOT_FOUND",
+                    f"Topic {topic.name!r} has no group {name!r}. "
+                    f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
+                )
+            return call.keep(group)
 
     def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
         """All groups of the topic, by name. Raises Unreadable where one cannot be read, unless it is passed over."""
@@ -98,9 +98,10 @@ class Catalog:
     def _read_consumers(self, topic: Topic, group: Group) -> _Consumers:
         entry = self._consumers.get(group.uid)
         if entry is None:
-            begun, unreadable_rows = self._consumers.begin(), list[str]()
-            consumers = self.control.consumers(topic, group, unreadable_rows.append)
-            entry = self._consumers.put(group.uid, (consumers, unreadable_rows), begun)
+            unreadable_rows: list[str] = []
+            with self._consumers.calling(group.uid) as call:
+                consumers = self.control.consumers(topic, group, unreadable_rows.append)
+                entry = call.keep((consumers, unreadable_rows))
         return entry
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:

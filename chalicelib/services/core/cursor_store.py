@@ -45,14 +45,15 @@ class CursorStore:
     def last(self, key: CursorKey) -> CursorSnapshot:
         """The state seen within the last second, else from an inconsistent read: if it is stale, the write is
         refused."""
-        return self._seen.get(key) or self._keep(key, self.cursors.get(key))
+        if snapshot := self._seen.get(key):
+            return snapshot
+        with self._seen.calling(key) as call:
+            return call.keep(_snapshot(self.cursors.get(key)))
 
     def read(self, key: CursorKey) -> CursorSnapshot:
         """The state as stored."""
-        return self._keep(key, self.cursors.get(key, consistent=True))
-
-    def _keep(self, key: CursorKey, cursor: Cursor | None) -> CursorSnapshot:
-        return self._seen.put(key, CursorSnapshot(cursor or Cursor(), cursor is not None))
+        with self._seen.calling(key) as call:
+            return call.replace(_snapshot(self.cursors.get(key, consistent=True)))
 
     def write(
         self,
@@ -69,15 +70,20 @@ class CursorStore:
         # After a seek a message may be in the lane twice: of its results in one write, the last counts.
         records = list({(record.shard, record.offset): record for record in records}.values())
         timers = list({(timer.due_ms, timer.id): timer for timer in timers}.values())
-        result = self.cursors.write(key, change, records, timers, exists=state.exists)
+        with self._seen.calling(key) as call:
+            result = self.cursors.write(key, change, records, timers, exists=state.exists)
+            snapshot = _snapshot(result.current if isinstance(result, WriteRefused) else result)
+            if snapshot.exists:
+                call.replace(snapshot)
+            else:
+                self._seen.drop(key)
         if isinstance(result, WriteRefused):
-            self._keep(key, result.current) if result.current else self._seen.drop(key)
             if result.why is RefusalReason.UNKNOWN:
                 raise unavailable("The answer of the store was lost; the change may have been made.")
             return None
         self._counters.add(DEAD, sum(record.status == Status.DEAD for record in records))
         self._tell_unreadable(key, [record for record in records if record.reason == DeadReason.UNDECODABLE])
-        return self._keep(key, result)
+        return snapshot
 
     def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:
         self._counters.add(UNREADABLE, len(records))
@@ -99,7 +105,8 @@ class CursorStore:
 
     def rebuild(self, key: CursorKey, cursor: Cursor) -> CursorSnapshot:
         """Replace a damaged cursor, and log it. Raises Conflict, Unavailable."""
-        state = self._keep(key, self.cursors.rebuild(key, cursor))
+        with self._seen.calling(key) as call:
+            state = call.replace(_snapshot(self.cursors.rebuild(key, cursor)))
         self._counters.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
         return state
 
@@ -108,3 +115,7 @@ class CursorStore:
         self.cursors.close(keys, self._clock.now_ms() // 1000 + _CLOSED_S)
         for key in keys:
             self._seen.drop(key)
+
+
+def _snapshot(cursor: Cursor | None) -> CursorSnapshot:
+    return CursorSnapshot(cursor or Cursor(), cursor is not None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from ...ports.world import Clock
 
@@ -13,11 +14,27 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Begun(NamedTuple):
-    """When the reading of a value began, and how many values had been dropped from its cache by then."""
+class StoreCall(Generic[K, V]):
+    """A call of the store under way that shows the value of one key: a read, or a write. It is *overtaken* if the value
+    is changed in the cache before the call ends: then the cache may know of something newer."""
 
-    at_ms: int
-    drops: int
+    def __init__(self, cache: TtlCache[K, V], key: K, at_ms: int, monotonic_ms: int) -> None:
+        self.key = key
+        self.at_ms = at_ms
+        self.monotonic_ms = monotonic_ms
+        self.is_overtaken = False
+        self._cache = cache
+
+    def keep(self, value: V) -> V:
+        """Keep what was read, unless the call was overtaken. Its age counts from the call's beginning."""
+        self._cache.keep(self, value)
+        return value
+
+    def replace(self, value: V) -> V:
+        """Keep what was written, or read consistently; calls under way are overtaken. If this one was, nobody knows
+        which value is newer: then none is kept."""
+        self._cache.replace(self, value)
+        return value
 
 
 class TtlCache(Generic[K, V]):
@@ -25,6 +42,8 @@ class TtlCache(Generic[K, V]):
 
     A value's age is the larger of what both clocks say: the time may have been set back since, and the monotonic clock
     may have stood still while the process was frozen. A value that seems to come from the future is not answered.
+
+    Threads share it: what one reads while another changes it would replace the newer value. So it is read in `calling`.
     """
 
     def __init__(self, clock: Clock, max_age_ms: int | None, most: int = 4096) -> None:
@@ -33,30 +52,56 @@ class TtlCache(Generic[K, V]):
         self._most = most
         self._lock = threading.Lock()
         self._held: OrderedDict[K, tuple[int, int, V]] = OrderedDict()
-        self._drops = 0
+        self._under_way: set[StoreCall[K, V]] = set()
 
     def get(self, key: K) -> V | None:
         """The value under a key; None if there is none, or if it is too old."""
         entry = self._held.get(key)
         return entry[2] if entry and self._is_fresh(entry[0], entry[1]) else None
 
-    def begin(self) -> Begun:
-        """To be called before a value is read that takes its time."""
-        return Begun(self._clock.now_ms(), self._drops)
-
-    def put(self, key: K, value: V, begun: Begun | None = None) -> V:
-        """Keep a value, whose age counts from the moment at which its reading began. It is not kept if any was dropped
-        since: it may be what a change has just replaced."""
-        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        at_ms = begun.at_ms if begun else now_ms
+    @contextmanager
+    def calling(self, key: K) -> Iterator[StoreCall[K, V]]:
+        """Call the store for the value of a key, which takes its time; `keep` or `replace` its result inside."""
+        call = StoreCall(self, key, self._clock.now_ms(), self._clock.monotonic_ms())
         with self._lock:
-            if begun and begun.drops != self._drops:
-                return value
-            self._held[key] = (at_ms, monotonic_ms - max(0, now_ms - at_ms), value)
-            self._held.move_to_end(key)
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
+            self._under_way.add(call)
+        try:
+            yield call
+        finally:
+            with self._lock:
+                self._under_way.discard(call)
+
+    def put(self, key: K, value: V) -> V:
+        """Keep a value that is known now."""
+        with self._lock:
+            self._overtake(key)
+            self._hold(key, value, self._clock.now_ms(), self._clock.monotonic_ms())
         return value
+
+    def keep(self, call: StoreCall[K, V], value: V) -> None:
+        """See StoreCall."""
+        with self._lock:
+            if not call.is_overtaken:
+                self._hold(call.key, value, call.at_ms, call.monotonic_ms)
+
+    def replace(self, call: StoreCall[K, V], value: V) -> None:
+        """See StoreCall."""
+        with self._lock:
+            if call.is_overtaken:
+                self._held.pop(call.key, None)
+            else:
+                self._hold(call.key, value, self._clock.now_ms(), self._clock.monotonic_ms())
+            self._overtake(call.key)
+
+    def _hold(self, key: K, value: V, at_ms: int, monotonic_ms: int) -> None:
+        self._held[key] = (at_ms, monotonic_ms, value)
+        self._held.move_to_end(key)
+        while len(self._held) > self._most:
+            self._held.popitem(last=False)
+
+    def _overtake(self, key: K) -> None:
+        for call in self._under_way:
+            call.is_overtaken |= call.key == key
 
     def _is_fresh(self, at_ms: int, monotonic_ms: int) -> bool:
         if self._max_age_ms is None:
@@ -67,7 +112,7 @@ class TtlCache(Generic[K, V]):
     def drop(self, key: K) -> None:
         """Forget the value under a key. Harmless if there is none."""
         with self._lock:
-            self._drops += 1
+            self._overtake(key)
             self._held.pop(key, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
@@ -14,6 +14,7 @@ from ...domain.signing import sign, verified
 from ...domain.times import MINUTE_MS
 from ...ports.control import Control
 from ...ports.world import Clock, Random
+from .expiring_cache import TtlCache
 from .secret_cipher import SIGNING_KEY, SecretCipher
 
 T = TypeVar("T")
@@ -21,6 +22,13 @@ _KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,
 _LOOK_MS = 10_000  # or this, if a text comes that none of them has signed
 # how long a key stored unencrypted by an earlier release is left so: that release may still be running
 _UPGRADE_MS = 5 * MINUTE_MS
+
+
+class _Ring(NamedTuple):
+    """The keys, each with when it ends, and when they were read."""
+
+    read_ms: int
+    keys: list[tuple[bytes, int | None]]
 
 
 class SigningKeys:
@@ -33,8 +41,7 @@ class SigningKeys:
         self._secret_cipher = secret_cipher
         self._clock = clock
         self._random = random
-        self._read_ms = 0
-        self._ring: list[tuple[bytes, int | None]] = []
+        self._ring: TtlCache[str, _Ring] = TtlCache(clock, _KEPT_MS)
         self._plain_since_ms: int | None = None  # when this process first saw that one is not encrypted
 
     def present(self) -> bytes:
@@ -49,22 +56,23 @@ class SigningKeys:
 
     def live(self) -> list[bytes]:
         """The present key, and the former ones that are still valid. Raises Unavailable."""
-        if not self._ring or not 0 <= self._clock.now_ms() - self._read_ms <= _KEPT_MS:
-            self._load_keys()
+        return self._live_of(self._ring.get("") or self._load_keys())
+
+    def _live_of(self, ring: _Ring) -> list[bytes]:
         now_ms = self._clock.now_ms()
-        return [key for key, until_ms in self._ring if until_ms is None or until_ms > now_ms]
+        return [key for key, until_ms in ring.keys if until_ms is None or until_ms > now_ms]
 
     def first_fitting(self, open: Callable[[bytes], T | None]) -> T | None:
         """The result of `open` with the first key that fits. If none fits, the keys are read again: another process may
         have rotated them."""
-        keys = self.live()
+        ring = self._ring.get("") or self._load_keys()
+        keys = self._live_of(ring)
         for key in keys:
             if (value := open(key)) is not None:
                 return value
-        if self._clock.now_ms() - self._read_ms < _LOOK_MS:
+        if self._clock.now_ms() - ring.read_ms < _LOOK_MS:
             return None
-        self._load_keys()
-        others = (open(key) for key in self.live() if key not in keys)
+        others = (open(key) for key in self._live_of(self._load_keys()) if key not in keys)
         return next((value for value in others if value is not None), None)
 
     def sign(self, purpose: str, text: str) -> str:
@@ -89,6 +97,7 @@ class SigningKeys:
             raise ChangedMeanwhile(
                 "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
             )
+        self._ring.drop("")
         self._load_keys()
         return ring
 
@@ -100,19 +109,22 @@ class SigningKeys:
     def _all_encrypted(self, keys: Iterable[Secret]) -> KeyRing:
         return KeyRing(tuple(self._secret_cipher.upgraded(key, SIGNING_KEY) for key in keys))
 
-    def _load_keys(self) -> None:
-        read_ms = self._clock.now_ms()
-        keys = self._read_or_create_ring().keys
-        self._ring = [
-            (self._secret_cipher.decrypted(key, SIGNING_KEY), key.until_ms)
-            for key in keys
-            if key.is_live(read_ms)
-        ]
-        self._read_ms = read_ms
+    def _load_keys(self) -> _Ring:
+        """The keys as stored. Another thread that read them before a rotation does not bring the former ones back."""
+        with self._ring.calling("") as call:
+            read_ms = self._clock.now_ms()
+            keys = self._read_or_create_ring().keys
+            plain = [
+                (self._secret_cipher.decrypted(key, SIGNING_KEY), key.until_ms)
+                for key in keys
+                if key.is_live(read_ms)
+            ]
+            ring = call.keep(_Ring(read_ms, plain))
         if all(self._secret_cipher.is_encrypted(key) for key in keys):
             self._plain_since_ms = None
         elif self._plain_since_ms is None:
             self._plain_since_ms = read_ms
+        return ring
 
     def _read_or_create_ring(self) -> KeyRing:
         """The stage's key ring; the first process creates it."""

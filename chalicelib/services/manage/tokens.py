@@ -155,11 +155,11 @@ class Tokens:
         hit = self._known.get(token_id)
         if hit is not None and self._is_good(hit, secret_hash):
             return hit  # not put again: a token in constant use must grow old too
-        begun = self._known.begin()
-        token = self._control.token(token_id)
-        if token is None or not self._is_good(token, secret_hash):
-            return None
-        return self._known.put(token_id, token, begun)
+        with self._known.calling(token_id) as call:
+            token = self._control.token(token_id)
+            if token is None or not self._is_good(token, secret_hash):
+                return None
+            return call.keep(token)
 
     def revoke(self, token_id: str) -> None:
         """Make a token invalid: at once in this process, within 30 seconds in all."""

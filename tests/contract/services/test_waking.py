@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
-from chalicelib.domain.topic import Consumer, Group
+from chalicelib.domain.topic import Consumer, CursorKey, Group
 from chalicelib.functions import deliver, route
 from chalicelib.ports.log import Log, Stored
+from chalicelib.services.core.wake import DispatchTask, News
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -228,3 +230,29 @@ def test_i10_whoever_registers_while_the_consumers_are_being_read_is_called(
     desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
     assert len(desk.subscribers.calls) == 1
     assert [consumer.name for consumer in catalog.readable_consumers(desk.topic, group)] == ["one"]
+
+
+def test_i10_a_seek_beside_a_slow_reading_of_the_cursor_is_not_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of this process reads the cursor while another thread seeks, and would keep it as it was before."""
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    desk.push()
+    stage.clock.advance(2_000)  # what is cached of the cursor is too old now
+    dispatcher, cursors, seeks = desk.deps.dispatcher, desk.deps.states.cursors, ["earliest"]
+    task, read = DispatchTask(desk.topic.name, group.name), cursors.get
+
+    def read_slowly(key: CursorKey, *, consistent: bool = False) -> Cursor | None:
+        cursor = read(key, consistent=consistent)
+        if seeks and key == desk.cursor_key(group):
+            desk.seek(group, seeks.pop())
+            dispatcher.deliver(task, lambda: 60.0, News(changed=True))
+        return cursor
+
+    monkeypatch.setattr(cursors, "get", read_slowly)
+    dispatcher.deliver(task, lambda: 60.0)
+    assert not seeks
+    assert len(desk.subscribers.calls) == 2

@@ -1,0 +1,43 @@
+"""All is well although threads of one process read slowly beside each other's changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.services.core.expiring_cache import TtlCache
+from tests.simulation.figures import count
+from tests.simulation.seeds import blocks
+from tests.simulation.slow_answers import play
+from tests.simulation.telling import story
+from tests.support.planting import Bug
+
+BUGS: dict[str, tuple[int, tuple[Bug, ...]]] = {
+    "a cache that believes the call that ended last": (
+        61,
+        (
+            Bug(TtlCache, "keep", "if not call.is_overtaken:", "if True:"),
+            Bug(TtlCache, "replace", "if call.is_overtaken:", "if False:"),
+        ),
+    ),
+}
+"""With a seed that sees it."""
+
+
+@pytest.mark.parametrize("seeds", blocks(15, 5_000), ids=lambda seeds: f"from-{seeds.start}")
+def test_no_change_is_hidden_by_what_was_read_before_it(seeds: range) -> None:
+    for seed in seeds:
+        world, complaints = play(seed)
+        count(world)
+        assert not complaints, story(world, complaints)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    seed, bugs = BUGS[name]
+    for bug in bugs:
+        bug.plant(monkeypatch)
+    assert play(seed)[1]
+
+
+def test_the_same_seed_is_the_same_story() -> None:
+    assert play(1)[0].path == play(1)[0].path
