@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,9 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import TransactionState
+from chalicelib.ports.transactions import Counted, Transactions
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.counts import TopicStats
@@ -26,7 +28,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
-from tests.support.stages import Stage
+from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
 _STEPS = 60
@@ -118,6 +120,25 @@ def test_of_too_many_it_is_said_that_there_are_at_least_so_many(empty_stage: Sta
     counts = [timers.count_delayed(fragment, 3) for fragment in range(FRAGMENTS)]
     assert all(number.total() <= 3 for number in map(Counter, (by_topic for by_topic, _ in counts)))
     assert not all(whole for _, whole in counts)
+
+
+class Crowd:
+    """ports.Transactions with more of one state than are counted."""
+
+    def __init__(self, state: TransactionState) -> None:
+        self._state = state
+
+    def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
+        return Counted(most, whole=False) if state is self._state else Counted(1)
+
+
+@pytest.mark.parametrize("state", [TransactionState.PREPARED, TransactionState.UNDECIDED])
+def test_too_many_transactions_of_either_state_are_at_least_so_many(state: TransactionState) -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    transactions = cast(Transactions, Crowd(state))
+    counts = Deps(replace(stage.another(), transactions=transactions)).counts
+    assert counts.stats([desk.topic])[0].prepared == Counted(1_001, whole=False)
 
 
 def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
