@@ -79,6 +79,17 @@ def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
         assert message.id == result.id
 
 
+def test_it_is_found_in_a_shard_that_the_reader_has_not_heard_of(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    before = desk.topic
+    grown, _ = desk.deps.admin.put_topic(before.name, {"shards": 32})
+    desk.topic = grown
+    (result,) = desk.produce(later(desk, 5))
+    stage.clock.advance(5 * SECOND_MS)
+    assert move(desk) == 1
+    assert desk.deps.delayed.find(before, result.id) == desk.deps.delayed.find(grown, result.id) is not None
+
+
 @pytest.mark.parametrize("ahead_ms", [1, 10_000])
 def test_it_is_found_where_a_movers_clock_ran_before_ours(stage: Stage, ahead_ms: int) -> None:
     desk = Desk.at(stage)
