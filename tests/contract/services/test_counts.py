@@ -21,6 +21,7 @@ from chalicelib.ports.transactions import Counted, Transactions
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.counts import TopicStats
+from chalicelib.services.inspect.fate import Place
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
@@ -87,6 +88,17 @@ def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -
     deps = Deps(replace(empty_stage.another(), log=log))
     assert deps.counts.readable_statuses(desk.topic, groups).keys() == {group.name for group in groups}
     assert calls.count("tail") == 3
+
+
+def test_the_oldest_of_all_shards_tells_how_far_a_group_is_behind(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=3)
+    group = desk.group()
+    for shard in (1, 0):
+        desk.produce(make.draft(shard=shard))
+        stage.clock.advance(60 * SECOND_MS)
+    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds == 120
+    desk.drain(group)
+    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds is None
 
 
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
@@ -191,6 +203,26 @@ def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
     (letter,) = desk.deps.redriver.letters(desk.topic, group, next(messages(desk)).id)
     desk.deps.redriver.discard(desk.topic, group, letter)
     assert counts() == (0, Account(success=1))
+
+
+def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_there(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), BURY)
+    desk.seek(group, 0)
+    (message,) = messages(desk)
+    [letter] = desk.deps.redriver.find(desk.topic, group, message.id)
+
+    def older() -> tuple[str, ...]:
+        fate = desk.deps.fates.of_group(desk.topic, group, message)
+        assert fate
+        assert fate.places == (Place.LOG,)
+        return fate.older
+
+    assert older() == ("DEAD",)
+    desk.deps.redriver.discard(desk.topic, group, letter)
+    assert older() == ()
 
 
 def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> None:
