@@ -247,6 +247,18 @@ def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Gro
     assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
 
 
+def test_who_comes_back_under_the_name_ends_a_removal_that_was_begun(desk: Desk) -> None:
+    group, control = desk.group(mode="broadcast"), desk.stage.adapters.control
+    old = register(desk, group, PULLS).member.consumer
+    control.retire_consumer(desk.topic, group, old)
+    control.delete_consumer(desk.topic, group, old)  # and here its process died
+    assert not desk.cursor(group, 1, old.uid).is_closed
+    new = register(desk, group, PULLS).member.consumer
+    assert desk.cursor(group, 1, old.uid).is_closed
+    assert not desk.cursor(group, 1, new.uid).is_closed
+    assert control.retired_consumers(desk.topic, group) == []
+
+
 def test_a_heartbeat_by_a_clock_set_back_takes_back_no_earlier_one(desk: Desk, group: Group) -> None:
     consumer = register(desk, group, PULLS).member.consumer
     seen_ms = desk.stage.clock.now_ms()
