@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from http.client import HTTPConnection
+from io import BytesIO
 from typing import BinaryIO
 
 import pytest
 
+from local.gateway import BODY_LIMIT_BYTES
+from local.problems import Refusal
 from local.server import Server
-from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
+from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES, read_request
 from tests.functional.raw_http import USUAL, code, post, statuses, talk, tiny_client, tiny_server
 from tests.functional.tiny_app import GOOD, OPEN
 
@@ -148,6 +151,21 @@ def test_a_bad_request_is_refused_and_the_connection_closed(
     raw = talk(server.port, request_)
     assert statuses(raw) == [status]
     assert code(raw)
+
+
+def test_all_chunks_of_a_body_together_have_the_limit_of_one_body() -> None:
+    def request(*sizes: int) -> BytesIO:
+        chunks = [b"%x\r\n%s\r\n" % (size, b"a" * size) for size in (*sizes, 0)]
+        return BytesIO(post(b"Transfer-Encoding: chunked\r\n", b"".join(chunks)))
+
+    half = BODY_LIMIT_BYTES // 2
+    whole = read_request(request(half, BODY_LIMIT_BYTES - half), lambda _: None)
+    assert whole
+    assert whole.body
+    assert len(whole.body) == BODY_LIMIT_BYTES
+    with pytest.raises(Refusal) as refusal:
+        read_request(request(half, BODY_LIMIT_BYTES - half, 1), lambda _: None)
+    assert refusal.value.status == 413
 
 
 @pytest.mark.parametrize(

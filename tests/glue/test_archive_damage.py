@@ -81,6 +81,19 @@ def test_a_journal_that_lost_objects_takes_nothing_from_the_archive(
     assert place.places() == orders(0, 1)
 
 
+def test_a_journal_that_lost_attempts_takes_none_from_the_archive(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    place.journal("b", [delivery(0, 1, outcome="RETRY")])
+    path = place.journal("c", [delivery(0, 2)])
+    assert place.archive() == DONE
+    path.unlink()
+    assert place.archive() == FAILED
+    assert "would lose rows" in read_summary(capsys)["failed"][DAY]
+    assert place.query("attempt from % order by all", "deliveries") == [(1,), (2,)]
+
+
 class Losing:
     """A bucket that loses a file between its writing and its reading."""
 

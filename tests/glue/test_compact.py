@@ -203,3 +203,17 @@ def test_the_archives_job_compacts_behind_itself(many_files: Place) -> None:
     assert many_files.archive("--compact-mb", "256") == INCOMPLETE  # most offsets are not there
     assert rows(many_files) == before
     assert len(many_files.files()) == 1
+
+
+def test_what_was_archived_while_files_were_written_stays(many_files: Place) -> None:
+    news = iter([message(1)])
+
+    def archive_again() -> None:
+        if some := list(news):
+            many_files.journal("b", some)
+            assert many_files.archive("--rows-per-file", "1", "--grace-minutes", "60") == INCOMPLETE
+
+    assert many_files.compact(bucket=Watched(many_files.bucket, archive_again)) == FAILED
+    assert len(rows(many_files)) == 17
+    assert many_files.compact() == DONE
+    assert len(rows(many_files)) == 17

@@ -86,3 +86,46 @@ def test_a_damaged_row_is_named_and_every_other_row_is_there(
     for day, _, line in lines:
         assert not day or date(2100, 1, 1) > date.fromisoformat(day) >= date(1970, 1, 1)
         assert json.loads(line) if day else name != "x" and line.startswith((HOME, TRACES))
+
+
+def offsets_of(lines: Iterable[backfill.Line]) -> list[int]:
+    return [json.loads(line)["offset"] for *_, line in lines]
+
+
+def test_one_row_of_a_later_time_ends_no_look_and_a_page_of_them_does() -> None:
+    first, second, third = log_rows()
+    later = {**second, "a": {"N": str(NOON_MS + 1)}}
+    assert offsets_of(backfill.lines_of(HOME, [[first, later], [third]], NOON_MS)) == [
+        0,
+        1,
+        2,
+        3,
+        8,
+        9,
+        10,
+        11,
+    ]
+    assert offsets_of(backfill.lines_of(HOME, [[first], [later], [third]], NOON_MS)) == [0, 1, 2, 3]
+
+
+class Table:
+    """A client of DynamoDB with these rows of a shard, by offset."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = list(items)
+
+    def query(self, **request: Any) -> dict[str, Any]:
+        values = request["ExpressionAttributeValues"]
+        first, last = (int(values[name]["N"]) for name in (":first", ":last"))
+        items = [item for item in self._items if first <= int(item["o"]["N"]) <= last]
+        if not request.get("ScanIndexForward", True):
+            items.reverse()
+        return {"Items": items[: request.get("Limit")]}
+
+
+@pytest.mark.parametrize(("gap", "firsts"), [((2, 5), [0, 4]), ((3, 3), [0]), ((4, 4), [4]), ((8, 99), [8])])
+def test_a_gap_that_begins_within_a_row_is_filled_from_that_row_on(
+    gap: tuple[int, int], firsts: list[int]
+) -> None:
+    pages = backfill._rows(Table(log_rows()), "log", HOME, *gap)
+    assert [int(item["o"]["N"]) for page in pages for item in page] == firsts

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.glue import LAUNCHER
+from infra.glue import LAUNCHER, glue, job_names, role_id
 from tests.infra.templates import resources
 
 
@@ -23,6 +23,31 @@ def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(template_file: Pa
     assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
     variable = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where somebody makes one
     assert variable in json.dumps(json.loads(template_file.read_text()))
+
+
+def test_the_report_follows_the_archive_also_where_that_failed() -> None:
+    made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30)
+    predicate = made["ReportJobTrigger"]["Properties"]["Predicate"]
+    assert predicate["Logical"] == "ANY"
+    ends = {(each["JobName"]["Ref"], each["State"]) for each in predicate["Conditions"]}
+    assert ends == {("ArchiveJob", state) for state in ("SUCCEEDED", "FAILED", "TIMEOUT")}
+
+
+def test_a_job_that_fails_is_not_run_again_by_itself(template_file: Path) -> None:
+    for job in resources(template_file, "AWS::Glue::Job").values():
+        assert job["Properties"]["MaxRetries"] == 0
+
+
+def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
+    made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30)
+    tables = {}
+    for job in job_names():
+        policy = made[role_id(job)]["Properties"]["Policies"][0]["PolicyDocument"]
+        queries = [each for each in policy["Statement"] if "dynamodb:Query" in each["Action"]]
+        resources_of = [place["Fn::Sub"] for each in queries for place in each["Resource"]]
+        tables[job] = [place.rpartition("/")[2] for place in resources_of]
+    assert tables.pop("archive") == ["headrace-prod-log", "headrace-prod-traces"]
+    assert set(map(tuple, tables.values())) == {()}
 
 
 def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(template_file: Path) -> None:

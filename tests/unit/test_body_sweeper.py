@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib import functions
 from chalicelib.adapters import Adapters
 from chalicelib.domain.blob_expiry import FOLDER, BlobExpiry, day_of, parse
 from chalicelib.domain.errors import unavailable
 from chalicelib.scheduler.bodies import BodySweeper
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.store.memory import MemoryBlobs
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.push import Inbox
 from tests.support.stages import memory_stage
 
 NOW_S = START_MS // 1000
@@ -105,3 +108,25 @@ def test_a_run_that_breaks_off_leaves_a_note_for_later(ports: Adapters) -> None:
     noted(ports, 0)
     assert len(sweeper(ports).run_once().troubles) == 1
     assert any(day > TODAY for day in days(ports))
+
+
+class Minute:
+    """Lambda's context: a minute, of which every question takes a second."""
+
+    def __init__(self) -> None:
+        self._left_ms = 61_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        self._left_ms -= 1_000
+        return max(0, self._left_ms)
+
+
+def test_bodies_for_which_time_was_too_short_have_another_run_of_the_function(ports: Adapters) -> None:
+    bodies, inbox = [noted(ports, n) for n in range(30)], Inbox()
+    functions.expire({}, Minute(), Deps(replace(ports, invoker=inbox)))
+    assert {ports.blobs.get(body.body) for body in bodies} == {None, b"x"}
+    (again,) = inbox.asked
+    inbox.asked.clear()
+    functions.expire(again[1], Minute(), Deps(replace(ports, invoker=inbox)))
+    assert {ports.blobs.get(body.body) for body in bodies} == {None}
+    assert not inbox.asked

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chalicelib.domain.status import Status, combined
+from chalicelib.services.inspect.statuses import DeliveryStatus, _broadcast_status
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
 STATUSES = (Status.NEW, Status.RUNNING, Status.RETRYING, Status.SUCCESS, Status.DEAD)
@@ -41,3 +42,10 @@ def test_more_than_two_make_what_they_make_in_any_order_and_however_often(
 def test_nobody_makes_new_and_one_makes_its_own() -> None:
     assert combined([]) == "NEW"
     assert [combined([status]) for status in STATUSES] == list(STATUSES)
+
+
+def test_a_broadcasts_next_attempt_is_the_first_of_its_consumers() -> None:
+    times = {"one": None, "two": 7, "three": 5}
+    statuses = {name: DeliveryStatus(Status.RETRYING, 1, at_ms) for name, at_ms in times.items()}
+    assert _broadcast_status(statuses).next_attempt_ms == 5
+    assert _broadcast_status({"one": statuses["one"]}).next_attempt_ms is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,10 +11,16 @@ from hypothesis import given, settings
 
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, start_at
+from chalicelib.domain.ids import REQUEST_ID_CHARS, timed_id
+from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.inspect.records_ahead import RecordsAhead
 from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.clock import START_MS
 from tests.support.counted import Counted
+from tests.support.desk import Desk
 from tests.support.stages import memory_stage
 
 _some = st.none() | st.sampled_from(("a", "b"))
@@ -76,3 +83,25 @@ def test_what_stands_far_apart_is_read_one_by_one_and_a_page_together() -> None:
     for _ in range(3):
         ahead.get(key, 100)
     assert records.calls == {"get": 1}, "the same place is no page, and is read once"
+
+
+class Letters:
+    """ports.Records with so many dead letters of a group."""
+
+    def __init__(self, letters: Sequence[DeadLetter]) -> None:
+        self._letters = [(f"{n:04}", letter) for n, letter in enumerate(letters)]
+
+    def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
+        return [each for each in self._letters if after is None or each[0] > after][:limit]
+
+
+def test_a_delayed_message_of_which_only_a_letter_is_left_is_found_on_each_page() -> None:
+    stage, key = memory_stage(), make.cursor_key()
+    desk = Desk.at(stage)
+    letters = [make.letter(key, make.dead_record(n)) for n in range(250)]
+    ids = {n: timed_id(f"{n:0{REQUEST_ID_CHARS}}", None, START_MS) for n in (7, 107, 249)}
+    for n, id in ids.items():
+        letters[n] = replace(letters[n], message=replace(letters[n].message, id=id))
+    redriver = Deps(replace(stage.another(), records=cast(Any, Letters(letters)))).redriver
+    for n, id in ids.items():
+        assert [letter.offset for letter in redriver.letters(desk.topic, desk.group(), id)] == [n]

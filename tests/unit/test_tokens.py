@@ -318,3 +318,10 @@ def test_a_given_admin_token_is_valid_at_once_where_another_of_its_id_was_known(
     assert stage.mine.authenticate(text).token_id == "root"
     with pytest.raises(Unauthorized):
         stage.mine.authenticate(former)
+
+
+def test_a_page_of_tokens_has_the_last_use_of_each() -> None:
+    stage = Stage()
+    for text in [stage.mine.create(name, ("produce",))[1] for name in "abc"]:
+        stage.mine.authenticate(text)
+    assert [used_ms for _, used_ms in stage.mine.with_last_use(None, 3)] == [stage.clock.now_ms()] * 3

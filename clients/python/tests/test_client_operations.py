@@ -10,14 +10,16 @@ import typing
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from faulty_proxy import FaultyProxy
 
 from headrace import AsyncHeadrace, Headrace, HeadraceError, Outgoing, errors
+from headrace._async.pager import AsyncPager
 from headrace._sync.pager import Pager
+from headrace.calls import Call
 from headrace.errors import kind_of
 from headrace.models import Model, Sent
 
@@ -147,6 +149,44 @@ def test_pagers_walk_all_pages(hr: Headrace, topic: str) -> None:
     assert [g.group for g in page.items] == ["g0", "g1"]
     assert page.next_page_token
     assert [g.group for g in pager] == [f"g{n}" for n in range(5)]
+
+
+class Pages:
+    """A transport that answers with these pages, one after the other."""
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        self._pages = list(pages)
+        self.queries: list[Mapping[str, Any]] = []
+
+    def ask(self, call: Call, kind: Any) -> Any:
+        self.queries.append({name: value for name, value in call.query.items() if value is not None})
+        return msgspec.convert(self._pages.pop(0), kind)
+
+
+class AsyncPages(Pages):
+    """The same for the asyncio twin."""
+
+    async def ask(self, call: Call, kind: Any) -> Any:
+        return super().ask(call, kind)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_pager_goes_on_past_an_empty_page_and_asks_for_the_same_list(is_async: bool) -> None:
+    pages = (
+        {"items": [1], "next_page_token": "t1"},
+        {"items": [], "next_page_token": "t2"},
+        {"items": [2, 3], "next_page_token": None},
+    )
+    transport = (AsyncPages if is_async else Pages)(*pages)
+    call = Call("GET", "/v1/topics/orders/messages", query={"tag": "paid", "limit": 2})
+
+    async def walk() -> list[int]:
+        return [item async for item in AsyncPager(cast(Any, transport), call, int)]
+
+    items = asyncio.run(walk()) if is_async else [*Pager(cast(Any, transport), call, int)]
+    assert items == [1, 2, 3]
+    same = {"tag": "paid", "limit": 2}
+    assert transport.queries == [same, same | {"page_token": "t1"}, same | {"page_token": "t2"}]
 
 
 def test_a_message_is_sent_received_settled_and_traced(hr: Headrace, topic: str) -> None:

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 from wsgiref.validate import validator
 
 import pytest
 from standardwebhooks.webhooks import Webhook as Signer
 
-from headrace import Bury, Headrace, Message, Retry
+from headrace import Bury, Headrace, Message, Retry, once
 from headrace.once import Once
 from headrace.webhook import Answer, Check, Event, SignatureError, Webhook, verify
 from headrace.webhook.asgi import asgi_app
@@ -315,6 +316,20 @@ def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
         for _ in range(2):
             assert hook.answer("POST", signed_headers(b"1", NOW), b"1").status == 204
     assert len(messages) == 1
+    middleware.close()
+
+
+def test_what_was_handled_is_known_for_as_long_as_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "_FORGET_EVERY", 2)
+    now, handled = [1000.0], list[str]()
+    middleware = Once(tmp_path / "handled", keep="1m", clock=lambda: now[0])
+    for id, seconds in (("a", 60), ("b", 0), ("a", 1), ("c", 0), ("d", 0), ("a", 0), ("b", 0)):
+        message = cast(Message, SimpleNamespace(id=id))
+        middleware(message, lambda message: handled.append(message.id))
+        now[0] += seconds
+    assert handled == ["a", "b", "c", "d", "a"], "forgotten when its minute was over"
     middleware.close()
 
 

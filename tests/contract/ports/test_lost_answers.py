@@ -173,6 +173,20 @@ def test_a_discard_is_unknown_where_the_letter_was_redriven_before_its_answer_wa
     assert plan.fired
 
 
+def test_a_discard_is_unknown_where_the_letter_that_is_gone_was_a_later_one(
+    a: Adapters, plan: FaultPlan, letter: DeadLetter
+) -> None:
+    later = replace(make.dead_record(1), at_ms=letter.at_ms + 1)
+    cursor = a.cursors.get(letter.key, consistent=True)
+    assert cursor is not None
+    a.cursors.write(letter.key, cursor_write.replacement(cursor, start_at(3)), [later])
+    assert a.records.discard(make.letter(letter.key, later))
+    next_call(plan, Fault.FAIL_ONCE)
+    with pytest.raises(Unavailable):
+        a.records.discard(letter)
+    assert plan.fired
+
+
 @LOST
 def test_a_letter_that_was_changed_is_not_taken_for_discarded(
     a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault

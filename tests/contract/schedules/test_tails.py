@@ -133,6 +133,26 @@ def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, m
     assert cursor.next == 4
 
 
+@pytest.mark.many_calls
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_the_end_of_a_retry_lane_is_written_down_before_its_rows_go(empty_stage: Stage, mode: str) -> None:
+    desk = Desk.at(empty_stage, mode=mode, retention_days=1)
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group, consumer=consumer), Nack(delay_ms=SECOND_MS))
+    empty_stage.clock.advance(2 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert desk.drain(group, consumer=consumer) == [0]
+    for _ in range(4 * 4):
+        empty_stage.clock.advance(RUN_MS)
+        empty_stage.process().checkpointer.run_once()
+        empty_stage.drop_expired()
+    lane = lane_of(desk.topic, group, consumer.uid if mode == "broadcast" else "").shard_key(0)
+    assert empty_stage.adapters.log.read(lane, 0, 10) == []
+    assert empty_stage.adapters.log.tail(lane) == Tail(0)
+
+
 def test_i1_an_old_row_that_outlives_the_newer_ones_does_not_bring_the_tail_back(stage: Stage) -> None:
     """Retention was shortened under an earlier release, so what came later expired first."""
     desk, group = consumed(stage, count=1, retention_days=30)

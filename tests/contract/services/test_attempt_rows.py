@@ -164,3 +164,17 @@ def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
         ("SUCCESS", 2),
         ("SUCCESS", 2),
     ]
+
+
+def test_a_lease_that_is_longer_than_its_groups_did_not_begin_in_the_future(stage: Stage) -> None:
+    desk = Desk.at(stage, lease_seconds=30)
+    group = desk.group()
+    (result,) = desk.produce(make.draft())
+    for seconds in (600, 30):
+        leased_ms = stage.clock.now_ms()
+        messages = desk.receive(group, lease=seconds)
+        stage.clock.advance(SECOND_MS)
+        (leased,) = [event for event in desk.trace(result.id) if event.event == "leased"]
+        assert leased.deadline_ms == leased_ms + seconds * SECOND_MS
+        assert leased.at_ms == (leased_ms if seconds == 30 else stage.clock.now_ms())
+        desk.nack(group, messages)

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,10 +15,13 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import TransactionState
+from chalicelib.ports.transactions import Counted, Transactions
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.counts import TopicStats
+from chalicelib.services.inspect.fate import Place
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
@@ -26,7 +29,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
-from tests.support.stages import Stage
+from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
 _STEPS = 60
@@ -87,6 +90,17 @@ def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -
     assert calls.count("tail") == 3
 
 
+def test_the_oldest_of_all_shards_tells_how_far_a_group_is_behind(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=3)
+    group = desk.group()
+    for shard in (1, 0):
+        desk.produce(make.draft(shard=shard))
+        stage.clock.advance(60 * SECOND_MS)
+    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds == 120
+    desk.drain(group)
+    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds is None
+
+
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     desk, other = Desk.at(empty_stage), Desk.at(empty_stage)
     due_ms = empty_stage.clock.now_ms() + 60 * SECOND_MS
@@ -118,6 +132,25 @@ def test_of_too_many_it_is_said_that_there_are_at_least_so_many(empty_stage: Sta
     counts = [timers.count_delayed(fragment, 3) for fragment in range(FRAGMENTS)]
     assert all(number.total() <= 3 for number in map(Counter, (by_topic for by_topic, _ in counts)))
     assert not all(whole for _, whole in counts)
+
+
+class Crowd:
+    """ports.Transactions with more of one state than are counted."""
+
+    def __init__(self, state: TransactionState) -> None:
+        self._state = state
+
+    def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
+        return Counted(most, whole=False) if state is self._state else Counted(1)
+
+
+@pytest.mark.parametrize("state", [TransactionState.PREPARED, TransactionState.UNDECIDED])
+def test_too_many_transactions_of_either_state_are_at_least_so_many(state: TransactionState) -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    transactions = cast(Transactions, Crowd(state))
+    counts = Deps(replace(stage.another(), transactions=transactions)).counts
+    assert counts.stats([desk.topic])[0].prepared == Counted(1_001, whole=False)
 
 
 def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
@@ -170,6 +203,26 @@ def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
     (letter,) = desk.deps.redriver.letters(desk.topic, group, next(messages(desk)).id)
     desk.deps.redriver.discard(desk.topic, group, letter)
     assert counts() == (0, Account(success=1))
+
+
+def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_there(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), BURY)
+    desk.seek(group, 0)
+    (message,) = messages(desk)
+    [letter] = desk.deps.redriver.find(desk.topic, group, message.id)
+
+    def older() -> tuple[str, ...]:
+        fate = desk.deps.fates.of_group(desk.topic, group, message)
+        assert fate
+        assert fate.places == (Place.LOG,)
+        return fate.older
+
+    assert older() == ("DEAD",)
+    desk.deps.redriver.discard(desk.topic, group, letter)
+    assert older() == ()
 
 
 def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> None:

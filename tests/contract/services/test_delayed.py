@@ -79,6 +79,28 @@ def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
         assert message.id == result.id
 
 
+def test_what_is_postponed_is_found_by_its_key_for_as_long_as_it_is_there(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    (result,) = desk.produce(later(desk, 5, keys=("k",)))
+    waiting = desk.deps.delayed.find(desk.topic, result.id)
+    assert isinstance(waiting, DelayedMessage)
+    due_ms = stage.clock.now_ms() + 30 * DAY_MS
+    desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": due_ms})
+    [entry] = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 9)
+    assert (entry.message_id, entry.expires_s) == (result.id, desk.topic.expires_s(due_ms))
+
+
+def test_it_is_found_in_a_shard_that_the_reader_has_not_heard_of(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    before = desk.topic
+    grown, _ = desk.deps.admin.put_topic(before.name, {"shards": 32})
+    desk.topic = grown
+    (result,) = desk.produce(later(desk, 5))
+    stage.clock.advance(5 * SECOND_MS)
+    assert move(desk) == 1
+    assert desk.deps.delayed.find(before, result.id) == desk.deps.delayed.find(grown, result.id) is not None
+
+
 @pytest.mark.parametrize("ahead_ms", [1, 10_000])
 def test_it_is_found_where_a_movers_clock_ran_before_ours(stage: Stage, ahead_ms: int) -> None:
     desk = Desk.at(stage)

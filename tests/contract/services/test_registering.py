@@ -13,6 +13,7 @@ from chalicelib.domain.errors import HeadraceError, NotFound, Refused
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
+from chalicelib.ports.control import Control
 from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.manage import registry
@@ -22,6 +23,7 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.faults import Death
 from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
 
 HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
 OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
@@ -243,6 +245,38 @@ def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Gro
         desk.deps.registry.sign_of_life(desk.topic, group, consumer)
     assert stored(desk, group) == called_consumer
     assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
+
+
+def test_who_comes_back_under_the_name_ends_a_removal_that_was_begun(desk: Desk) -> None:
+    group, control = desk.group(mode="broadcast"), desk.stage.adapters.control
+    old = register(desk, group, PULLS).member.consumer
+    control.retire_consumer(desk.topic, group, old)
+    control.delete_consumer(desk.topic, group, old)  # and here its process died
+    assert not desk.cursor(group, 1, old.uid).is_closed
+    new = register(desk, group, PULLS).member.consumer
+    assert desk.cursor(group, 1, old.uid).is_closed
+    assert not desk.cursor(group, 1, new.uid).is_closed
+    assert control.retired_consumers(desk.topic, group) == []
+
+
+def test_a_heartbeat_by_a_clock_set_back_takes_back_no_earlier_one(desk: Desk, group: Group) -> None:
+    consumer = register(desk, group, PULLS).member.consumer
+    seen_ms = desk.stage.clock.now_ms()
+    desk.stage.clock.advance(-20 * SECOND_MS)
+    desk.deps.registry.heartbeat(desk.topic, group, consumer)
+    assert stored(desk, group).seen_ms == seen_ms
+
+
+def test_a_sign_of_life_that_could_not_be_stored_is_stored_with_the_next(desk: Desk, group: Group) -> None:
+    consumer = register(desk, group, PULLS).member.consumer
+    desk.stage.clock.advance(20 * SECOND_MS)
+    process = desk.stage.another()
+    control = Troubled(process.control, lambda name, *_: name == "put_consumer" and not control.refused)
+    registry = Deps(replace(process, control=cast(Control, control))).registry
+    registry.note_alive(desk.topic, group, consumer.uid)
+    assert stored(desk, group) == consumer
+    registry.note_alive(desk.topic, group, consumer.uid)
+    assert stored(desk, group).seen_ms == desk.stage.clock.now_ms()
 
 
 def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: Desk) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from chalicelib.domain.errors import Conflict
+from chalicelib.domain.limits import REPLAY_LIFE
 from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState
 from chalicelib.domain.times import DAY_MS
@@ -56,6 +58,16 @@ def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> N
     assert all(
         place.duplicate for place in require_stored(desk.deps.replays.send(replay, archived(*range(20))))
     )
+
+
+def test_a_replay_takes_messages_up_to_the_end_of_its_life(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    replay = made(desk)
+    stage.clock.advance(REPLAY_LIFE // timedelta(milliseconds=1) - 1)
+    assert len(require_stored(desk.deps.replays.send(replay, archived(0)))) == 1
+    stage.clock.advance(1)
+    with pytest.raises(Conflict, match="days ago"):
+        desk.deps.replays.send(replay, archived(1))
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])

@@ -325,7 +325,8 @@ def test_a_dedup_id_finds_the_message_that_it_stands_for(api: Client, clock: Shi
         assert [(each["id"], each["status"]) for each in view["items"]] == [(id, status)]
     for nobody in (f"{path}?dedup_id=another", f"{api.topic().path}/messages?dedup_id=now"):
         assert api.get(nobody).expect(200) == {"items": []}
-    for query in ("dedup_id=now&key=k", "dedup_id=", f"dedup_id={'x' * 129}"):
+    others = ("key=k", "tag=t", "shard=0", "status=NEW", "group=g", "from=2026-01-01T00:00:00Z")
+    for query in (*(f"dedup_id=now&{each}" for each in others), "dedup_id=", f"dedup_id={'x' * 129}"):
         api.get(f"{path}?{query}").refused(400, "VALIDATION")
     clock.advance(61)
     assert api.get(f"{path}?dedup_id=now").expect(200) == {"items": []}, "its window is over"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.delivery import function_batch, ping
+from chalicelib.delivery import checks, function_batch, ping
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress, Reply
 from chalicelib.delivery.events import post, rfc3339
@@ -18,7 +18,7 @@ from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import Verdict
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.topic import Consumer, ConsumerKind
-from chalicelib.domain.transaction import Transaction
+from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.unit.delivery.parcels import parcel
@@ -191,3 +191,10 @@ def test_a_test_event_says_that_it_is_one_and_brings_no_message() -> None:
         "sent_at": rfc3339(START_MS),
     }
     assert json.loads(ping.event(to, START_MS))["messages"] == []
+
+
+@pytest.mark.parametrize("status", [199, 201, 204, 299])
+def test_a_check_is_answered_by_nothing_but_a_200(status: int) -> None:
+    decision = b'{"state": "commit"}'
+    assert checks.read(Reply(200, {}, decision, 1)).decision is TransactionState.COMMITTED
+    assert checks.read(Reply(status, {}, decision, 1)) == CheckAnswer(None, f"HTTP {status}")

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from chalicelib.domain.errors import NotFound, Unavailable
+from chalicelib.domain.errors import NotFound, Unavailable, Unreadable
 from chalicelib.domain.limits import CONSUMER_OFFLINE_AFTER, RETENTION_GRACE
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
@@ -206,6 +206,16 @@ def test_a_row_that_cannot_be_read_is_not_read_at_each_call(stage: Stage) -> Non
     stage.clock.advance(CACHE_MS + 1)
     deps.assignments.current(desk.topic, group)
     assert control.calls["consumers"] == 2
+
+
+def test_whose_row_cannot_be_read_is_not_registered_anew(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group("all", mode="broadcast")
+    desk.consumer(group, "bad")
+    damage_consumer(stage, desk.topic, group, "bad")
+    desk.restart()
+    with pytest.raises(Unreadable):
+        desk.deps.registry.register(desk.topic, group, "bad")
 
 
 def test_an_acknowledgement_is_a_sign_of_life_beside_a_row_that_cannot_be_read(stage: Stage) -> None:
