@@ -123,6 +123,12 @@ class Appender:
             if shard is None:
                 self._hop(topic, key.shard)
 
+    def rows_before(self, topic: Topic, key: ShardKey, resend_lookup: ResendLookup) -> RowsFound | None:
+        """The rows that an earlier try of a request wrote in a shard, as far as they are there by now."""
+        end = self._read_tail(key, topic.created_ms).offset + 1
+        behind = Segment(first=end, count=1, request_id="", accepted_ms=self._clock.now_ms(), expires_s=0)
+        return resend_lookup.before(behind)
+
     def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, reserves: bool) -> Segment:
         """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
 

@@ -94,6 +94,23 @@ class Producer:
                 outcomes[i] = _outcome_of_repeat(drafts[first], draft, outcomes[first])
         return [outcome for outcome in outcomes if outcome is not None]
 
+    def stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
+        """Which of the drafts of a repeated request, by index, an earlier try has stored; of a first try none."""
+        if request is None or request.since_ms is None:
+            return set()
+        by_shard: defaultdict[int, list[int]] = defaultdict(list)
+        for i, draft in enumerate(drafts):
+            if draft.due_ms is None:
+                shard = _shard_of(topic, draft)
+                by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
+        stored: set[int] = set()
+        for shard, indexes in by_shard.items():
+            key = topic.shard_key(shard)
+            if rows := self._appender.rows_before(topic, key, ResendLookup(self._log, request, key)):
+                messages = stored_before(rows, [drafts[i] for i in indexes])
+                stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
+        return stored
+
     def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[ProduceResult | None]:
         """Put drafts into the log, each in the transaction that takes its timer or dead letter away. What belongs to
         one shard becomes one segment. Safe to repeat: each is moved at most once. None means another process moved it.

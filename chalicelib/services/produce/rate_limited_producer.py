@@ -27,7 +27,8 @@ class RateLimitedProducer:
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
     ) -> list[ProduceResult | HeadraceError]:
         """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
-        as a dead letter for every group, where the topic wants that. What would be refused anyway does not count."""
+        as a dead letter for every group, where the topic wants that. What would be refused anyway does not count, nor
+        what an earlier try of a repeated request has stored: otherwise its end might never be admitted."""
         outcomes = self._produce(topic, drafts, by, request)
         self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in outcomes))
         return outcomes
@@ -38,7 +39,9 @@ class RateLimitedProducer:
         if topic.rate_limit is None:
             return self._producer.produce(topic, drafts, by, request)
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]
-        over = set(good[self._limits.admit(topic, len(good)) :])
+        stored = self._producer.stored_before(topic, [drafts[i] for i in good], request)
+        new = [each for i, each in enumerate(good) if i not in stored]
+        over = set(new[self._limits.admit(topic, len(new)) :])
         if topic.on_rate_limit == "dead_letter":
             drafts_with_reasons = [
                 replace(d, dead_reason=DeadReason.RATE_LIMITED) if i in over else d

@@ -26,7 +26,7 @@ _SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RowsFound:
-    """Rows that the request wrote before; nothing was written now."""
+    """Rows that the request wrote before, in order; nothing was written now."""
 
     shard: int
     rows: tuple[Segment, ...]
@@ -88,7 +88,7 @@ class ResendLookup:
         return own
 
     def _rows_found(self, own: Sequence[Segment]) -> RowsFound | None:
-        return RowsFound(self._key.shard, tuple(own)) if own else None
+        return RowsFound(self._key.shard, tuple(sorted(own, key=lambda row: row.first))) if own else None
 
 
 def stored_before(resend_lookup: RowsFound, drafts: Sequence[Draft]) -> list[Message | None]:

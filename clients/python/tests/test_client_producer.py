@@ -8,6 +8,7 @@ import queue
 import signal
 import threading
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,7 @@ def test_who_closes_a_client_after_a_lost_answer_is_not_told_that_nothing_was_se
         errors.NoAnswer("NO_ANSWER", "", retryable=True),
         errors.ClientClosed("CLIENT_CLOSED", ""),
     )
-    result: Any = object()
+    result = Sent(id="m", topic="orders", status="NEW", accepted_at=datetime.now(timezone.utc))
     outcomes: Any = iter([[result, no_answer], client_closed, no_answer, client_closed, client_closed])
 
     def send(batch: Batch) -> Any:

@@ -31,8 +31,8 @@ FULL: dict[str, Any] = {"code": "RATE_LIMITED", "status": 429, "detail": "later"
 WRONG: dict[str, Any] = {"code": "NO_SUCH_SHARD", "status": 400, "detail": "there is none"}
 
 
-def sent_fields(id: str = "m") -> dict[str, Any]:
-    return {"id": id, "topic": "orders", "status": "NEW", "accepted_at": AT}
+def sent_fields(id: str = "m", *, duplicate: bool = False) -> dict[str, Any]:
+    return {"id": id, "topic": "orders", "status": "NEW", "accepted_at": AT, "duplicate": duplicate}
 
 
 class Transport:
@@ -235,8 +235,8 @@ def test_of_a_batch_what_may_be_tried_again_is_under_the_same_name_and_says_sinc
     twin = Twin(
         is_async,
         results(sent_fields("a"), FULL, WRONG, FULL),
-        results(sent_fields("b"), FULL),
-        results(sent_fields("d")),
+        results(sent_fields("a", duplicate=True), sent_fields("b"), FULL),
+        results(sent_fields("a", duplicate=True), sent_fields("b", duplicate=True), sent_fields("d")),
     )
     messages = [{"body": n} for n in range(4)]
     outcomes = twin.call("send_batch", Batch("orders", "r-1", messages))
@@ -248,9 +248,10 @@ def test_of_a_batch_what_may_be_tried_again_is_under_the_same_name_and_says_sinc
     ]
     assert [[each["body"] for each in call.body["messages"]] for call in twin.calls] == [
         [0, 1, 2, 3],
-        [1, 3],
-        [3],
+        [0, 1, 3],  # what was stored, too: the service knows a request's messages by their contents
+        [0, 1, 3],
     ]
+    assert not any(outcome.duplicate for outcome in outcomes if isinstance(outcome, Sent))
     assert {call.headers[REQUEST] for call in twin.calls} == {"r-1"}
     first, second, third = (call.first_sent for call in twin.calls)
     assert first is None

@@ -7,12 +7,13 @@ import socket
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import programs
 import pytest
 from faulty_proxy import DELAY, FAIL, HALF, LOSE, REFUSE, THROTTLE, FaultyProxy
 
-from headrace import AsyncHeadrace, Headrace, Outgoing, Retries, errors
+from headrace import AsyncHeadrace, Headrace, Outgoing, Producer, Retries, errors
 from headrace.models import Sent
 
 PATIENT = Retries(attempts=60, base_seconds=0.01, cap_seconds=0.05)
@@ -50,6 +51,22 @@ def test_a_batch_a_raw_one_and_a_delayed_one_too(
     delayed_message = shaky.send(topic, "later", delay="1h")
     assert bodies(hr, topic) == {"x": 2, "keyed": 1, b"raw": 1}
     assert [m.id for m in hr.list_messages(topic, status="DELAYED")] == [delayed_message.id]
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_equal_messages_over_a_rate_limit_are_all_stored(
+    hr: Headrace, service: str, topic: str, tmp_path: Path, spooled: bool
+) -> None:
+    """What the first try was refused for must not be taken for what it stored."""
+    hr.put_topic(topic, rate_limit=20)
+    with Headrace(service, hr.transport.token, retries=PATIENT) as client:
+        if spooled:
+            with Producer(client, spool=tmp_path / "spool", linger_ms=50) as producer:
+                results = [future.result(30) for future in [producer.send(topic, "tick") for _ in range(15)]]
+        else:
+            results = client.send_many(topic, ["tick"] * 15)
+    assert len({result.id for result in results if isinstance(result, Sent)}) == 15
+    assert bodies(hr, topic) == {"tick": 15}
 
 
 def test_a_prepared_transaction_and_its_commit_too(

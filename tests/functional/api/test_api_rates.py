@@ -44,6 +44,24 @@ def test_bad_messages_of_a_batch_are_told_what_is_wrong_and_do_not_count(api: Cl
     assert codes(results) == ["NO_SUCH_SHARD", "VALIDATION"] * 5 + ["ok"] * 5 + [CODE]
 
 
+def test_a_repeated_batch_goes_on_where_its_first_try_was_stopped(api: Client, clock: ShiftingClock) -> None:
+    """Its messages are equal: only the whole request tells which of them were stored, and those count no more."""
+    topic = api.topic(rate_limit=10)
+    body = {"messages": [{"body": "tick"}] * 12}
+    stored: list[str] = []
+    for tries in range(3):
+        resend = {"Headrace-Resend": str(1 + tries)} if tries else {}
+        headers = {"Headrace-Request": "shop-1", **resend}
+        results = api.call("POST", f"{topic.path}/messages/batch", body, headers=headers).expect(200)[
+            "results"
+        ]
+        ids = [result["id"] for result in results if "id" in result]
+        assert (ids[: len(stored)], len(set(ids))) == (stored, len(ids))
+        stored = ids
+        clock.advance(1)
+    assert (len(stored), topic.accepted) == (12, 12)
+
+
 @pytest.mark.parametrize("way", ["messages", "publish", "delayed"])
 def test_every_way_in_is_limited_and_opens_again(api: Client, clock: ShiftingClock, way: str) -> None:
     topic = api.topic(rate_limit=1)

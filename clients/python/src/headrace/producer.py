@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from ._sync.client import Operations
-from ._sync.sends import Batch
+from ._sync.sends import Batch, goes_again
 from .calls import encode
 from .errors import ClientClosed, Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
 from .models import Sent
 from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
-from .spool import Spool
+from .spool import Spool, Waiting
 
 if TYPE_CHECKING:  # a type checker brings it
     from typing_extensions import Unpack
@@ -181,7 +181,8 @@ class Producer:
     def _work(self) -> None:
         while items := self._next():
             batch = Batch(items[0].topic, self._requests.next(), [item.text for item in items])
-            self._resolve([item.future for item in items], self._deliver(batch))
+            _resolve([item.future for item in items], self._deliver(batch))
+            self._count_out(len(items))
 
     def _next(self) -> list[_Item]:
         """What goes together next, after its linger; nothing: it is over. In order, so of one topic at a time."""
@@ -250,7 +251,7 @@ class Producer:
             except HeadraceError as error:
                 results = [error] * len(batch.messages)
             troubles = 0
-            self._settle_spooled(batch.numbers, results)
+            self._settle_spooled(batch, results)
 
     def _wait_for_spooled(self) -> bool:
         """Wait for something to send, and its linger; False: it is over."""
@@ -262,36 +263,46 @@ class Producer:
                 )
             return not self._closed
 
-    def _settle_spooled(self, numbers: Sequence[int], results: Sequence[Sent | HeadraceError]) -> None:
-        """Take away what is decided; what may be tried again stays, and so its place in the order."""
+    def _settle_spooled(self, batch: Waiting, results: Sequence[Sent | HeadraceError]) -> None:
+        """Take away what is decided; what may be tried again stays, and so its place in the order. With it stays what
+        was sent of the same request, since it goes again (`goes_again`)."""
         assert self._spool is not None
-        pairs = list(zip(numbers, results, strict=True))
+        pairs = list(zip(batch.numbers, results, strict=True))
         if late_numbers := [n for n, r in pairs if isinstance(r, ResendTooLate)]:
             _LOG.warning(
                 "%d messages are sent anew, and may be there twice: nobody can tell any more",
                 len(late_numbers),
             )
             self._spool.forget(late_numbers)
+        again = {
+            n for n, r in pairs if isinstance(r, HeadraceError) and r.retryable and n not in late_numbers
+        }
+        stays = {n for n, r in pairs if again and goes_again(r)}
         settled_results = [
-            (n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late_numbers)
+            (n, r) for n, r in pairs if isinstance(r, Sent) or n not in again | {*late_numbers}
         ]
         for number, result in settled_results:
             if isinstance(result, HeadraceError):
                 _LOG.error("A message was refused for good, and is kept in the spool: %s", result)
                 self._spool.refuse(number, str(result))
-        self._spool.remove([number for number, _ in settled_results])
+        gone = [number for number, _ in settled_results if number not in stays]
+        self._spool.remove(gone)
         with self._changed:
             futures = [self._futures.pop(number, Future()) for number, _ in settled_results]
-        self._resolve(futures, [result for _, result in settled_results])
+        _resolve(futures, [result for _, result in settled_results])
+        self._count_out(len(gone))
 
-    def _resolve(self, futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
-        for future, result in zip(futures, results, strict=True):
-            if not future.set_running_or_notify_cancel():
-                continue
-            if isinstance(result, Sent):
-                future.set_result(result)
-            else:
-                future.set_exception(result)
+    def _count_out(self, count: int) -> None:
         with self._changed:
-            self._pending -= len(futures)
+            self._pending -= count
             self._changed.notify_all()
+
+
+def _resolve(futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if not future.set_running_or_notify_cancel():
+            continue
+        if isinstance(result, Sent):
+            future.set_result(result)
+        else:
+            future.set_exception(result)

@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS refused (
 """
 
 
+_ROWS = "SELECT number, topic, fields, request, first_sent FROM message"
+
+
 @dataclass(kw_only=True, frozen=True)
 class Waiting:
     """Messages of one topic that go together. `request` and `first_sent` are known where they were sent before."""
@@ -80,13 +83,14 @@ class Spool:
             return row.lastrowid
 
     def next(self, most: int, most_bytes: int) -> Waiting | None:
-        """The oldest message, and those behind it that go along: of its topic, and, where they were sent before, of the
-        same request. None: there is nothing."""
+        """The oldest message, and those behind it of its topic that go along; where it was sent before, its whole
+        request, however many they are now allowed to be. None: there is nothing."""
         with self._lock:
-            rows = self._file.execute(
-                "SELECT number, topic, fields, request, first_sent FROM message ORDER BY number LIMIT ?",
-                (most,),
-            ).fetchall()
+            rows = self._file.execute(f"{_ROWS} ORDER BY number LIMIT ?", (most,)).fetchall()
+            if rows and rows[0][3] is not None:
+                rows = self._file.execute(
+                    f"{_ROWS} WHERE request = ? ORDER BY number", rows[0][3:4]
+                ).fetchall()
         if not rows:
             return None
         _, topic, _, request, first_sent = rows[0]

@@ -136,7 +136,7 @@ class AsyncSends(AsyncCaller):
         return results
 
     async def send_batch(self, batch: Batch) -> list[Sent | HeadraceError]:
-        """Send one batch, and again what of it may be tried again."""
+        """Send one batch, and again until nothing of it may be tried again."""
         results: dict[int, Sent | HeadraceError] = {}
         indexes = list(range(len(batch.messages)))
         first_sent, start, tries = batch.first_sent, time.time(), 0
@@ -150,14 +150,14 @@ class AsyncSends(AsyncCaller):
                 if not results:
                     raise
                 break  # meanwhile: what the first tries came to stands
-            results |= dict(zip(indexes, answers, strict=True))
-            indexes = [
-                i for i in indexes if isinstance(error := results[i], HeadraceError) and error.retryable
-            ]
-            if not indexes:
+            for i, answer in zip(indexes, answers, strict=True):
+                if not isinstance(results.get(i), Sent):
+                    results[i] = answer
+            errors = [e for e in results.values() if isinstance(e, HeadraceError) and e.retryable]
+            if not errors:
                 break
-            error = next(e for i in indexes if isinstance(e := results[i], HeadraceError))
-            wait = self._transport.retries.pause(error, tries, 0.0, 0.5)
+            indexes = [i for i, result in results.items() if goes_again(result)]
+            wait = self._transport.retries.pause(errors[0], tries, 0.0, 0.5)
             if wait is None:
                 break
             await self._transport.pause(wait)
@@ -306,6 +306,13 @@ class AsyncTransactionBlock:
         except (TransactionDecided, Unavailable) as settle_error:
             if hasattr(error, "add_note"):
                 error.add_note(f"The message was not rolled back: {settle_error}")
+
+
+def goes_again(result: Sent | HeadraceError) -> bool:
+    """Is a message of a batch sent again with those that may be tried again? What was stored is, too: the service knows
+    the messages of a request by their contents, and would take an equal one that it refused for it. (A delayed one is
+    known by its dedup id.)"""
+    return result.deliver_at is None if isinstance(result, Sent) else result.retryable
 
 
 def _parts_that_fit(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
