@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ...domain import ids
-from ...domain.message import Draft, Message
+from ...domain.message import DeadReason, Draft, Message
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
 from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
@@ -23,6 +23,8 @@ _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.EDITED: "edited",
     AttemptOutcome.DELETED: "deleted",
 }
+
+_WITHOUT_ATTEMPT = (DeadReason.EXPIRED, DeadReason.RATE_LIMITED, DeadReason.UNDECODABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,34 @@ class Event:
     owner: str | None = None
     deadline_ms: int | None = None
     deliver_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Burial:
+    """A delivery that became a dead letter: from its record, or as its redrive noted it."""
+
+    consumer_uid: str
+    at_ms: int
+    attempts: int
+    reason: str
+
+    def is_shown_by(self, dead_attempts: Set[tuple[str, int]]) -> bool:
+        """Has the trace an attempt that ended with this burial? An attempt may end REJECTED or ATTEMPTS_EXHAUSTED."""
+        has_ended_one = self.reason not in _WITHOUT_ATTEMPT
+        return has_ended_one and (self.consumer_uid, self.attempts) in dead_attempts
+
+    def event(self, group: Group, shard: int, consumer: str | None) -> Event:
+        """The burial as an event."""
+        return Event(
+            self.at_ms,
+            "buried",
+            shard,
+            group.name,
+            consumer,
+            attempt=self.attempts or None,
+            outcome=AttemptOutcome.DEAD,
+            detail=self.reason or None,
+        )
 
 
 class Tracer:
@@ -106,40 +136,32 @@ class Tracer:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
         rows = self._traces.rows_covering(key, message.offset)
-        dead_uids: set[str] = set()
-        for row in rows:
+        entries = [(row, entry) for row in rows for entry in row.entries if entry.offset == message.offset]
+        dead_attempts = {
+            (row.key.consumer_uid, entry.attempt)
+            for row, entry in entries
+            if entry.outcome == AttemptOutcome.DEAD
+        }
+        burials = list(self._burials_recorded(topic, group, message, snapshot))
+        for row, entry in entries:
             uid = row.key.consumer_uid
-            for attempt in row.entries:
-                if attempt.offset == message.offset:
-                    yield from _events(group, message.shard, row, attempt, names.get(uid))
-                    dead_uids |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
-        yield from self._buried_unseen(topic, group, message, names, dead_uids, snapshot)
+            yield from _events(group, message.shard, row, entry, names.get(uid))
+            if entry.outcome == AttemptOutcome.BURIED:
+                at_ms = row.started_ms - entry.duration_ms
+                burials.append(_Burial(uid, at_ms, entry.attempt, entry.detail))
+        for burial in burials:
+            if not burial.is_shown_by(dead_attempts):
+                yield burial.event(group, message.shard, names.get(burial.consumer_uid))
 
-    def _buried_unseen(
-        self,
-        topic: Topic,
-        group: Group,
-        message: Message,
-        names: Mapping[str, str],
-        seen_uids: Set[str],
-        snapshot: Snapshot,
-    ) -> Iterator[Event]:
-        """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
+    def _burials_recorded(
+        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
+    ) -> Iterator[_Burial]:
+        """The burials that no redrive has ended. What was buried without an attempt (it expired, or its leases ran out)
+        shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
-            if uid in seen_uids:
-                continue
             record = snapshot.records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == Status.DEAD:
-                yield Event(
-                    record.at_ms,
-                    "buried",
-                    message.shard,
-                    group.name,
-                    names.get(uid),
-                    attempt=record.attempts or None,
-                    outcome=AttemptOutcome.DEAD,
-                    detail=record.reason,
-                )
+                yield _Burial(uid, record.at_ms, record.attempts, record.reason or "")
 
 
 def _entry(message: Message) -> list[Event]:
