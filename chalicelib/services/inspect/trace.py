@@ -16,7 +16,7 @@ from ...ports.indexes import Traces
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
-from .statuses import CurrentLease, Snapshot, Statuses
+from .statuses import OpenLease, Snapshot, Statuses
 
 _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.REDRIVEN: "redriven",
@@ -102,11 +102,8 @@ class Tracer:
         snapshot = snapshot or self._statuses.with_cursors({})
         events = [replace(e, shard=message.shard) for e in _entry(message)]
         for group in self._catalog.groups(topic) if only is None else only:
-            groups = (
-                *self._of_group(topic, group, message, snapshot),
-                *self._lease_events(topic, group, message, snapshot),
-            )
-            events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
+            of_group = self._of_group(topic, group, message, snapshot)
+            events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in of_group)
         return sorted(events, key=lambda e: e.at_ms)
 
     def path_before_log(self, before: DelayedMessage | Transaction) -> list[Event]:
@@ -123,19 +120,26 @@ class Tracer:
         return events
 
     def _lease_events(
-        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
+        self, topic: Topic, group: Group, shard: int, leases: Sequence[OpenLease], names: Mapping[str, str]
     ) -> Iterator[Event]:
-        """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
-        names = self._catalog.consumer_names(topic, group)
+        """The attempts under way, and those whose leases ran out and that no claim has noted yet. When a lease began is
+        reckoned from its end and the group's `lease_seconds`."""
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
-        for lease in self._statuses.current_leases(topic, group, message, snapshot):
-            at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
-            yield _lease(at_ms, group, message.shard, lease, names)
+        for lease in leases:
+            if lease.has_lapsed:
+                yield _lapsed(group, shard, lease, names)
+            else:
+                at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
+                yield _lease(at_ms, group, shard, lease, names)
 
     def _of_group(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
+        # The leases first: an attempt that is settled or noted between the two reads is in both, and not in neither.
+        leases = list(self._statuses.open_leases(topic, group, message, snapshot))
         rows = self._traces.rows_covering(key, message.offset)
+        noted_tokens = {(row.key.consumer_uid, row.id) for row in rows}
+        open_leases = [each for each in leases if (each.consumer_uid, each.token) not in noted_tokens]
         entries = [(row, entry) for row in rows for entry in row.entries if entry.offset == message.offset]
         dead_attempts = {
             (row.key.consumer_uid, entry.attempt)
@@ -152,6 +156,7 @@ class Tracer:
         for burial in burials:
             if not burial.is_shown_by(dead_attempts):
                 yield burial.event(group, message.shard, names.get(burial.consumer_uid))
+        yield from self._lease_events(topic, group, message.shard, open_leases, names)
 
     def _burials_recorded(
         self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
@@ -200,7 +205,21 @@ def _act_events(draft: Draft) -> list[Event]:
     ]
 
 
-def _lease(at_ms: int, group: Group, shard: int, lease: CurrentLease, names: Mapping[str, str]) -> Event:
+def _lapsed(group: Group, shard: int, lease: OpenLease, names: Mapping[str, str]) -> Event:
+    """The attempt as the next claim will note it, but for the consumer's rank."""
+    return Event(
+        lease.deadline_ms,
+        "delivered",
+        shard,
+        group.name,
+        names.get(lease.owner_uid),
+        lease.attempt,
+        duration_ms=0,
+        outcome=AttemptOutcome.LAPSED,
+    )
+
+
+def _lease(at_ms: int, group: Group, shard: int, lease: OpenLease, names: Mapping[str, str]) -> Event:
     return Event(
         at_ms,
         "leased",

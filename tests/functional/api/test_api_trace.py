@@ -198,6 +198,7 @@ def test_a_lease_that_ran_out_is_an_attempt_that_lapsed(api: Client, clock: Shif
     message = topic.produce("x")
     group.receive(lease_seconds=5)
     clock.advance(6)
+    assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [("delivered", 1, "LAPSED")]
     group.ack(*group.receive())
     assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [
         ("delivered", 1, "LAPSED"),
