@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ...domain import ids
+from ...domain.errors import Unavailable
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
 from ...domain.status import Status
@@ -13,6 +14,7 @@ from ...domain.topic import Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...domain.transaction import Transaction
 from ...ports.indexes import Traces
+from ...ports.transactions import Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
@@ -84,9 +86,18 @@ class _Burial:
 class Tracer:
     """Reads traces; nothing here changes anything."""
 
-    def __init__(self, *, catalog: Catalog, traces: Traces, statuses: Statuses, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        traces: Traces,
+        transactions: Transactions,
+        statuses: Statuses,
+        clock: Clock,
+    ) -> None:
         self._catalog = catalog
         self._traces = traces
+        self._transactions = transactions
         self._statuses = statuses
         self._clock = clock
 
@@ -100,7 +111,7 @@ class Tracer:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
         message's entry into the log. What was read of it just now can be passed as `snapshot`."""
         snapshot = snapshot or self._statuses.with_cursors({})
-        events = [replace(e, shard=message.shard) for e in _entry(message)]
+        events = [replace(e, shard=message.shard) for e in _entry(message, self._transaction(message))]
         for group in self._catalog.groups(topic) if only is None else only:
             of_group = self._of_group(topic, group, message, snapshot)
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in of_group)
@@ -110,7 +121,8 @@ class Tracer:
         """The events of a delayed or prepared message."""
         message = before.message
         if isinstance(before, DelayedMessage):
-            return _beginning_events(message, before.timer.due_ms) + _act_events(message.draft)
+            transaction = self._transaction(message)
+            return _beginning_events(message, before.timer.due_ms, transaction) + _act_events(message.draft)
         events = [
             Event(before.prepared_ms, "prepared", None, by=message.by or None),
             *_act_events(message.draft),
@@ -118,6 +130,17 @@ class Tracer:
         if before.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
             events.append(Event(before.decided_ms, "cancelled", None))
         return events
+
+    def _transaction(self, message: Message) -> Transaction | None:
+        """The transaction that the message was prepared in; None if there was none, or its row is gone or unreadable:
+        it says when the message was committed and by whom, and the trace does without."""
+        id = ids.parse_half_id(message.id)
+        if id is None:
+            return None
+        try:
+            return self._transactions.get(id)
+        except Unavailable:
+            return None
 
     def _lease_events(
         self, topic: Topic, group: Group, shard: int, leases: Sequence[OpenLease], names: Mapping[str, str]
@@ -169,33 +192,40 @@ class Tracer:
                 yield _Burial(uid, record.at_ms, record.attempts, record.reason or "")
 
 
-def _entry(message: Message) -> list[Event]:
-    """How the message came into its log, and what was done to it before anybody claimed it."""
+def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
+    """How the message came into its log, and what was done to it before anybody claimed it. `transaction` is the one it
+    was prepared in, if that is known."""
     headers, draft = message.draft.headers, message.draft
     replay_id = headers.get(REPLAY_HEADER)
     replay_note = f"replay {replay_id} of {headers.get(REPLAY_OF_HEADER)}" if replay_id is not None else None
     accepted_event = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
     events = [accepted_event]
     if draft.accepted_ms is not None and draft.due_ms is not None:
-        events = [*_beginning_events(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
+        beginning_events = _beginning_events(message, draft.due_ms, transaction)
+        events = [*beginning_events, Event(message.accepted_ms, "due", None)]
     elif draft.accepted_ms is not None:
         event = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
-        events = [event, replace(accepted_event, by=None)]
+        by = transaction.committed_by if transaction else ""
+        events = [event, replace(accepted_event, by=by or None)]
     if draft.changed_ms and not draft.acts:  # it was changed by an older release
         events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
     return events + _act_events(draft)
 
 
-def _beginning_events(message: Message, due_ms: int) -> list[Event]:
-    """The events of a delayed message's beginning. `due_ms` is when it is due in the end."""
+def _beginning_events(message: Message, due_ms: int, transaction: Transaction | None) -> list[Event]:
+    """The events of a delayed message's beginning. `due_ms` is when it is due in the end; where its transaction is not
+    known, neither is when it was committed."""
     at_ms, by = message.first_accepted_ms, message.by or None
-    timer_id = ids.parse_timed_id(message.id)
-    event_name = "accepted" if timer_id else "prepared"
-    first_ms = timer_id.due_ms if timer_id else due_ms
-    return [
-        Event(at_ms, event_name, None, by=by),
-        Event(at_ms, "delayed", None, by=by, deliver_ms=first_ms),
-    ]
+    if timer_id := ids.parse_timed_id(message.id):
+        accepted_event = Event(at_ms, "accepted", None, by=by)
+        return [accepted_event, replace(accepted_event, event="delayed", deliver_ms=timer_id.due_ms)]
+    prepared_event = Event(at_ms, "prepared", None, by=by)
+    if transaction is None or transaction.decided_ms is None:
+        return [prepared_event, replace(prepared_event, event="delayed", deliver_ms=due_ms)]
+    committer = transaction.committed_by or None
+    accepted_event = Event(transaction.decided_ms, "accepted", None, by=committer)
+    first_ms = due_ms if transaction.due_ms is None else transaction.due_ms
+    return [prepared_event, accepted_event, replace(accepted_event, event="delayed", deliver_ms=first_ms)]
 
 
 def _act_events(draft: Draft) -> list[Event]:
