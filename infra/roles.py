@@ -104,6 +104,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": "Query PutItem UpdateItem",
         "cursors": f"{_CLAIM} Query",
         "records": "Query PutItem",
+        "traces": _NOTE,  # the attempts whose leases had run out
         "rounds": "GetItem PutItem",
         "control#topics": _READ,
         "control#topic": "Query",

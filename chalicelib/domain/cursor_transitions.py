@@ -15,7 +15,7 @@ from .spans import Span, coalesce, ranges_of, without
 
 def lapse(cursor: Cursor, now_ms: int) -> Cursor:
     """Return the unsettled offsets of overdue leases to `waiting`, due at once; their attempt rises by one. The next
-    claim stores it, and notes the attempts as LAPSED; who only looks at a cursor calls it, too."""
+    claim or burial stores it, and notes the attempts as LAPSED; who only looks at a cursor calls it, too."""
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor

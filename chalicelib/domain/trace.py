@@ -9,12 +9,14 @@ from .topic import CursorKey
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt (one of ATTEMPTS), or an admin's operation on its dead letter."""
+    """The result of an attempt (one of ATTEMPTS), an admin's operation on its dead letter, or the burial that a redrive
+    ended."""
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"
     DEAD = "DEAD"
     LAPSED = "LAPSED"  # its lease ended before it was settled
+    BURIED = "BURIED"  # noted by its redrive, which replaces the record: no attempt need have ended with it
     REDRIVEN = "REDRIVEN"
     EDITED = "EDITED"
     DELETED = "DELETED"
@@ -23,18 +25,19 @@ class AttemptOutcome(StrEnum):
 ATTEMPTS = (AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD, AttemptOutcome.LAPSED)
 """The results of attempts: what the API shows as an `outcome`."""
 
-NOT_ARCHIVED = frozenset({AttemptOutcome.EDITED, AttemptOutcome.DELETED})
-"""Of these the journal and the archive have no line: the delivery stays DEAD. (A redrive begins it again.) The archive
-has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
+NOT_ARCHIVED = frozenset({AttemptOutcome.EDITED, AttemptOutcome.DELETED, AttemptOutcome.BURIED})
+"""Of these the journal and the archive have no line: they change nothing of the delivery. (A redrive begins it again.)
+The archive has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One attempt at one offset, or an operation on its dead letter.
+    """One attempt at one offset, an operation on its dead letter, or the burial before a redrive.
 
     `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out. `detail` of an
-    attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it. Traces, journal,
-    archive and reports show it.
+    attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it; of a burial: the
+    dead letter's reason, and `duration_ms` how long before the redrive it was. Traces, journal, archive and reports
+    show it.
     """
 
     offset: int

@@ -36,8 +36,8 @@ class Transaction:
     `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message is
     due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`. `check_ms`
     is when the stored CHECK timer is due, `checks` how many calls were made, `last_answer` the answer to the last one.
-    After the decision it is kept for `keep_s` seconds. It can be found by its keys until `keys_until_s`. `version`
-    rises with every write.
+    `committed_by` is the id of the token that committed it, empty if unknown. After the decision it is kept for
+    `keep_s` seconds. It can be found by its keys until `keys_until_s`. `version` rises with every write.
     """
 
     id: str
@@ -57,6 +57,7 @@ class Transaction:
     checks: int = 0
     last_answer: str | None = None
     decided_ms: int | None = None
+    committed_by: str = ""
     keys_until_s: int = 0
     version: int = 0
 

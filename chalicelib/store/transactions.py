@@ -17,7 +17,7 @@ from ..domain.transaction import Transaction, TransactionState, check_timer
 from ..ports.log import DedupEntry
 from ..ports.transactions import Counted
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, text, text_of
+from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .dedup import dedup_put, used_entries
 from .dynamo import Dynamo
 from .failures import Cancelled
@@ -136,6 +136,8 @@ def _item(of: Transaction) -> Item:
     item.update({name: number(value) for name, value in numbers.items() if value is not None})
     if of.draft:
         item["m"] = packed(codec.pack([of.draft]).payload)
+    if of.committed_by and started_kib({**item, "p": text(of.committed_by)}) == started_kib(item):
+        item["p"] = text(of.committed_by)
     return item
 
 
@@ -179,6 +181,7 @@ def _transaction_of(item: Item) -> Transaction:
         checks=int_of(item, "b"),
         last_answer=text_of(item, "w"),
         decided_ms=int_or_none("z"),
+        committed_by=text_of(item, "p") or "",
         keys_until_s=int_of(item, "n"),
         version=int_of(item, "e"),
     )

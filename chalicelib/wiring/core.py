@@ -113,7 +113,8 @@ class CoreServices:
     def attempt_log(self) -> AttemptLog:
         from ..services.core.attempt_log import AttemptLog
 
-        return AttemptLog(self.adapters.traces, self.assignments.name_and_rank, self.adapters.clock)
+        a = self.adapters
+        return AttemptLog(a.traces, self.assignments.name_and_rank, self.catalog.consumer_names, a.clock)
 
     @cached_property
     def waker(self) -> Waker:

@@ -80,7 +80,13 @@ class InspectServices(MessageServices):
         from ..services.inspect.trace import Tracer
 
         a = self.adapters
-        return Tracer(catalog=self.catalog, traces=a.traces, statuses=self.statuses, clock=a.clock)
+        return Tracer(
+            catalog=self.catalog,
+            traces=a.traces,
+            transactions=a.transactions,
+            statuses=self.statuses,
+            clock=a.clock,
+        )
 
     @cached_property
     def fates(self) -> FateReader:

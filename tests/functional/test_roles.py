@@ -24,6 +24,8 @@ SELDOM = {
     # A reserved offset whose writer died is closed by whoever reads there.
     ("deliver", "dynamodb:PutItem", "log"),
     ("expire", "dynamodb:PutItem", "log"),
+    # A lease in a retry lane that ran out held messages of several shards.
+    ("expire", "dynamodb:BatchWriteItem", "traces"),
     # A dead letter whose message retention took while it was under way is only counted.
     ("deliver", "dynamodb:UpdateItem", "records"),
     # A mover that is behind shares its work with another.

@@ -30,7 +30,7 @@ class Rows:
 def test_attempts_are_kept_by_shard_under_whose_cursor_it_was() -> None:
     topic, clock, rows = make.topic(shards=2, retention_days=3), ManualClock(), Rows()
     group = make.group(topic)
-    log = AttemptLog(cast(Traces, rows), lambda *_: ("worker", 2, 5), clock)
+    log = AttemptLog(cast(Traces, rows), lambda *_: ("worker", 2, 5), lambda *_: {}, clock)
     entries = [
         (shard, TraceEntry(offset, 1, "SUCCESS")) for shard, offset in ((1, 9), (0, 7), (1, 3), (0, 8))
     ]

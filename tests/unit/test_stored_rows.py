@@ -19,7 +19,7 @@ from chalicelib.domain.trace import TraceRow
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.ports.log import AlreadyMoved, DedupHit, OffsetTaken, Stored
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
-from chalicelib.store.attributes import number, text
+from chalicelib.store.attributes import number, started_kib, text
 from chalicelib.store.dedup import dedup_put
 from chalicelib.store.layout import META_OFFSET, record_key, segment_key
 from tests.support import factories as make
@@ -223,6 +223,7 @@ def test_a_transaction_comes_back(state: TransactionState) -> None:
         checks=2,
         last_answer="unknown",
         decided_ms=START_MS + 9,
+        committed_by="token",
         keys_until_s=88,
         version=4,
     )
@@ -234,6 +235,18 @@ def test_a_transaction_comes_back(state: TransactionState) -> None:
     for damaged_item in (incomplete, *({**item, **damage} for damage in (LATER, *damages))):
         with pytest.raises(Unavailable):
             transactions._transaction(damaged_item)
+
+
+def test_a_transaction_s_row_goes_without_its_committer_where_that_would_cost_another_unit() -> None:
+    names: list[str] = []
+    for length in range(850, 1000):
+        one = Transaction("t1", "orders", "u1", START_MS, START_MS, 60_000, 77, check_url=length * "x")
+        item = transactions._item(replace(one, state=TransactionState.COMMITTED, committed_by="token"))
+        without = {name: value for name, value in item.items() if name != "p"}
+        assert started_kib(item) == started_kib(without)
+        names.append(transactions._transaction(item).committed_by)
+    assert set(names) == {"token", ""}
+    assert names.count("") == len("ptoken")
 
 
 # The log.

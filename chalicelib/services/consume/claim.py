@@ -18,7 +18,7 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from .claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner, attempts_before
+from .claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner
 from .claimant import Claimant, ClaimedMessage
 from .lost_entries import LostEntries
 
@@ -163,6 +163,7 @@ class Claimer:
             dead_records = self._dead(claimant, shard, plan, now_ms)
             if self._states.write(key, state, _change(state, after), dead_records) is not None:
                 count += len(dead_records)
+                self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():
                 return count
 
@@ -173,10 +174,17 @@ class Claimer:
         return not uid or self._is_registered(claimant.topic, claimant.group, uid)
 
     def _note_lapsed(
-        self, claimant: Claimant, shard: int | None, cursor: Cursor, plan: ClaimPlan, now_ms: int
+        self,
+        claimant: Claimant,
+        shard: int | None,
+        cursor: Cursor,
+        plan: ClaimPlan,
+        now_ms: int,
+        *,
+        is_ranked: bool = True,
     ) -> None:
-        """Trace attempts that were not settled in time. They ended at their lease's deadline; the next claim of the
-        messages notes them."""
+        """Trace attempts that were not settled in time. They ended at their lease's deadline; the write that takes the
+        leases out of the cursor notes them."""
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
@@ -192,6 +200,7 @@ class Claimer:
                 row_id=lease.token,
                 started_ms=lease.deadline_ms,
                 attempts=[each for each in attempts if each],
+                is_ranked=is_ranked,
             )
 
 
@@ -202,11 +211,10 @@ def _lapsed_attempt(
     if shard is not None:
         return shard, TraceEntry(offset, attempt, AttemptOutcome.LAPSED)
     message = messages.get(offset)
-    if message is None:
+    origin = message.draft.origin if message else None
+    if origin is None:
         return None
-    return message.shard, TraceEntry(
-        message.offset, attempts_before(message.draft) + attempt, AttemptOutcome.LAPSED
-    )
+    return origin.shard, TraceEntry(origin.offset, origin.attempts + attempt, AttemptOutcome.LAPSED)
 
 
 def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:

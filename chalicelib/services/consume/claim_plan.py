@@ -177,8 +177,17 @@ class ClaimPlanner:
             Span(c.offset, 1, c.attempt, c.unit) for c in staying_candidates if c.offset < selection.next
         ]
         selection = replace(selection, passed_over=tuple(passed_over))
-        messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
+        lapsed_slots = self._lapsed_entries(cursor, trust) if selection.settled else ()
+        messages = {s.offset: s.message for s in (*lapsed_slots, *slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead_candidates)
+
+    def _lapsed_entries(self, cursor: Cursor, trust: Freshness) -> Iterable[Slot]:
+        """The entries of a lane whose leases have run out, as they are: each tells of which message the attempt was."""
+        if self._shard is not None:
+            return ()
+        overdue_leases = [lease for lease in cursor.leases.values() if lease.deadline_ms <= self._now_ms]
+        offsets = [offset for lease in overdue_leases for offset in lease.attempts()]
+        return self._reader.fetch(self._key.shard, offsets, trust).values()
 
     def _buried_of_waiting(self, current: Cursor, trust: Freshness) -> tuple[list[Candidate], list[Slot]]:
         """The waiting messages that are to be settled without a delivery, as many as one answer holds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -12,15 +12,18 @@ from ...ports.indexes import Traces
 from ...ports.world import Clock
 
 ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]
-"""Name, rank and total of a group's consumer by its uid."""
+"""Name, rank and total of a group's consumer by its uid; may renew the group's assignment."""
+ConsumerNames = Callable[[Topic, Group], Mapping[str, str]]
+"""The names of a group's consumers by uid; reads only."""
 
 
 class AttemptLog:
     """One row for each batch of attempts and shard."""
 
-    def __init__(self, traces: Traces, rank_of: ConsumerRank, clock: Clock) -> None:
+    def __init__(self, traces: Traces, rank_of: ConsumerRank, names: ConsumerNames, clock: Clock) -> None:
         self._traces = traces
         self._rank_of = rank_of
+        self._names = names
         self._clock = clock
 
     def note(
@@ -33,12 +36,14 @@ class AttemptLog:
         row_id: str,
         started_ms: int,
         attempts: Iterable[tuple[int, TraceEntry]],
+        is_ranked: bool = True,
     ) -> None:
         """Store attempts that were settled together, in a row for each shard of their messages.
 
         `owner_uid` is the consumer that had the lease ("" for a caller without a name), `consumer_uid` the one whose
         cursor it is (in a broadcast, else ""). `row_id` is the lease's token, or names the admin's operation: a
-        second row of this id that begins at the same offset takes the place of the first.
+        second row of this id that begins at the same offset takes the place of the first. Without `is_ranked` the
+        row has the consumer's name only: a schedule may not renew assignments.
         """
         by_shard: defaultdict[int, list[TraceEntry]] = defaultdict(list)
         for shard, each in attempts:
@@ -46,7 +51,10 @@ class AttemptLog:
         if not by_shard:
             return
         try:
-            name, rank, total = self._rank_of(topic, group, owner_uid)
+            if is_ranked:
+                name, rank, total = self._rank_of(topic, group, owner_uid)
+            else:
+                name, rank, total = self._names(topic, group).get(owner_uid, "") if owner_uid else "", None, 0
             expires_s = topic.expires_s(self._clock.now_ms())
             rows = [
                 TraceRow(

@@ -41,23 +41,27 @@ class DeliveryStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentLease:
-    """A lease that a message is under now: its owner, and in a broadcast the consumer whose cursor it is in."""
+class OpenLease:
+    """A lease of a message in a cursor: its owner, and in a broadcast the consumer whose cursor it is in. `has_lapsed`:
+    it has ended, and no claim has taken it back yet."""
 
+    token: str
     owner_uid: str
     consumer_uid: str
     attempt: int
     deadline_ms: int
+    has_lapsed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneEntry:
-    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, and its
-    lease while that holds."""
+    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, its
+    lease while that holds, and the one that has ended, until a claim takes it back."""
 
     offset: int
     attempt: int
     lease: Lease | None = None
+    lapsed_lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +215,14 @@ class Statuses:
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
         return self._timers.find(record.next_ms, id)
 
-    def lease_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> CurrentLease | None:
-        """The lease in the retry lane under which this message is being tried again now; None if there is none."""
-        entry = self.lane_entry(topic, group, key, offset)
-        return _current_lease(entry.lease, key, entry.attempt) if entry and entry.lease else None
-
     def lane_entry(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> LaneEntry | None:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        cursor = self.cursor(lane)
+        cursor, now_ms = self._cursors.get(lane, consistent=True) or Cursor(), self._clock.now_ms()
         by_offset = {o: LaneEntry(o, span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
         for lease in cursor.leases.values():
-            by_offset |= {o: LaneEntry(o, attempt, lease) for o, attempt in lease.attempts().items()}
+            here = (None, lease) if lease.deadline_ms <= now_ms else (lease, None)
+            by_offset |= {o: LaneEntry(o, attempt, *here) for o, attempt in lease.attempts().items()}
         for slot in self._reader.fetch(lane.shard, by_offset).values():
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
@@ -230,26 +230,35 @@ class Statuses:
                 return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 
-    def current_leases(
+    def open_leases(
         self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None
-    ) -> Iterator[CurrentLease]:
-        """The leases that the message is under: one, or in a broadcast one for each consumer. `snapshot` as in
-        `delivery`; retry lanes are read again."""
+    ) -> Iterator[OpenLease]:
+        """The leases of the message that no claim has taken back: at most one, or in a broadcast one for each consumer.
+        `snapshot` as in `delivery`; retry lanes are read again, and a cursor where the message waits to be claimed."""
         snapshot = snapshot or self.with_cursors({})
         for key in self.keys(topic, group, message.shard):
             cursor = self._add(snapshot, key)
             state, span = offset_state(cursor, message.offset)
-            if state is OffsetState.RUNNING and span:
-                lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
-                yield _current_lease(lease, key, span.attempt)
-            elif state is OffsetState.SETTLED and (
-                in_lane := self.lease_in_lane(topic, group, key, message.offset)
-            ):
-                yield in_lane
+            if state is OffsetState.SETTLED:
+                if entry := self.lane_entry(topic, group, key, message.offset):
+                    yield from _open_leases(key, entry)
+                continue
+            if state is OffsetState.RETRYING and span and span.due_ms <= self._clock.now_ms():
+                cursor = self._cursors.get(key, consistent=True) or Cursor()
+            for lease in cursor.leases.values():
+                if attempt := lease.attempts().get(message.offset):
+                    yield _open_lease(key, lease, attempt, lease.deadline_ms <= self._clock.now_ms())
 
 
-def _current_lease(lease: Lease, key: CursorKey, attempt: int) -> CurrentLease:
-    return CurrentLease(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
+def _open_leases(key: CursorKey, entry: LaneEntry) -> Iterator[OpenLease]:
+    if entry.lease:
+        yield _open_lease(key, entry.lease, entry.attempt, has_lapsed=False)
+    if entry.lapsed_lease:
+        yield _open_lease(key, entry.lapsed_lease, entry.attempt, has_lapsed=True)
+
+
+def _open_lease(key: CursorKey, lease: Lease, attempt: int, has_lapsed: bool) -> OpenLease:
+    return OpenLease(lease.token, lease.owner, key.consumer_uid, attempt, lease.deadline_ms, has_lapsed)
 
 
 def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:

@@ -6,23 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ...domain import ids
-from ...domain.message import Draft, Message
+from ...domain.errors import Unavailable
+from ...domain.message import DeadReason, Draft, Message
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
 from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...domain.transaction import Transaction
 from ...ports.indexes import Traces
+from ...ports.transactions import Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
-from .statuses import CurrentLease, Snapshot, Statuses
+from .statuses import OpenLease, Snapshot, Statuses
 
 _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.REDRIVEN: "redriven",
     AttemptOutcome.EDITED: "edited",
     AttemptOutcome.DELETED: "deleted",
 }
+
+_WITHOUT_ATTEMPT = (DeadReason.EXPIRED, DeadReason.RATE_LIMITED, DeadReason.UNDECODABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,49 @@ class Event:
     deliver_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Burial:
+    """A delivery that became a dead letter: from its record, or as its redrive noted it."""
+
+    consumer_uid: str
+    at_ms: int
+    attempts: int
+    reason: str
+
+    def is_shown_by(self, dead_attempts: Set[tuple[str, int]]) -> bool:
+        """Has the trace an attempt that ended with this burial? An attempt may end REJECTED or ATTEMPTS_EXHAUSTED."""
+        has_ended_one = self.reason not in _WITHOUT_ATTEMPT
+        return has_ended_one and (self.consumer_uid, self.attempts) in dead_attempts
+
+    def event(self, group: Group, shard: int, consumer: str | None) -> Event:
+        """The burial as an event."""
+        return Event(
+            self.at_ms,
+            "buried",
+            shard,
+            group.name,
+            consumer,
+            attempt=self.attempts or None,
+            outcome=AttemptOutcome.DEAD,
+            detail=self.reason or None,
+        )
+
+
 class Tracer:
     """Reads traces; nothing here changes anything."""
 
-    def __init__(self, *, catalog: Catalog, traces: Traces, statuses: Statuses, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        traces: Traces,
+        transactions: Transactions,
+        statuses: Statuses,
+        clock: Clock,
+    ) -> None:
         self._catalog = catalog
         self._traces = traces
+        self._transactions = transactions
         self._statuses = statuses
         self._clock = clock
 
@@ -70,20 +111,18 @@ class Tracer:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
         message's entry into the log. What was read of it just now can be passed as `snapshot`."""
         snapshot = snapshot or self._statuses.with_cursors({})
-        events = [replace(e, shard=message.shard) for e in _entry(message)]
+        events = [replace(e, shard=message.shard) for e in _entry(message, self._transaction(message))]
         for group in self._catalog.groups(topic) if only is None else only:
-            groups = (
-                *self._of_group(topic, group, message, snapshot),
-                *self._lease_events(topic, group, message, snapshot),
-            )
-            events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
+            of_group = self._of_group(topic, group, message, snapshot)
+            events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in of_group)
         return sorted(events, key=lambda e: e.at_ms)
 
     def path_before_log(self, before: DelayedMessage | Transaction) -> list[Event]:
         """The events of a delayed or prepared message."""
         message = before.message
         if isinstance(before, DelayedMessage):
-            return _beginning_events(message, before.timer.due_ms) + _act_events(message.draft)
+            transaction = self._transaction(message)
+            return _beginning_events(message, before.timer.due_ms, transaction) + _act_events(message.draft)
         events = [
             Event(before.prepared_ms, "prepared", None, by=message.by or None),
             *_act_events(message.draft),
@@ -92,83 +131,101 @@ class Tracer:
             events.append(Event(before.decided_ms, "cancelled", None))
         return events
 
+    def _transaction(self, message: Message) -> Transaction | None:
+        """The transaction that the message was prepared in; None if there was none, or its row is gone or unreadable:
+        it says when the message was committed and by whom, and the trace does without."""
+        id = ids.parse_half_id(message.id)
+        if id is None:
+            return None
+        try:
+            return self._transactions.get(id)
+        except Unavailable:
+            return None
+
     def _lease_events(
-        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
+        self, topic: Topic, group: Group, shard: int, leases: Sequence[OpenLease], names: Mapping[str, str]
     ) -> Iterator[Event]:
-        """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
-        names = self._catalog.consumer_names(topic, group)
+        """The attempts under way, and those whose leases ran out and that no claim has noted yet. When a lease began is
+        reckoned from its end and the group's `lease_seconds`."""
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
-        for lease in self._statuses.current_leases(topic, group, message, snapshot):
-            at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
-            yield _lease(at_ms, group, message.shard, lease, names)
+        for lease in leases:
+            if lease.has_lapsed:
+                yield _lapsed(group, shard, lease, names)
+            else:
+                at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
+                yield _lease(at_ms, group, shard, lease, names)
 
     def _of_group(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
+        # The leases first: an attempt that is settled or noted between the two reads is in both, and not in neither.
+        leases = list(self._statuses.open_leases(topic, group, message, snapshot))
         rows = self._traces.rows_covering(key, message.offset)
-        dead_uids: set[str] = set()
-        for row in rows:
+        noted_tokens = {(row.key.consumer_uid, row.id) for row in rows}
+        open_leases = [each for each in leases if (each.consumer_uid, each.token) not in noted_tokens]
+        entries = [(row, entry) for row in rows for entry in row.entries if entry.offset == message.offset]
+        dead_attempts = {
+            (row.key.consumer_uid, entry.attempt)
+            for row, entry in entries
+            if entry.outcome == AttemptOutcome.DEAD
+        }
+        burials = list(self._burials_recorded(topic, group, message, snapshot))
+        for row, entry in entries:
             uid = row.key.consumer_uid
-            for attempt in row.entries:
-                if attempt.offset == message.offset:
-                    yield from _events(group, message.shard, row, attempt, names.get(uid))
-                    dead_uids |= {uid} if attempt.outcome == AttemptOutcome.DEAD else set()
-        yield from self._buried_unseen(topic, group, message, names, dead_uids, snapshot)
+            yield from _events(group, message.shard, row, entry, names.get(uid))
+            if entry.outcome == AttemptOutcome.BURIED:
+                at_ms = row.started_ms - entry.duration_ms
+                burials.append(_Burial(uid, at_ms, entry.attempt, entry.detail))
+        for burial in burials:
+            if not burial.is_shown_by(dead_attempts):
+                yield burial.event(group, message.shard, names.get(burial.consumer_uid))
+        yield from self._lease_events(topic, group, message.shard, open_leases, names)
 
-    def _buried_unseen(
-        self,
-        topic: Topic,
-        group: Group,
-        message: Message,
-        names: Mapping[str, str],
-        seen_uids: Set[str],
-        snapshot: Snapshot,
-    ) -> Iterator[Event]:
-        """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
+    def _burials_recorded(
+        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
+    ) -> Iterator[_Burial]:
+        """The burials that no redrive has ended. What was buried without an attempt (it expired, or its leases ran out)
+        shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
-            if uid in seen_uids:
-                continue
             record = snapshot.records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == Status.DEAD:
-                yield Event(
-                    record.at_ms,
-                    "buried",
-                    message.shard,
-                    group.name,
-                    names.get(uid),
-                    attempt=record.attempts or None,
-                    outcome=AttemptOutcome.DEAD,
-                    detail=record.reason,
-                )
+                yield _Burial(uid, record.at_ms, record.attempts, record.reason or "")
 
 
-def _entry(message: Message) -> list[Event]:
-    """How the message came into its log, and what was done to it before anybody claimed it."""
+def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
+    """How the message came into its log, and what was done to it before anybody claimed it. `transaction` is the one it
+    was prepared in, if that is known."""
     headers, draft = message.draft.headers, message.draft
     replay_id = headers.get(REPLAY_HEADER)
     replay_note = f"replay {replay_id} of {headers.get(REPLAY_OF_HEADER)}" if replay_id is not None else None
     accepted_event = Event(message.accepted_ms, "accepted", None, detail=replay_note, by=message.by or None)
     events = [accepted_event]
     if draft.accepted_ms is not None and draft.due_ms is not None:
-        events = [*_beginning_events(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
+        beginning_events = _beginning_events(message, draft.due_ms, transaction)
+        events = [*beginning_events, Event(message.accepted_ms, "due", None)]
     elif draft.accepted_ms is not None:
         event = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
-        events = [event, replace(accepted_event, by=None)]
+        by = transaction.committed_by if transaction else ""
+        events = [event, replace(accepted_event, by=by or None)]
     if draft.changed_ms and not draft.acts:  # it was changed by an older release
         events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
     return events + _act_events(draft)
 
 
-def _beginning_events(message: Message, due_ms: int) -> list[Event]:
-    """The events of a delayed message's beginning. `due_ms` is when it is due in the end."""
+def _beginning_events(message: Message, due_ms: int, transaction: Transaction | None) -> list[Event]:
+    """The events of a delayed message's beginning. `due_ms` is when it is due in the end; where its transaction is not
+    known, neither is when it was committed."""
     at_ms, by = message.first_accepted_ms, message.by or None
-    timer_id = ids.parse_timed_id(message.id)
-    event_name = "accepted" if timer_id else "prepared"
-    first_ms = timer_id.due_ms if timer_id else due_ms
-    return [
-        Event(at_ms, event_name, None, by=by),
-        Event(at_ms, "delayed", None, by=by, deliver_ms=first_ms),
-    ]
+    if timer_id := ids.parse_timed_id(message.id):
+        accepted_event = Event(at_ms, "accepted", None, by=by)
+        return [accepted_event, replace(accepted_event, event="delayed", deliver_ms=timer_id.due_ms)]
+    prepared_event = Event(at_ms, "prepared", None, by=by)
+    if transaction is None or transaction.decided_ms is None:
+        return [prepared_event, replace(prepared_event, event="delayed", deliver_ms=due_ms)]
+    committer = transaction.committed_by or None
+    accepted_event = Event(transaction.decided_ms, "accepted", None, by=committer)
+    first_ms = due_ms if transaction.due_ms is None else transaction.due_ms
+    return [prepared_event, accepted_event, replace(accepted_event, event="delayed", deliver_ms=first_ms)]
 
 
 def _act_events(draft: Draft) -> list[Event]:
@@ -178,7 +235,21 @@ def _act_events(draft: Draft) -> list[Event]:
     ]
 
 
-def _lease(at_ms: int, group: Group, shard: int, lease: CurrentLease, names: Mapping[str, str]) -> Event:
+def _lapsed(group: Group, shard: int, lease: OpenLease, names: Mapping[str, str]) -> Event:
+    """The attempt as the next claim will note it, but for the consumer's rank."""
+    return Event(
+        lease.deadline_ms,
+        "delivered",
+        shard,
+        group.name,
+        names.get(lease.owner_uid),
+        lease.attempt,
+        duration_ms=0,
+        outcome=AttemptOutcome.LAPSED,
+    )
+
+
+def _lease(at_ms: int, group: Group, shard: int, lease: OpenLease, names: Mapping[str, str]) -> Event:
     return Event(
         at_ms,
         "leased",

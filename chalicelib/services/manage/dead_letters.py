@@ -230,10 +230,6 @@ class Redriver:
             messages = self._producer.move(lane_of(topic, group, uid), moves)
             self._on_filled(cursor_key(topic, group, None, uid))
             moved_letters = [x for x, message in zip(members, messages, strict=True) if message]
-            attempts = [
-                (x.key.shard.shard, TraceEntry(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
-                for x in moved_letters
-            ]
             self._attempt_log.note(
                 topic,
                 group,
@@ -241,7 +237,11 @@ class Redriver:
                 consumer_uid=uid,
                 row_id=f"redrive.{now_ms}",
                 started_ms=now_ms,
-                attempts=attempts,
+                attempts=[
+                    (x.key.shard.shard, entry)
+                    for x in moved_letters
+                    for entry in _redrive_entries(x, now_ms, by)
+                ],
             )
             count += len(moved_letters)
         return count
@@ -355,6 +355,15 @@ def _entry_of(letter: DeadLetter) -> Draft:
     attempts = letter.attempts
     entry = retry_lane.entry_of(letter.message, attempts, attempts_before_redrive=attempts, whole=True)
     return replace(entry, expires_ms=None)
+
+
+def _redrive_entries(letter: DeadLetter, now_ms: int, by: str) -> Iterator[TraceEntry]:
+    """What the trace keeps of a redrive, and of the burial that it ends: a delivery's record tells of its present state
+    only. A REJECTED letter's burial is in the trace: an attempt ended with it."""
+    if letter.reason != DeadReason.REJECTED:
+        ago_ms = max(0, now_ms - letter.at_ms)
+        yield TraceEntry(letter.offset, letter.attempts, AttemptOutcome.BURIED, ago_ms, letter.reason)
+    yield TraceEntry(letter.offset, letter.attempts, AttemptOutcome.REDRIVEN, detail=by)
 
 
 def _letter_changed() -> Conflict:

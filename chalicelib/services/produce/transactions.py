@@ -173,7 +173,7 @@ class Transactor:
             if answer:
                 transaction = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
             new = (
-                self._commit(transaction)
+                self._commit(replace(transaction, committed_by=by))
                 if decision is TransactionState.COMMITTED
                 else self._roll_back(transaction, by)
             )

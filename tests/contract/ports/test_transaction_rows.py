@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
+
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.times import DAY_MS
@@ -58,12 +60,27 @@ def test_it_is_read_as_it_was_written(stage: Stage) -> None:
         checks=5,
         last_answer="HTTP 500",
         decided_ms=stage.clock.now_ms(),
+        committed_by="token",
     )
     port = stage.adapters.transactions
     for transaction in (full, replace(prepare(desk), id=full.id)):
         port.prepare(transaction)
         assert port.get(full.id) == transaction
     stage.adapters.timers.drop([check_timer(full)])
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_a_committed_one_keeps_by_whom_whichever_way_its_message_went(stage: Stage, delay_ms: int) -> None:
+    desk = Desk.at(stage)
+    due_ms = stage.clock.now_ms() + delay_ms if delay_ms else None
+    transaction = prepare(desk, make.draft(due_ms=due_ms), by="ann")
+    desk.deps.transactor.decide(transaction, TransactionState.COMMITTED, by="ben")
+    committed = reread(desk, transaction)
+    assert (committed.state, committed.committed_by) == (TransactionState.COMMITTED, "ben")
+    listed = stage.adapters.transactions.of_state(desk.topic, TransactionState.COMMITTED, None, 9)
+    assert [(each.id, each.committed_by) for each in listed] == [(transaction.id, "")], "lists have it not"
+    timers = stage.adapters.timers
+    timers.drop([t for f in range(FRAGMENTS) for t in timers.first_due(f, 10**15 - 2, 9).timers])
 
 
 def kinds(desk: Desk, ids: Iterable[str]) -> set[TimerKind]:

@@ -9,6 +9,7 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
+from tests.support.clock import START_MS
 from tests.support.desk import Desk
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
@@ -115,6 +116,33 @@ def test_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(empty_stage: S
     empty_stage.clock.advance(DAY_MS)
     empty_stage.drop_expired()
     assert desk.receive(group) == []
+
+
+def test_the_attempts_whose_leases_ran_out_are_in_the_trace_of_what_is_buried(empty_stage: Stage) -> None:
+    """Here and in the lane; also of a neighbour that is kept, whose lease the same write takes back."""
+    desk = Desk.at(empty_stage, retry=Retry(3, (1,), jitter=0.0))
+    group = desk.group()
+    one = desk.consumer(group, "one")
+    last = make.draft("last", max_attempts=1)
+    once_more = [make.draft(n, max_attempts=n) for n in (2, 3)]
+    results = desk.produce(last, make.draft("kept"), *once_more)
+    messages = desk.receive(group, consumer=one, lease=10)
+    desk.nack(group, messages[2:], Nack())
+    empty_stage.clock.advance(2 * SECOND_MS)
+    assert len(desk.receive(group, consumer=one, lease=8)) == 2, "in the lane"
+    empty_stage.clock.advance(9 * SECOND_MS)
+    assert desk.deps.expirer.run_once().buried == 2
+    lapsed, exhausted = ("delivered", "LAPSED", "one"), ("buried", "DEAD", None)
+    paths = [
+        [(e.event, e.outcome, e.consumer) for e in desk.trace(result.id) if e.outcome not in (None, "RETRY")]
+        for result in results
+    ]
+    assert paths == [[lapsed, exhausted], [lapsed], [lapsed, exhausted], [lapsed]]
+    assert [event.at_ms - START_MS for event in desk.trace(results[3].id) if event.outcome] == [
+        0,
+        10 * SECOND_MS,
+    ]
+    assert [e.attempt for e in desk.trace(results[2].id) if e.outcome] == [1, 2, 2]
 
 
 def test_a_redriven_message_has_a_retention_of_its_own_in_the_lane(empty_stage: Stage) -> None:

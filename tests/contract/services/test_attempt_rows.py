@@ -78,6 +78,65 @@ def test_an_attempt_of_the_lane_that_nobody_settled_is_its_messages(stage: Stage
     assert (record(desk, group, 3).status, record(desk, group, 3).attempts) == ("SUCCESS", 3)
 
 
+def lapsed_events(desk: Desk, message_id: str) -> list[tuple[int, int | None, str | None]]:
+    """When, which attempt and whose; of what ran out unsettled."""
+    path = desk.trace(message_id)
+    assert {event.event for event in path} <= {"accepted", "delivered", "leased"}
+    return [(e.at_ms, e.attempt, e.consumer) for e in path if e.outcome == "LAPSED"]
+
+
+def test_an_attempt_whose_lease_ran_out_is_shown_before_a_claim_notes_it(stage: Stage) -> None:
+    """In the shard, and then in the lane; and once when it is noted."""
+    desk = Desk.at(stage, retry=STEPS)
+    group = desk.group()
+    one = desk.consumer(group, "one")
+    desk.produce(make.draft("another"))
+    (result,) = desk.produce(make.draft())
+    (first, _) = desk.receive(group, consumer=one, lease=10)
+    assert lapsed_events(desk, result.id) == []
+    stage.clock.advance(10 * SECOND_MS)
+    seen = [(stage.clock.now_ms(), 1, "one")]
+    assert lapsed_events(desk, result.id) == seen
+    stage.clock.advance(SECOND_MS)
+    assert lapsed_events(desk, result.id) == seen
+    desk.nack(group, desk.receive(group)[1:], Nack(delay_ms=5 * SECOND_MS))
+    assert rows(desk, group, 1)[0].id == first.receipt.token
+    assert lapsed_events(desk, result.id) == seen
+    stage.clock.advance(5 * SECOND_MS)
+    assert len(desk.receive(group, consumer=one, lease=10)) == 1
+    assert "leased" in [event.event for event in desk.trace(result.id)]
+    stage.clock.advance(10 * SECOND_MS)
+    seen.append((stage.clock.now_ms(), 3, "one"))
+    assert lapsed_events(desk, result.id) == seen
+    desk.receive(group)
+    assert "leased" in [event.event for event in desk.trace(result.id)]
+    assert lapsed_events(desk, result.id) == seen
+
+
+def test_an_attempt_that_is_settled_late_shows_its_own_outcome(stage: Stage) -> None:
+    """Until the next claim a settlement counts, and takes the place of LAPSED."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    (result,) = desk.produce(make.draft())
+    messages = desk.receive(group, lease=10)
+    stage.clock.advance(20 * SECOND_MS)
+    assert desk.outcomes(result.id) == ["LAPSED"]
+    assert desk.ack(group, messages) == [None]
+    assert desk.outcomes(result.id) == ["SUCCESS"]
+
+
+def test_a_broadcast_shows_whose_lease_ran_out(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="broadcast")
+    group = desk.group()
+    one, two = (desk.consumer(group, name) for name in ("one", "two"))
+    (result,) = desk.produce(make.draft())
+    desk.receive(group, consumer=one, lease=10)
+    desk.receive(group, consumer=two, lease=600)
+    stage.clock.advance(20 * SECOND_MS)
+    path = [(event.event, event.outcome, event.consumer) for event in desk.trace(result.id)[1:]]
+    assert sorted(path, key=str) == [("delivered", "LAPSED", "one"), ("leased", None, "two")]
+
+
 def test_a_broadcasts_attempts_are_noted_at_their_consumer(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.errors import Conflict, NotFound, TooLarge
+from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import DeadLetter
@@ -167,6 +168,58 @@ def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
     path = table.desk.trace(table.ids[0])
     by_people = [(event.event, event.by) for event in path if event.by]
     assert by_people == [("edited", "ann"), ("redriven", "ben"), ("deleted", "cleo")]
+
+
+@pytest.mark.parametrize("reason", ["EXPIRED", "ATTEMPTS_EXHAUSTED", "RATE_LIMITED", "REJECTED"])
+def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) -> None:
+    """But for REJECTED no attempt ends with it: before the redrive only the record tells of it."""
+    desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
+    group = desk.group()
+    end_ms = START_MS + SECOND_MS
+    is_expiring = reason == "EXPIRED"
+    over_limit = DeadReason.RATE_LIMITED if reason == "RATE_LIMITED" else None
+    draft = make.draft("x", expires_ms=end_ms if is_expiring else None, dead_reason=over_limit)
+    results = desk.produce(make.draft("before"), draft, replace(draft, body=b"2"))
+    desk.ack(group, desk.receive(group, 1, lease=600))
+    if reason == "ATTEMPTS_EXHAUSTED":
+        desk.receive(group, lease=1)
+    elif reason == "REJECTED":
+        desk.nack(group, desk.receive(group), BURY)
+    stage.clock.advance(SECOND_MS)
+    assert desk.receive(group) == []
+    paths = [desk.trace(result.id) for result in results]
+    buried_events = [event for path in paths[1:] for event in path if event.event == "buried"]
+    detail = "no such account" if reason == "REJECTED" else reason
+    assert [event.detail for event in buried_events] == [detail] * 2
+    stage.clock.advance(SECOND_MS)
+    assert desk.deps.redriver.redrive_some(desk.topic, group, ALL, 9, by="ann") == 2
+    for path, result in zip(paths, results, strict=True):
+        *before, after = desk.trace(result.id)
+        if result is results[0]:
+            assert [*before, after] == path
+        else:
+            assert (before, after.event, after.by) == (path, "redriven", "ann")
+
+
+def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
+    group = desk.group()
+    (result,) = desk.produce(make.draft("x"))
+    desk.nack(group, desk.receive(group), Nack(reason="busy"))
+    for _ in range(2):
+        stage.clock.advance(SECOND_MS)
+        desk.deps.redriver.redrive_some(desk.topic, group, ALL, 9)
+        assert len(desk.receive(group, lease=1)) == 1
+        stage.clock.advance(SECOND_MS)
+        assert desk.receive(group) == []
+    path = [(event.event, event.attempt, event.detail) for event in desk.trace(result.id)[1:]]
+    once_more = [("redriven", None, None), ("delivered", 2, None), ("buried", 2, "ATTEMPTS_EXHAUSTED")]
+    assert path == [
+        ("delivered", 1, "busy"),
+        ("buried", 1, "busy"),
+        *once_more,
+        *((name, number and 3, detail) for name, number, detail in once_more),
+    ]
 
 
 def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge
+from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge, unavailable
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
@@ -59,6 +60,33 @@ def test_i11_a_rolled_back_message_is_seen_by_nobody_ever(stage: Stage) -> None:
     message = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(message, Transaction)
     assert (message.state, message.message.draft.body) == (TransactionState.ROLLED_BACK, b'"x"')
+
+
+@pytest.mark.parametrize("delay_ms", [0, SECOND_MS])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_trace_does_without_the_row_of_its_transaction(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, delay_ms: int, is_gone: bool
+) -> None:
+    """Nor does an unreadable one hide what else is known."""
+    desk = Desk.at(stage)
+    began_ms = stage.clock.now_ms()
+    draft = make.draft("x", due_ms=began_ms + delay_ms if delay_ms else None)
+    transaction = prepare(desk, draft, by="ann", delay_from_commit=True)
+    stage.clock.advance(SECOND_MS)
+    desk.deps.transactor.decide(transaction, COMMIT, by="ben")
+    stage.clock.advance(delay_ms)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    message = desk.deps.lookup.message(desk.topic, transaction.message_id)
+
+    def get(transaction_id: str) -> None:
+        assert transaction_id == transaction.id
+        if not is_gone:
+            raise unavailable("It cannot be read.")
+
+    monkeypatch.setattr(desk.deps.adapters.transactions, "get", get)
+    path = [(e.event, e.at_ms - began_ms, e.by) for e in desk.deps.tracer.path(desk.topic, message)]
+    delayed = [("prepared", 0, "ann"), ("delayed", 0, "ann"), ("due", 2 * SECOND_MS, None)]
+    assert path == (delayed if delay_ms else [("prepared", 0, "ann"), ("accepted", SECOND_MS, None)])
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:

@@ -109,6 +109,41 @@ def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Ba
     ]
 
 
+@pytest.mark.parametrize("delay_seconds", [0, 60])
+def test_a_transaction_s_message_is_accepted_with_the_commit_by_whoever_committed(
+    api: Client, background: Background, delay_seconds: int
+) -> None:
+    topic = api.topic()
+    topic.group()
+    holders = {}
+    for name in ("ann", "ben"):
+        token = api.post("/v1/tokens", {"name": name, "scopes": ["produce"]}).expect(201)
+        holders[name] = api.with_token(token["token"]), {"id": token["id"], "name": name}
+    (ann, is_ann), (ben, is_ben) = holders["ann"], holders["ben"]
+    message = {"body": 1, "delay_seconds": delay_seconds}
+    half = ann.post(f"{topic.path}/transactions", {"message": message}).expect(201)
+    background.clock.advance(5)
+    decision = ben.post(f"/v1/transactions/{half['transaction_id']}/commit").expect(200)
+    prepared = ("prepared", half["prepared_at"], is_ann)
+    accepted = ("accepted", decision["decided_at"], is_ben)
+    delayed = ("delayed", decision["decided_at"], is_ben)
+
+    def shown() -> list[Any]:
+        return [(e["event"], e["at"], e.get("by")) for e in path(topic, half["message_id"])]
+
+    if not delay_seconds:
+        assert shown() == [prepared, accepted]
+        return
+    assert shown() == [prepared, accepted, delayed]
+    later = f"{topic.path}/messages/{half['message_id']}"
+    background.clock.advance(10)
+    api.call("PATCH", later, {"deliver_at": half["prepared_at"]}).expect(200)
+    background.move()
+    assert [event for event, *_ in shown()] == ["prepared", "accepted", "delayed", "postponed", "due"]
+    assert shown()[:3] == [prepared, accepted, delayed]
+    assert path(topic, half["message_id"])[2]["deliver_at"] == decision["deliver_at"], "before it was hurried"
+
+
 def test_what_is_cancelled_says_by_whom(api: Client) -> None:
     topic = api.topic()
     topic.group()
@@ -198,6 +233,7 @@ def test_a_lease_that_ran_out_is_an_attempt_that_lapsed(api: Client, clock: Shif
     message = topic.produce("x")
     group.receive(lease_seconds=5)
     clock.advance(6)
+    assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [("delivered", 1, "LAPSED")]
     group.ack(*group.receive())
     assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [
         ("delivered", 1, "LAPSED"),
