@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import Consumer, ConsumerKind
@@ -52,8 +52,8 @@ class _Subscriber:
 
     verdict: Verdict = Verdict.DONE
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
-        return (CallResult(self.verdict),) * len(parcel.attempts)
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
+        return (CallResult(self.verdict),) * len(push_batch.attempts)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None

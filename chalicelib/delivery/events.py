@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..domain.call_result import Attempt, Parcel
+from ..domain.call_result import Attempt, PushBatch
 from ..domain.headers import is_reserved
 from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
 from ..domain.topic import Payload
@@ -39,20 +39,20 @@ class Post:
     body: bytes
 
 
-def post(parcel: Parcel) -> Post:
-    """The request that carries a parcel, in the content mode its group asked for."""
-    first = parcel.attempts[0]
-    if parcel.payload == "batch" or len(parcel.attempts) > 1:
-        return _batch(parcel)
-    headers = _forwarded_headers(first.message.draft) | _headers(parcel, first)
-    if parcel.payload == Payload.STRUCTURED:
-        event = _event(parcel, first)
+def post(push_batch: PushBatch) -> Post:
+    """The request that carries a push batch, in the content mode its group asked for."""
+    first = push_batch.attempts[0]
+    if push_batch.payload == "batch" or len(push_batch.attempts) > 1:
+        return _batch(push_batch)
+    headers = _forwarded_headers(first.message.draft) | _headers(push_batch, first)
+    if push_batch.payload == Payload.STRUCTURED:
+        event = _event(push_batch, first)
         return Post(
             first.message.id,
             headers | {"Content-Type": "application/cloudevents+json"},
             msgspec.json.encode(event),
         )
-    attributes = _attributes(parcel, first)
+    attributes = _attributes(push_batch, first)
     headers |= {f"ce-{name}": _encoded(value, _PLAIN) for name, value in attributes.items()}
     draft = first.message.draft
     return Post(first.message.id, headers | {"Content-Type": draft.content_type}, draft.body)
@@ -64,16 +64,16 @@ def rfc3339(ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
 
-def _batch(parcel: Parcel) -> Post:
+def _batch(push_batch: PushBatch) -> Post:
     """A batch bears what differs by message as extensions; headers of its messages are not forwarded."""
-    ids = "\n".join(attempt.message.id for attempt in parcel.attempts)
+    ids = "\n".join(attempt.message.id for attempt in push_batch.attempts)
     events = [
         {"headrace" + name: value for name, value in _extensions(attempt).items()}
         | _trace(attempt)
-        | _event(parcel, attempt)
-        for attempt in parcel.attempts
+        | _event(push_batch, attempt)
+        for attempt in push_batch.attempts
     ]
-    headers = {"Headrace-Topic": parcel.topic, "Headrace-Group": parcel.group}
+    headers = {"Headrace-Topic": push_batch.topic, "Headrace-Group": push_batch.group}
     return Post(
         "batch-" + hashlib.sha256(ids.encode()).hexdigest()[:32],
         headers | {"Content-Type": "application/cloudevents-batch+json"},
@@ -87,7 +87,7 @@ def _trace(attempt: Attempt) -> dict[str, str]:
     return {TRACEPARENT: parent} if parent else {}
 
 
-def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
+def _attributes(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:
     """All but datacontenttype, which goes elsewhere in binary mode."""
     message = attempt.message
     attributes = {"type": _TYPE, **_producers(message.draft)}
@@ -95,7 +95,7 @@ def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
         attributes["subject"] = message.draft.keys[0]
     return attributes | {
         "id": message.id,
-        "source": f"/topics/{parcel.topic}",
+        "source": f"/topics/{push_batch.topic}",
         "specversion": "1.0",
         "time": rfc3339(message.first_accepted_ms),
     }
@@ -108,10 +108,10 @@ def _producers(draft: Draft) -> dict[str, str]:
     return {name: value for name, value in attributes if name not in _NOT_KEPT and _ATTRIBUTE.fullmatch(name)}
 
 
-def _event(parcel: Parcel, attempt: Attempt) -> dict[str, Any]:
+def _event(push_batch: PushBatch, attempt: Attempt) -> dict[str, Any]:
     """An event in JSON format. A JSON body goes in as it stands, to the digit."""
     draft = attempt.message.draft
-    event: dict[str, Any] = {**_attributes(parcel, attempt), "datacontenttype": draft.content_type}
+    event: dict[str, Any] = {**_attributes(push_batch, attempt), "datacontenttype": draft.content_type}
     if holds_json(draft):
         return event | {"data": msgspec.Raw(draft.body)}
     return event | {"data_base64": base64.b64encode(draft.body).decode()}
@@ -123,8 +123,8 @@ def _extensions(attempt: Attempt) -> dict[str, str]:
     return location | ({"tag": message.draft.tag} if message.draft.tag else {})
 
 
-def _headers(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
-    location = {"topic": parcel.topic, "group": parcel.group, **_extensions(attempt)}
+def _headers(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:
+    location = {"topic": push_batch.topic, "group": push_batch.group, **_extensions(attempt)}
     return {f"Headrace-{name.capitalize()}": _encoded(value, _PRINTABLE) for name, value in location.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.call_result import Attempt, Parcel
+from ..domain.call_result import Attempt, PushBatch
 from ..domain.message import holds_json
 from .events import rfc3339
 
@@ -22,10 +22,10 @@ class _Answer(msgspec.Struct):
     failures: list[_Failure] | None = msgspec.field(name="batchItemFailures", default=None)
 
 
-def event(parcel: Parcel) -> bytes:
-    """A parcel as a function's event."""
-    messages = [_message(attempt) for attempt in parcel.attempts]
-    return msgspec.json.encode({"topic": parcel.topic, "group": parcel.group, "messages": messages})
+def event(push_batch: PushBatch) -> bytes:
+    """A push batch as a function's event."""
+    messages = [_message(attempt) for attempt in push_batch.attempts]
+    return msgspec.json.encode({"topic": push_batch.topic, "group": push_batch.group, "messages": messages})
 
 
 def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | None:

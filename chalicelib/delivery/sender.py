@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..domain.call_result import CallResult, Parcel, Verdict
+from ..domain.call_result import CallResult, PushBatch, Verdict
 from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.topic import Consumer, ConsumerKind
@@ -48,11 +48,11 @@ class Sender:
         self._may_ask = may_ask
         self._trusted = handshake.Trusted(monotonic)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
-        """Send a parcel in one request that takes at most so many seconds. One result for each of its messages."""
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
+        """Send a push batch in one request that takes at most so many seconds. One result for each of its messages."""
         if consumer.kind == ConsumerKind.FUNCTION:
-            return self._call(consumer, parcel, seconds)
-        return (self._post(consumer, parcel, seconds),) * len(parcel.attempts)
+            return self._call(consumer, push_batch, seconds)
+        return (self._post(consumer, push_batch, seconds),) * len(push_batch.attempts)
 
     def refusal(self, kind: str, target: str) -> str | None:
         """Why a consumer of this kind may not have this target, to follow it in a sentence; None: it may."""
@@ -107,11 +107,11 @@ class Sender:
         seconds_left = max(0.1, round(seconds - deadline.spent_ms() / 1000, 1))  # shown where nobody answers
         return checks.read(self._egress.call("POST", url, headers, body, seconds_left))
 
-    def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> CallResult:
+    def _post(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> CallResult:
         secrets = live_secrets(consumer, self._clock.now_ms())
         if not secrets:
             return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
-        post = events.post(parcel)
+        post = events.post(push_batch)
         signature = webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body)
         answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
         if isinstance(answer, Unreached):
@@ -141,18 +141,18 @@ class Sender:
             verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms, is_own_answer=is_own
         )
 
-    def _call(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def _call(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         deadline = Deadline(self._monotonic, seconds)
-        answer = self._functions.call(consumer.target, function_batch.event(parcel), seconds)
+        answer = self._functions.call(consumer.target, function_batch.event(push_batch), seconds)
         ms = deadline.spent_ms()
-        outcome = _batch_result(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
+        outcome = _batch_result(consumer, answer, [attempt.message.id for attempt in push_batch.attempts], ms)
         if isinstance(outcome, CallResult):
-            return (outcome,) * len(parcel.attempts)
+            return (outcome,) * len(push_batch.attempts)
         success = CallResult(Verdict.DONE, duration_ms=ms, is_own_answer=True)
         bad = CallResult(
             Verdict.FAILED, "the function reported it as failed", duration_ms=ms, is_own_answer=True
         )
-        return tuple(bad if attempt.message.id in outcome else success for attempt in parcel.attempts)
+        return tuple(bad if attempt.message.id in outcome else success for attempt in push_batch.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
         deadline = Deadline(self._monotonic, seconds)

@@ -48,7 +48,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class PushBatch:
     """The messages of one request to a subscriber: one, or several where the group asked for batches.
 
     `payload` is "binary", "structured" or "batch" (CloudEvents' content modes).

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..domain.call_result import CallResult, Parcel
+from ..domain.call_result import CallResult, PushBatch
 from ..domain.exchange import Exchange
 from ..domain.topic import Consumer
 from ..domain.transaction import CheckAnswer, Transaction
@@ -54,8 +54,8 @@ class Random(Protocol):
 class Sender(Protocol):
     """Out to subscribers. Nothing a subscriber does makes it raise."""
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
-        """Call a consumer once, within `seconds`; one outcome for each message of the parcel."""
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
+        """Call a consumer once, within `seconds`; one outcome for each message of the batch."""
         ...
 
     def refusal(self, kind: str, target: str) -> str | None:

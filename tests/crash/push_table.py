@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.services.consume.settle import Nack
 from tests.crash.scenes import (
@@ -74,7 +74,7 @@ def in_lane(*messages: str, times: int = 1) -> Act:
 def dies_while_calling(scene: Scene, client: Runner) -> None:
     """The process is gone while the subscriber is at it."""
 
-    def dies(parcel: Parcel) -> CallResult:
+    def dies(push_batch: PushBatch) -> CallResult:
         raise Death("while calling")
 
     scene.subscribers.behaviours["one"] = dies
@@ -85,17 +85,17 @@ def dies_while_calling(scene: Scene, client: Runner) -> None:
 
 
 def _poisoned(scene: Scene, client: Runner) -> None:
-    """Refuses every parcel that the message "c" is in."""
+    """Refuses every push_batch that the message "c" is in."""
 
-    def answer(parcel: Parcel) -> CallResult:
-        return FAILS if any(a.message.draft.body == b'"c"' for a in parcel.attempts) else OK
+    def answer(push_batch: PushBatch) -> CallResult:
+        return FAILS if any(a.message.draft.body == b'"c"' for a in push_batch.attempts) else OK
 
     scene.subscribers.behaviours["one"] = answer
 
 
 def _partly(scene: Scene, client: Runner) -> None:
     """A function that takes the first, fails at the second and refuses the third of each batch."""
-    scene.subscribers.behaviours["one"] = lambda parcel: [OK, FAILS, REFUSES][: len(parcel.attempts)]
+    scene.subscribers.behaviours["one"] = lambda push_batch: [OK, FAILS, REFUSES][: len(push_batch.attempts)]
 
 
 def _keyed(scene: Scene, client: Runner) -> None:

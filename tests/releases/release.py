@@ -36,12 +36,12 @@ class Sender:
     def __init__(self) -> None:
         self.calls: list[list[Any]] = []
 
-    def send(self, consumer: Any, parcel: Any, seconds: float) -> tuple[Any, ...]:
+    def send(self, consumer: Any, push_batch: Any, seconds: float) -> tuple[Any, ...]:
         outcomes = []
-        for attempt in parcel.attempts:
+        for attempt in push_batch.attempts:
             label = json.loads(attempt.message.draft.body)
             is_failing = label.startswith("bad") and attempt.number == 1
-            self.calls.append([parcel.group, consumer.name, label, attempt.number, not is_failing])
+            self.calls.append([push_batch.group, consumer.name, label, attempt.number, not is_failing])
             outcomes.append(_result("FAILED", "HTTP 500") if is_failing else _result("DONE"))
         return tuple(outcomes)
 

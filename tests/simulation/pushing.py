@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from chalicelib.domain.call_result import Attempt, CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.receipt import Receipt
@@ -74,10 +74,10 @@ class Notes:
             until_ms = d.receipt.claimed_ms + claim.lease_ms
             self._granted.append((event, until_ms))
 
-    def began(self, group: str, consumer: Consumer, parcel: Parcel, seconds: float) -> None:
+    def began(self, group: str, consumer: Consumer, push_batch: PushBatch, seconds: float) -> None:
         """Attempts begin: by now they must be ours, and time must be left for them."""
         reader = self._world.reader_of(group, consumer.name)
-        for attempt in parcel.attempts:
+        for attempt in push_batch.attempts:
             attempt_key = (reader, attempt.message.id, attempt.number)
             now_ms = self._process.clock.now_ms()
             grants = [g for g in self._granted if _attempt(g[0]) == attempt_key]
@@ -200,21 +200,24 @@ class Line:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         world = self._process.world
         mood = world.subscribers.mood_of(consumer)
         if mood == "held":
-            return (CallResult(Verdict.NOT_ATTEMPTED),) * len(parcel.attempts)
-        self._process.notes.began(parcel.group, consumer, parcel, seconds)
+            return (CallResult(Verdict.NOT_ATTEMPTED),) * len(push_batch.attempts)
+        self._process.notes.began(push_batch.group, consumer, push_batch, seconds)
         world.trace(
-            self._process, "send", (consumer.name, [(a.message.id, a.number) for a in parcel.attempts]), mood
+            self._process,
+            "send",
+            (consumer.name, [(a.message.id, a.number) for a in push_batch.attempts]),
+            mood,
         )
         self._has_time(seconds)
-        with world.subscribers.flying(parcel, consumer):
+        with world.subscribers.flying(push_batch, consumer):
             world.scheduler.wait(
                 seconds * 1000 if mood == "silent" else world.random.uniform(*world.plan.answer_ms)
             )
-        return tuple(world.subscribers.answer(mood, attempt) for attempt in parcel.attempts)
+        return tuple(world.subscribers.answer(mood, attempt) for attempt in push_batch.attempts)
 
     def _has_time(self, seconds: float) -> None:
         """I19: no attempt begins that the function's time may cut off."""
@@ -290,21 +293,21 @@ class Subscribers:
         return str(self._world.random.choices(list(moods), list(moods.values()))[0])
 
     @contextmanager
-    def flying(self, parcel: Parcel, consumer: Consumer) -> Iterator[None]:
+    def flying(self, push_batch: PushBatch, consumer: Consumer) -> Iterator[None]:
         """Attempts under way: over all processes no more of a group than its `max_in_flight`. Clocks that differ end
         leases early, and seeks and lost cursors all of them, while attempts go on: then nobody can tell."""
         world = self._world
-        per_consumer = world.groups[parcel.group].mode == "broadcast"
-        reader = (parcel.topic, parcel.group, consumer.uid if per_consumer else "")
-        self._flying[reader] += len(parcel.attempts)
-        most = world.bounds[parcel.group].most
-        certain = not world.plan.skew_ms and not world.plan.seeks and parcel.group not in world.leaseless
+        per_consumer = world.groups[push_batch.group].mode == "broadcast"
+        reader = (push_batch.topic, push_batch.group, consumer.uid if per_consumer else "")
+        self._flying[reader] += len(push_batch.attempts)
+        most = world.bounds[push_batch.group].most
+        certain = not world.plan.skew_ms and not world.plan.seeks and push_batch.group not in world.leaseless
         if self._flying[reader] > most and certain:
-            world.accuse(f"{self._flying[reader]} of {parcel.group} are in flight, {most} may be")
+            world.accuse(f"{self._flying[reader]} of {push_batch.group} are in flight, {most} may be")
         try:
             yield
         finally:
-            self._flying[reader] -= len(parcel.attempts)
+            self._flying[reader] -= len(push_batch.attempts)
 
     def answer(self, mood: str, attempt: Attempt) -> CallResult:
         if mood == "at first":  # it fails those that are to fail once

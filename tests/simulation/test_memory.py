@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
 from chalicelib.domain.message import Draft
@@ -90,10 +90,10 @@ class Slow(Subscribers):
 
     scheduler: Scheduler = field(default_factory=Scheduler)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         self.scheduler.wait(5_000)
-        self.bodies += [b""] * len(parcel.attempts)
-        return tuple(CallResult(Verdict.DONE) for _ in parcel.attempts)
+        self.bodies += [b""] * len(push_batch.attempts)
+        return tuple(CallResult(Verdict.DONE) for _ in push_batch.attempts)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.ids import base32
@@ -42,11 +42,11 @@ class Audience:
     plan: FaultPlan | None = None
     _unheard: list[Event] = field(default_factory=list)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         if self.plan:
             self.plan.outside += 1
         stamp, now_ms = self.history.stamp(), self.history.clock.now_ms()
-        reader = reader_name(parcel.group, consumer.name if parcel.group in self.broadcasts else None)
+        reader = reader_name(push_batch.group, consumer.name if push_batch.group in self.broadcasts else None)
         claims = [
             Event(
                 op=Op.CLAIM,
@@ -62,10 +62,10 @@ class Audience:
                 attempt=attempt.number,
                 lease_ms=round(seconds * 1000) + _SETTLING_MS,
             )
-            for attempt in parcel.attempts
+            for attempt in push_batch.attempts
         ]
         self.history.add(claims)
-        outcomes = self.subscribers.send(consumer, parcel, seconds)
+        outcomes = self.subscribers.send(consumer, push_batch, seconds)
         self._unheard += [self._answer(c, o) for c, o in zip(claims, outcomes, strict=True)]
         return outcomes
 

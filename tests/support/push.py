@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
@@ -23,7 +23,7 @@ from .clock import ManualClock
 from .desk import Desk
 from .stages import Stage
 
-Behaviour = Callable[[Parcel], CallResult | Sequence[CallResult]]
+Behaviour = Callable[[PushBatch], CallResult | Sequence[CallResult]]
 Producer = Callable[[Transaction], CheckAnswer]
 UNKNOWN = CheckAnswer(None, "unknown")
 EXACT = Retry(4, (10, 30, 60), jitter=0.0)
@@ -55,13 +55,13 @@ class Subscribers:
     patience_seconds: list[float] = field(default_factory=list)
     """How long each of them might take to answer."""
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
-        attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
-        offsets = tuple(a.message.offset for a in parcel.attempts)
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
+        attempts = tuple((a.message.id, a.number) for a in push_batch.attempts)
+        offsets = tuple(a.message.offset for a in push_batch.attempts)
         self.calls.append(Call(self.clock.now_ms(), consumer.target, attempts, offsets))
-        self.bodies += [a.message.draft.body for a in parcel.attempts]
+        self.bodies += [a.message.draft.body for a in push_batch.attempts]
         behaviour = self.behaviours.get(consumer.target)
-        answer = behaviour(parcel) if behaviour else CallResult(Verdict.DONE)
+        answer = behaviour(push_batch) if behaviour else CallResult(Verdict.DONE)
         return (answer,) * len(attempts) if isinstance(answer, CallResult) else tuple(answer)
 
     def refusal(self, kind: str, target: str) -> str | None:
@@ -214,12 +214,12 @@ class PushDesk(Desk):
 
 def fails(times: int, detail: str = "HTTP 500") -> Behaviour:
     """Fails each message's first `times` attempts."""
-    return lambda parcel: [
+    return lambda push_batch: [
         CallResult(Verdict.FAILED, detail) if a.number <= times else CallResult(Verdict.DONE)
-        for a in parcel.attempts
+        for a in push_batch.attempts
     ]
 
 
-def always(outcome: CallResult, _: Parcel) -> CallResult:
+def always(outcome: CallResult, _: PushBatch) -> CallResult:
     """With `partial`, a subscriber that answers each request alike."""
     return outcome

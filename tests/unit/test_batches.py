@@ -73,19 +73,21 @@ def test_functions_get_batches_and_whoever_asked_for_them(payload: str, kind: st
 
 
 @given(size=st.integers(1, 30), attempts=st.lists(st.integers(1, 4), max_size=60))
-def test_every_message_is_in_one_parcel_that_is_as_large_as_its_messages_allow(
+def test_every_message_is_in_one_batch_that_is_as_large_as_its_messages_allow(
     size: int, attempts: list[int]
 ) -> None:
     messages = [
         make.claimed_message(attempt, offset, last_attempt=4) for offset, attempt in enumerate(attempts)
     ]
-    parcels = list(batches.parcels(*pushing(size), messages))
-    messages_sent = [each for parcel in parcels for each in parcel]
+    push_batches = list(batches.in_batches(*pushing(size), messages))
+    messages_sent = [each for push_batch in push_batches for each in push_batch]
     assert sorted(each.receipt.offset for each in messages_sent) == list(range(len(messages)))
-    assert all(len(parcel) <= smallest_limit(size, parcel) for parcel in parcels)
-    for parcel, next_parcel in pairwise(parcels):
-        assert len(parcel) + 1 > smallest_limit(size, [*parcel, next_parcel[0]]), "one more would have fitted"
+    assert all(len(push_batch) <= smallest_limit(size, push_batch) for push_batch in push_batches)
+    for push_batch, next_batch in pairwise(push_batches):
+        assert len(push_batch) + 1 > smallest_limit(size, [*push_batch, next_batch[0]]), (
+            "one more would have fitted"
+        )
 
 
-def smallest_limit(size: int, parcel: list[ClaimedMessage]) -> int:
-    return min(batches.batch_limit(size, each) for each in parcel)
+def smallest_limit(size: int, push_batch: list[ClaimedMessage]) -> int:
+    return min(batches.batch_limit(size, each) for each in push_batch)

@@ -182,7 +182,7 @@ BUGS: Planted = {
         Bug(
             Calls,
             "_send",
-            "self._sender.send(consumer, parcel, seconds) if attempts else ()",
+            "self._sender.send(consumer, push_batch, seconds) if attempts else ()",
             "[CallResult(Verdict.FAILED)] * len(contents)",
         ),
         lambda: _in_a_batch(is_gone=True),

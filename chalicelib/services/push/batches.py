@@ -37,16 +37,16 @@ def batch_of(group: Group, consumer: Consumer) -> int:
     return group.batch_size if consumer.kind == ConsumerKind.FUNCTION or group.payload == Payload.BATCH else 1
 
 
-def parcels(
+def in_batches(
     group: Group, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage]
 ) -> Iterator[list[ClaimedMessage]]:
-    """Cut deliveries into parcels: one message each, unless the group asked for batches."""
+    """Cut claimed messages into batches, a request each: of one message, unless the group asked for more."""
     limit_of = partial(batch_limit, batch_of(group, consumer))
-    parcel: list[ClaimedMessage] = []
+    batch: list[ClaimedMessage] = []
     for claimed_message in sorted(claimed_messages, key=limit_of, reverse=True):
-        if len(parcel) >= limit_of(claimed_message):
-            yield parcel
-            parcel = []
-        parcel.append(claimed_message)
-    if parcel:
-        yield parcel
+        if len(batch) >= limit_of(claimed_message):
+            yield batch
+            batch = []
+        batch.append(claimed_message)
+    if batch:
+        yield batch

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import NamedTuple
 
-from ...domain.call_result import Attempt, CallResult, Parcel, Verdict
+from ...domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
 from ...domain.topic import Consumer
@@ -19,7 +19,7 @@ from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
 from ..core.secret_cipher import SecretCipher
-from .batches import parcels
+from .batches import in_batches
 from .capacity import Capacity
 from .run_time import MARGIN_SECONDS, RunTime
 from .sources import Sources
@@ -79,10 +79,10 @@ class Calls:
             by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(claimed_message)
         for consumer, claimed_messages in by_consumer.values():
             seconds = self._time.attempt_seconds(sources, consumer)
-            for parcel in parcels(sources.group, consumer, claimed_messages):
-                self._capacity.count(consumer, parcel, +1)
-                future = pool.submit(self._send, sources, consumer, parcel, seconds)
-                future.add_done_callback(partial(self._note_end, consumer, parcel))
+            for batch in in_batches(sources.group, consumer, claimed_messages):
+                self._capacity.count(consumer, batch, +1)
+                future = pool.submit(self._send, sources, consumer, batch, seconds)
+                future.add_done_callback(partial(self._note_end, consumer, batch))
 
     def take_ended(self) -> list[EndedCall]:
         """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
@@ -102,14 +102,14 @@ class Calls:
         return calls
 
     def _note_end(
-        self, consumer: Consumer, parcel: Sequence[ClaimedMessage], future: Future[tuple[CallResult, ...]]
+        self, consumer: Consumer, batch: Sequence[ClaimedMessage], future: Future[tuple[CallResult, ...]]
     ) -> None:
         """A request has ended. An exception of our own counts as a failed attempt, so that it is visible and does not
         repeat for ever."""
         error = future.exception()
         failure = CallResult(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
-        results = (failure,) * len(parcel) if error else future.result()
-        self._events.put(EndedCall(consumer, parcel, results))
+        results = (failure,) * len(batch) if error else future.result()
+        self._events.put(EndedCall(consumer, batch, results))
 
     def _send(
         self, sources: Sources, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage], seconds: float
@@ -132,6 +132,6 @@ class Calls:
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
             return (CallResult(Verdict.NOT_ATTEMPTED),) * len(claimed_messages)
-        parcel = Parcel(group.topic, group.name, group.payload, attempts)
-        results = iter(self._sender.send(consumer, parcel, seconds) if attempts else ())
+        push_batch = PushBatch(group.topic, group.name, group.payload, attempts)
+        results = iter(self._sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)

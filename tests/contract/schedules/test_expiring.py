@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
@@ -74,8 +74,8 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
     empty_stage.drop_expired()
     bodies: list[bytes] = []
 
-    def takes(parcel: Parcel) -> CallResult:
-        bodies.append(parcel.attempts[0].message.draft.body)
+    def takes(push_batch: PushBatch) -> CallResult:
+        bodies.append(push_batch.attempts[0].message.draft.body)
         return CallResult(Verdict.DONE)
 
     desk.subscribers.behaviours["one"] = takes

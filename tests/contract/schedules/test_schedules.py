@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group
@@ -62,7 +62,7 @@ def test_a_sweeper_that_comes_hours_late_finds_the_message(empty_stage: Stage) -
 def test_a_sweeper_that_comes_while_a_delivery_is_under_way_leaves_it_alone(empty_stage: Stage) -> None:
     desk, message_id = forgotten(empty_stage)
 
-    def meanwhile(parcel: Parcel) -> CallResult:
+    def meanwhile(push_batch: PushBatch) -> CallResult:
         (report, *_) = at_once(desk, lambda deps: deps.sweeper.run_once())
         assert (report.under_way, report.woken) == (1, 0)
         return CallResult(Verdict.DONE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel
+from chalicelib.domain.call_result import CallResult, PushBatch
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.topic import Consumer
 from chalicelib.services.core.wake import DispatchTask
@@ -26,12 +26,12 @@ class Watched(Subscribers):
     seen: list[tuple[float, list[int]]] = field(default_factory=list)
     desk: PushDesk | None = None
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         assert self.desk is not None
         group = self.desk.deps.catalog.group(self.desk.topic, "billing")
         leases = self.desk.cursor(group).leases.values()
         self.seen.append((seconds, [lease.deadline_ms - START_MS for lease in leases]))
-        return super().send(consumer, parcel, seconds)
+        return super().send(consumer, push_batch, seconds)
 
 
 def run(seconds_left: Sequence[float], **settings: Any) -> tuple[Watched, PushDesk]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.adapters import Adapters
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.services.core.wake import DispatchTask
@@ -60,8 +60,8 @@ class World:
         ports = {name: Slow(getattr(a, name), self._passes) for name in ("log", "cursors", "traces")}
         self.dispatcher = Deps(replace(a, **ports)).dispatcher  # type: ignore[arg-type]
 
-    def _answer(self, parcel: Parcel) -> CallResult:
-        (attempt,) = parcel.attempts
+    def _answer(self, push_batch: PushBatch) -> CallResult:
+        (attempt,) = push_batch.attempts
         now_ms = self.desk.stage.clock.now_ms()
         if attempt.message.draft.body == BAD:
             return CallResult(Verdict.FAILED, "HTTP 500", is_own_answer=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import SECOND_MS
@@ -112,9 +112,9 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
         delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
         return delivery_status and (delivery_status.status, delivery_status.attempts)
 
-    def looks(parcel: Parcel) -> CallResult:
-        number = parcel.attempts[0].number
-        if parcel.attempts[0].message.id != results[0].id:
+    def looks(push_batch: PushBatch) -> CallResult:
+        number = push_batch.attempts[0].number
+        if push_batch.attempts[0].message.id != results[0].id:
             return CallResult(Verdict.FAILED)
         states.append((status(0), status(1) if number > 1 else None))
         return CallResult(Verdict.FAILED if number < 3 else Verdict.DONE)

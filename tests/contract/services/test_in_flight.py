@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.services.core.wake import DispatchTask, workers_of
 from chalicelib.wiring import Deps
@@ -67,9 +67,9 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
             deps.dispatcher.deliver(jobs[depth[0] % len(jobs)], lambda: 60.0)
             depth[0] -= 1
 
-    def takes(parcel: Parcel) -> CallResult:
-        count[0] += len(parcel.attempts)
-        under_way[depth[0]] = len(parcel.attempts)
+    def takes(push_batch: PushBatch) -> CallResult:
+        count[0] += len(push_batch.attempts)
+        under_way[depth[0]] = len(push_batch.attempts)
         peaks[0] = max(peaks[0], sum(under_way.values()))
         if at == "while it sends":
             peaks[0] = max(peaks[0], leased(desk, group))
@@ -107,7 +107,7 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
             deps = twin(desk, another if at.startswith("between") else lambda: None)
             deps.dispatcher.deliver(job, lambda: 60.0)
 
-    def takes(parcel: Parcel) -> CallResult:
+    def takes(push_batch: PushBatch) -> CallResult:
         if at == "while it sends":
             another()
         return CallResult(Verdict.DONE)
@@ -130,7 +130,7 @@ def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
     group = desk.group(max_in_flight=most)
     peak = [0]
 
-    def counts(parcel: Parcel) -> CallResult:
+    def counts(push_batch: PushBatch) -> CallResult:
         peak[0] = max(peak[0], leased(desk, group))
         return CallResult(Verdict.DONE)
 
@@ -177,7 +177,7 @@ def test_what_callers_pulled_from_a_shard_takes_no_place_there_either(stage: Sta
     assert len(desk.deps.receiver.receive(desk.topic, group, None, 10, 0, 3_600)) == pulled
     peak = [0]
 
-    def counts(parcel: Parcel) -> CallResult:
+    def counts(push_batch: PushBatch) -> CallResult:
         peak[0] = max(peak[0], leased(desk, group) - pulled)
         return CallResult(Verdict.DONE)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.times import DAY_MS
@@ -75,9 +75,9 @@ class Seen(Subscribers):
 
     secrets: list[int] = field(default_factory=list)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         self.secrets.append(len(consumer.secrets))
-        return super().send(consumer, parcel, seconds)
+        return super().send(consumer, push_batch, seconds)
 
 
 def test_a_former_secret_signs_until_its_overlap_ends(stage: Stage) -> None:
@@ -93,7 +93,7 @@ def test_a_former_secret_signs_until_its_overlap_ends(stage: Stage) -> None:
     assert seen.secrets == [2, 1]
 
 
-def breaks(_: Parcel) -> CallResult:
+def breaks(_: PushBatch) -> CallResult:
     raise ZeroDivisionError
 
 
@@ -128,7 +128,7 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
     group = desk.group(max_in_flight=4)
     leases: dict[str, int] = {}
 
-    def notes(parcel: Parcel) -> CallResult:
+    def notes(push_batch: PushBatch) -> CallResult:
         lane = replace(cursor_key(desk.topic, group, None))
         cursor = stage.adapters.cursors.get(lane, consistent=True)
         leases.update({t: each.deadline_ms for t, each in (cursor.leases if cursor else {}).items()})
@@ -164,9 +164,9 @@ def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(sta
     sent: dict[str, set[tuple[int, float]]] = {"calls": set(), "together": set()}
 
     class Watching:
-        def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
-            sent[consumer.name].add((len(parcel.attempts), seconds))
-            return desk.subscribers.send(consumer, parcel, seconds)
+        def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
+            sent[consumer.name].add((len(push_batch.attempts), seconds))
+            return desk.subscribers.send(consumer, push_batch, seconds)
 
     deliver(desk, group, sender=Watching)
     (alone,), (together,) = sent["calls"], sent["together"]

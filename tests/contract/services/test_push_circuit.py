@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
@@ -53,9 +53,9 @@ def test_i17_requests_that_fail_together_after_others_have_succeeded_beside_them
     group = desk.group(max_in_flight=64)
     desk.produce(*make.drafts(32))
 
-    def hang_from_the_twentieth_on(parcel: Parcel) -> CallResult:
+    def hang_from_the_twentieth_on(push_batch: PushBatch) -> CallResult:
         stage.clock.advance(1)
-        is_late = parcel.attempts[0].message.offset >= 20
+        is_late = push_batch.attempts[0].message.offset >= 20
         return CallResult(Verdict.FAILED if is_late else Verdict.DONE)
 
     desk.subscriber(group, "one", behaviour=hang_from_the_twentieth_on)
@@ -70,8 +70,8 @@ def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(
     waits = {"soon": [5_000], "late": [10_000, 10_000]}
     message_of = {p.id: key for key in waits for p in desk.produce(make.draft(ordering_key=key))}
 
-    def ask_for_time(parcel: Parcel) -> CallResult:
-        pauses = waits[message_of[parcel.attempts[0].message.id]]
+    def ask_for_time(push_batch: PushBatch) -> CallResult:
+        pauses = waits[message_of[push_batch.attempts[0].message.id]]
         return CallResult(Verdict.FAILED, retry_after_ms=pauses.pop()) if pauses else CallResult(Verdict.DONE)
 
     desk.subscriber(desk.group(), "one", behaviour=ask_for_time)
@@ -112,8 +112,8 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
     took_ms: list[int] = []
     produced_ms: dict[str, int] = {}
 
-    def judges(parcel: Parcel) -> CallResult:
-        (attempt,) = parcel.attempts
+    def judges(push_batch: PushBatch) -> CallResult:
+        (attempt,) = push_batch.attempts
         if attempt.message.id in bad:
             return CallResult(Verdict.FAILED, "HTTP 500", 500, is_own_answer=True)
         took_ms.append(stage.clock.now_ms() - produced_ms[attempt.message.id])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
@@ -76,7 +76,7 @@ def test_i5_what_cannot_be_settled_at_once_is_settled_as_soon_as_it_can_be(stage
     group = desk.group()
     away_ms: list[int] = []
 
-    def takes(_: Parcel) -> CallResult:
+    def takes(_: PushBatch) -> CallResult:
         away_ms.append(stage.clock.now_ms() + 9_000)
         return CallResult(Verdict.DONE)
 
@@ -208,7 +208,7 @@ def test_a_run_that_is_woken_for_nothing_ends(stage: Stage) -> None:
     task = DispatchTask(desk.topic.name, group.name)
     rings = [True, True]
 
-    def ring(_: Parcel) -> CallResult:
+    def ring(_: PushBatch) -> CallResult:
         while rings:
             rings.pop()
             desk.deps.dispatcher.deliver(task, lambda: 600.0)
@@ -237,7 +237,7 @@ def test_all_that_came_too_late_is_told(stage: Stage) -> None:
     group = desk.group(max_in_flight=1)
     slow = [True, True]
 
-    def sleeps(_: Parcel) -> CallResult:
+    def sleeps(_: PushBatch) -> CallResult:
         if slow:
             stage.clock.advance(100_000)
             desk.receive(group, slow.pop(), lease=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.core.wake import DispatchTask
@@ -26,7 +26,7 @@ def test_i4_a_function_is_not_called_beside_itself(
     desk = PushDesk.at(stage, retry=Retry(3, (1,), jitter=0.0), shards=1)
     group = desk.group(mode=mode)
 
-    def is_silent(parcel: Parcel) -> CallResult:
+    def is_silent(push_batch: PushBatch) -> CallResult:
         return CallResult(Verdict.FAILED, "no answer within 30 s", busy_ms=busy_seconds * SECOND_MS)
 
     desk.function(group, "slow", timeout_seconds, is_silent)
@@ -52,7 +52,7 @@ def test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
     desk = PushDesk.at(empty_stage)
     group = desk.group()
 
-    def dies(parcel: Parcel) -> CallResult:
+    def dies(push_batch: PushBatch) -> CallResult:
         raise Died
 
     desk.function(group, "slow", timeout_seconds, dies)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
@@ -34,8 +34,8 @@ def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, 
     group = desk.group(max_in_flight=3, payload=payload, batch_size=batch_size)
     under_way: list[int] = []
 
-    def counts(parcel: Parcel) -> CallResult:
-        under_way.extend([sum(desk.cursor(group, s).in_flight for s in range(4))] * len(parcel.attempts))
+    def counts(push_batch: PushBatch) -> CallResult:
+        under_way.extend([sum(desk.cursor(group, s).in_flight for s in range(4))] * len(push_batch.attempts))
         return CallResult(Verdict.DONE)
 
     desk.subscriber(group, "one", behaviour=counts)
@@ -87,7 +87,7 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
     group = desk.group(max_in_flight=4)
     seconds = [60.0]
 
-    def slow(_: Parcel) -> CallResult:
+    def slow(_: PushBatch) -> CallResult:
         seconds[0] = 10.0
         return CallResult(Verdict.DONE)
 
@@ -104,7 +104,7 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
     desk = PushDesk.at(stage)
     group = desk.group(max_in_flight=1)
 
-    def pauses(parcel: Parcel) -> CallResult:
+    def pauses(push_batch: PushBatch) -> CallResult:
         desk.deps.admin.pause(desk.topic, group.name, True)
         return CallResult(Verdict.DONE)
 

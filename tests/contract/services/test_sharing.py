@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
@@ -139,7 +139,7 @@ def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(
     group = desk.group(max_in_flight=8)
     most_in_flight: Counter[str] = Counter()
 
-    def counts(parcel: Parcel) -> CallResult:
+    def counts(push_batch: PushBatch) -> CallResult:
         for lease in desk.cursor(group).leases.values():
             most_in_flight[lease.owner] = max(
                 most_in_flight[lease.owner], sum(span.count for span in lease.spans)

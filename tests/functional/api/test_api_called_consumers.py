@@ -12,7 +12,7 @@ import pytest
 from chalicelib import wiring
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer
@@ -30,7 +30,7 @@ class World:
     agrees: bool = True
     greeted: list[str] = field(default_factory=list)
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         raise AssertionError("nothing is sent by registering")
 
     def refusal(self, kind: str, target: str) -> str | None:

@@ -20,7 +20,7 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.topic import Consumer
 from chalicelib.ports.world import Sender as SenderPort
@@ -35,7 +35,7 @@ from tests.functional.delivery.receivers import (
 from tests.support import factories
 from tests.support.factories import draft
 from tests.support.http import ShiftingClock
-from tests.unit.delivery.parcels import parcel, raw
+from tests.unit.delivery.push_batches import push_batch, raw
 
 SECRET, OLD = bytes(range(32)), b"o" * 24
 MEDIA = ("application/json", "text/plain", "application/octet-stream", "image/png")
@@ -66,8 +66,8 @@ def sender(egress: Egress) -> SenderPort:
     return sender_of(egress)
 
 
-def send(sender: SenderPort, url: str, of: Parcel | None = None, seconds: float = 5) -> CallResult:
-    (outcome,) = sender.send(consumer(url), of or parcel(draft(1)), seconds)
+def send(sender: SenderPort, url: str, of: PushBatch | None = None, seconds: float = 5) -> CallResult:
+    (outcome,) = sender.send(consumer(url), of or push_batch(draft(1)), seconds)
     return outcome
 
 
@@ -93,7 +93,7 @@ def test_receivers_of_others_accept_a_thousand_random_bodies(sender: SenderPort,
     bodies += [random_bytes.randbytes(random_bytes.randrange(300)) for _ in range(495)]
     bodies += [random_bytes.randbytes(random_bytes.randrange(300)).hex().encode() for _ in range(500)]
     for n, body in enumerate(bodies):
-        assert send(sender, receiver.url, parcel(raw(body, MEDIA[n % 4]))).verdict is Verdict.DONE
+        assert send(sender, receiver.url, push_batch(raw(body, MEDIA[n % 4]))).verdict is Verdict.DONE
     for n, (body, request) in enumerate(zip(bodies, receiver.seen, strict=True)):
         assert request.body == body
         check_signature(request)
@@ -107,7 +107,7 @@ def test_receivers_of_others_accept_the_other_content_modes(
     sender: SenderPort, receiver: Receiver, payload: str
 ) -> None:
     for body in (b"", b"\x00\xff", b"text"):
-        assert send(sender, receiver.url, parcel(raw(body), payload=payload)).verdict is Verdict.DONE
+        assert send(sender, receiver.url, push_batch(raw(body), payload=payload)).verdict is Verdict.DONE
         request = receiver.seen[-1]
         check_signature(request)
         text = request.body if payload == "structured" else json.dumps(json.loads(request.body)[0]).encode()
@@ -118,7 +118,7 @@ def test_receivers_of_others_accept_the_other_content_modes(
 def test_while_a_secret_is_rotated_both_sign(sender: SenderPort, receiver: Receiver) -> None:
     now_ms = time.time_ns() // 1_000_000
     both = (Secret(SECRET.hex()), Secret(OLD.hex(), now_ms + 60_000), Secret("ff" * 32, now_ms - 60_000))
-    sender.send(consumer(receiver.url, secrets=both), parcel(draft(1)), 5)
+    sender.send(consumer(receiver.url, secrets=both), push_batch(draft(1)), 5)
     check_signature(receiver.seen[0], SECRET)
     check_signature(receiver.seen[0], OLD)
     assert len(receiver.seen[0].headers["webhook-signature"].split(" ")) == 2
@@ -128,7 +128,7 @@ def test_without_a_live_secret_nothing_is_sent_and_no_attempt_is_made(
     sender: SenderPort, receiver: Receiver
 ) -> None:
     for secrets in ((), (Secret(SECRET.hex(), 1),)):
-        (outcome,) = sender.send(consumer(receiver.url, secrets=secrets), parcel(draft(1)), 5)
+        (outcome,) = sender.send(consumer(receiver.url, secrets=secrets), push_batch(draft(1)), 5)
         assert outcome.verdict is Verdict.NOT_ATTEMPTED
     assert receiver.seen == []
 
@@ -136,7 +136,9 @@ def test_without_a_live_secret_nothing_is_sent_and_no_attempt_is_made(
 def test_a_batch_is_one_request_and_one_outcome_for_each_message(
     sender: SenderPort, receiver: Receiver
 ) -> None:
-    outcomes = sender.send(consumer(receiver.url), parcel(draft(1), draft(2), draft(3), payload="batch"), 5)
+    outcomes = sender.send(
+        consumer(receiver.url), push_batch(draft(1), draft(2), draft(3), payload="batch"), 5
+    )
     assert [outcome.verdict for outcome in outcomes] == [Verdict.DONE] * 3
     assert len(receiver.seen) == 1
 
@@ -298,7 +300,7 @@ def functions(tmp_path: Path) -> LocalFunctions:
 
 
 def call(
-    egress: Egress, functions: LocalFunctions, name: str, of: Parcel, seconds: float = 5
+    egress: Egress, functions: LocalFunctions, name: str, of: PushBatch, seconds: float = 5
 ) -> list[CallResult]:
     return list(sender_of(egress, functions).send(consumer(name, "function", ()), of, seconds))
 
@@ -306,7 +308,7 @@ def call(
 def test_a_function_is_called_with_the_batch_and_reports_what_failed(
     egress: Egress, functions: LocalFunctions
 ) -> None:
-    batch = parcel(draft(1), draft(2), draft(3))
+    batch = push_batch(draft(1), draft(2), draft(3))
     outcomes = call(egress, functions, "with_context", batch)
     assert [o.verdict for o in outcomes] == [Verdict.DONE, Verdict.FAILED, Verdict.DONE]
     assert [o.verdict for o in call(egress, functions, "keep", batch)] == [Verdict.DONE] * 3
@@ -336,7 +338,7 @@ def test_a_function_is_called_with_the_batch_and_reports_what_failed(
 def test_each_answer_of_a_function_has_its_meaning(
     egress: Egress, functions: LocalFunctions, answer: object, verdicts: str
 ) -> None:
-    outcomes = call(egress, functions, "echo", parcel(draft(answer), draft(2)))
+    outcomes = call(egress, functions, "echo", push_batch(draft(answer), draft(2)))
     assert [o.verdict.value for o in outcomes] == verdicts.split()
 
 
@@ -344,7 +346,7 @@ def test_a_coroutine_is_refused_as_it_would_fail_on_lambda(egress: Egress, funct
     refusal = functions.refusal("waits")
     assert refusal is not None
     assert "asyncio.run" in refusal
-    [outcome] = call(egress, functions, "waits", parcel(draft(1)))
+    [outcome] = call(egress, functions, "waits", push_batch(draft(1)))
     assert outcome.verdict is Verdict.FAILED
     assert "async def" in outcome.detail
 
@@ -364,7 +366,7 @@ def test_a_coroutine_is_refused_as_it_would_fail_on_lambda(egress: Egress, funct
 def test_a_function_that_fails_fails_the_whole_batch(
     egress: Egress, functions: LocalFunctions, name: str, detail: str
 ) -> None:
-    outcomes = call(egress, functions, name, parcel(draft(1), draft(2)), 0.1 if name == "hangs" else 5)
+    outcomes = call(egress, functions, name, push_batch(draft(1), draft(2)), 0.1 if name == "hangs" else 5)
     assert [(o.verdict, o.detail) for o in outcomes] == [(Verdict.FAILED, detail)] * 2
     # Lambda's longest time, and its longest start.
     assert [o.busy_ms > 909_000 for o in outcomes] == [name == "hangs"] * 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from chalicelib.domain.call_result import CallResult, Parcel, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.topic import Consumer
@@ -127,14 +127,16 @@ class Caller:
         self._days = days
         self._seat = seat
 
-    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[CallResult, ...]:
+    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         days, mood = self._days, self._days.moods[consumer.uid]
         home, member = days.served[consumer.uid]
         if mood == "strange":
             days.accuse(f"{consumer.name} is called, and has not agreed")
-        outcomes = tuple(days.outcome(mood) for _ in parcel.attempts)
-        days.note(f"{parcel.topic} {parcel.group} {consumer.name} ({mood}) is called {len(outcomes)} times")
-        for attempt, outcome in zip(parcel.attempts, outcomes, strict=True):
+        outcomes = tuple(days.outcome(mood) for _ in push_batch.attempts)
+        days.note(
+            f"{push_batch.topic} {push_batch.group} {consumer.name} ({mood}) is called {len(outcomes)} times"
+        )
+        for attempt, outcome in zip(push_batch.attempts, outcomes, strict=True):
             inspect(days, home, member, attempt.message, member is home.members.get(member.name))
             if outcome.verdict is Verdict.DONE:
                 self._seat.sent.append((member, label_of(attempt.message.draft.body)))

@@ -15,15 +15,15 @@ from hypothesis import given
 
 from chalicelib.delivery.events import post
 from chalicelib.delivery.function_batch import event, failed_ids
-from chalicelib.domain.call_result import Parcel
+from chalicelib.domain.call_result import PushBatch
 from chalicelib.domain.message import Draft
 from tests.support.factories import draft
-from tests.unit.delivery.parcels import parcel, raw
+from tests.unit.delivery.push_batches import push_batch, raw
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=20)
 
 
-def read(of: Parcel) -> BaseCloudEvent:
+def read(of: PushBatch) -> BaseCloudEvent:
     """The event as a receiver sees it."""
     request = post(of)
     return from_http_event(HTTPMessage({k.lower(): v for k, v in request.headers.items()}, request.body))
@@ -31,7 +31,7 @@ def read(of: Parcel) -> BaseCloudEvent:
 
 @pytest.mark.parametrize("payload", ["binary", "structured"])
 def test_a_message_is_an_event_of_its_topic(payload: str) -> None:
-    event = read(parcel(draft({"n": 1}, keys=("order-1", "x")), payload=payload))
+    event = read(push_batch(draft({"n": 1}, keys=("order-1", "x")), payload=payload))
     assert (event.get_id(), event.get_source(), event.get_type()) == (
         "0123456789ab-3-7",
         "/topics/orders",
@@ -44,7 +44,7 @@ def test_a_message_is_an_event_of_its_topic(payload: str) -> None:
 
 
 def test_the_place_of_a_message_is_in_headers_of_ours() -> None:
-    headers = post(parcel(draft(1, tag="paid"))).headers
+    headers = post(push_batch(draft(1, tag="paid"))).headers
     assert {name: value for name, value in headers.items() if name.startswith("Headrace-")} == {
         "Headrace-Topic": "orders",
         "Headrace-Group": "billing",
@@ -53,7 +53,7 @@ def test_the_place_of_a_message_is_in_headers_of_ours() -> None:
         "Headrace-Attempt": "2",
         "Headrace-Tag": "paid",
     }
-    assert "Headrace-Tag" not in post(parcel(draft(1))).headers
+    assert "Headrace-Tag" not in post(push_batch(draft(1))).headers
 
 
 @pytest.mark.parametrize("payload", ["binary", "structured"])
@@ -63,7 +63,9 @@ def test_a_producers_own_event_keeps_its_type_schema_and_extensions(payload: str
         "ce-type": "order.paid", "ce-dataschema": "https://example.com/s", "ce-subject": "s", "CE-Color": "blue",
         "ce-datacontenttype": "text/lies", "ce-empty": "", "ce-not-a-name": "x", "ce-data": "x",
     }  # fmt: skip
-    attributes = dict(read(parcel(raw(b"hi", "text/plain", headers=own), payload=payload)).get_attributes())
+    attributes = dict(
+        read(push_batch(raw(b"hi", "text/plain", headers=own), payload=payload)).get_attributes()
+    )
     attributes.pop("time")
     assert attributes == {
         "id": "0123456789ab-3-7", "source": "/topics/orders", "specversion": "1.0", "type": "order.paid",
@@ -72,15 +74,15 @@ def test_a_producers_own_event_keeps_its_type_schema_and_extensions(payload: str
 
 
 def test_a_key_goes_before_the_producers_subject() -> None:
-    assert read(parcel(draft(1, keys=("k",), headers={"ce-subject": "s"}))).get_subject() == "k"
+    assert read(push_batch(draft(1, keys=("k",), headers={"ce-subject": "s"}))).get_subject() == "k"
 
 
 @given(TEXT, st.sampled_from(("binary", "structured")))
 def test_any_text_survives_as_an_attribute(text: str, payload: str) -> None:
     message = draft(1, keys=(text,), headers={"ce-color": text})
-    event = read(parcel(message, payload=payload))
+    event = read(push_batch(message, payload=payload))
     assert (event.get_subject(), event.get_extension("color")) == (text, text)
-    assert all(v.isascii() for k, v in post(parcel(message)).headers.items() if k.startswith("ce-"))
+    assert all(v.isascii() for k, v in post(push_batch(message)).headers.items() if k.startswith("ce-"))
 
 
 def test_headers_of_the_producer_are_forwarded_but_not_in_our_place() -> None:
@@ -90,7 +92,7 @@ def test_headers_of_the_producer_are_forwarded_but_not_in_our_place() -> None:
         "WEBHOOK-ID": "lies", "ce-id": "lies", "Authorization": "Bearer x", "Cookie": "a=b",
         "set-cookie": "a=b", "X-Api-Key": "a=b",
     }  # fmt: skip
-    headers = post(parcel(draft(1, headers=own))).headers
+    headers = post(push_batch(draft(1, headers=own))).headers
     assert headers["X-Trace"] == "t1"
     assert len({name.lower() for name in headers}) == len(headers)
     assert not [v for v in headers.values() if "lies" in v or "Bearer" in v or "a=b" in v]
@@ -99,7 +101,7 @@ def test_headers_of_the_producer_are_forwarded_but_not_in_our_place() -> None:
 @given(TEXT)
 def test_forwarded_headers_are_printable_ascii_and_can_be_read_back(text: str) -> None:
     own = {"X-Word": text, "X-Plain": f"{text!a} 100%"}
-    headers = post(parcel(draft(1, headers=own, tag=text))).headers
+    headers = post(push_batch(draft(1, headers=own, tag=text))).headers
     assert headers["X-Plain"] == own["X-Plain"]
     for name in ("X-Word", "Headrace-Tag"):
         assert headers[name].isascii()
@@ -111,10 +113,10 @@ def test_forwarded_headers_are_printable_ascii_and_can_be_read_back(text: str) -
     st.binary(max_size=200), st.sampled_from(("application/octet-stream", "application/json", "text/plain"))
 )
 def test_a_body_arrives_byte_for_byte(body: bytes, media: str) -> None:
-    assert post(parcel(raw(body, media))).body == body
-    event = json.loads(post(parcel(raw(body, media), payload="structured")).body)
+    assert post(push_batch(raw(body, media))).body == body
+    event = json.loads(post(push_batch(raw(body, media), payload="structured")).body)
     if "data_base64" in event:
-        assert read(parcel(raw(body, media), payload="structured")).get_data() == body
+        assert read(push_batch(raw(body, media), payload="structured")).get_data() == body
     else:
         assert media == "application/json"
         assert event["data"] == json.loads(body)
@@ -134,18 +136,18 @@ def test_a_body_arrives_byte_for_byte(body: bytes, media: str) -> None:
     ],
 )
 def test_data_is_json_only_where_it_says_so_and_is(body: bytes, media: str, field: str) -> None:
-    event = json.loads(post(parcel(raw(body, media), payload="structured")).body)
+    event = json.loads(post(push_batch(raw(body, media), payload="structured")).body)
     assert {"data", "data_base64"} & event.keys() == {field}
 
 
 def test_a_number_keeps_its_digits_in_a_structured_event() -> None:
     exact = b'{"n":1.00000000000000000000000000001}'
-    assert exact in post(parcel(Draft(exact), payload="structured")).body
+    assert exact in post(push_batch(Draft(exact), payload="structured")).body
 
 
 @pytest.mark.parametrize("payload", ["batch", "structured"])
 def test_a_batch_tells_each_messages_place(payload: str) -> None:
-    request = post(parcel(draft(1, tag="paid"), raw(b"\x00"), payload=payload))
+    request = post(push_batch(draft(1, tag="paid"), raw(b"\x00"), payload=payload))
     events: list[dict[str, Any]] = json.loads(request.body)
     assert request.headers["Content-Type"] == "application/cloudevents-batch+json"
     assert [(e["id"], e["headraceoffset"], e.get("headracetag")) for e in events] == [
@@ -159,10 +161,10 @@ def test_a_batch_tells_each_messages_place(payload: str) -> None:
 
 
 def test_a_batch_has_an_id_of_its_own_that_stays_the_same() -> None:
-    one, two = (parcel(draft(1), draft(2), payload="batch") for _ in range(2))
+    one, two = (push_batch(draft(1), draft(2), payload="batch") for _ in range(2))
     assert post(one).id == post(two).id
-    assert post(one).id != post(parcel(draft(1), payload="batch")).id
-    assert post(parcel(draft(1), payload="structured")).id == "0123456789ab-3-7"
+    assert post(one).id != post(push_batch(draft(1), payload="batch")).id
+    assert post(push_batch(draft(1), payload="structured")).id == "0123456789ab-3-7"
 
 
 # Functions
@@ -170,7 +172,7 @@ def test_a_batch_has_an_id_of_its_own_that_stays_the_same() -> None:
 
 def test_a_function_gets_whole_messages_and_any_json_body_to_the_digit() -> None:
     exact = Draft(b"1.000000000000000000001", keys=("k",), tag="t", ordering_key="o", headers={"h": "v"})
-    text = event(parcel(exact, raw(b"\x00\xff", "image/png")))
+    text = event(push_batch(exact, raw(b"\x00\xff", "image/png")))
     assert b'"body":1.000000000000000000001,' in text
     one, two = json.loads(text)["messages"]
     assert one == {
@@ -195,16 +197,16 @@ JSON_VALUES = st.recursive(
 )
 
 
-def ids(parcel: Parcel) -> list[str]:
-    return [attempt.message.id for attempt in parcel.attempts]
+def ids(push_batch: PushBatch) -> list[str]:
+    return [attempt.message.id for attempt in push_batch.attempts]
 
 
 @given(st.binary(max_size=60) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_function_answers_only_messages_that_were_sent_can_have_failed(answer: bytes) -> None:
-    failures = failed_ids(ids(parcel(draft(1), draft(2))), answer)
+    failures = failed_ids(ids(push_batch(draft(1), draft(2))), answer)
     assert failures is None or failures <= {"0123456789ab-3-7", "0123456789ab-3-8"}
 
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"x":' * 100_000, b'"\xff"', b"{", b" "])
 def test_an_answer_nobody_can_read_tells_nothing(answer: bytes) -> None:
-    assert failed_ids(ids(parcel(draft(1))), answer) is None
+    assert failed_ids(ids(push_batch(draft(1))), answer) is None

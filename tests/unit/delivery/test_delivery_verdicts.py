@@ -21,7 +21,7 @@ from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
-from tests.unit.delivery.parcels import parcel
+from tests.unit.delivery.push_batches import push_batch
 
 REAL_MS = START_MS + 77_000
 URL = "http://127.0.0.1:5000/in"
@@ -111,7 +111,7 @@ def test_a_status_says_what_becomes_of_the_message_and_whose_it_is(
 
 
 def test_a_request_is_signed_by_the_time_that_subscribers_share(sender: Sender, wire: Wire) -> None:
-    (result,) = sender.send(consumer(), parcel(make.draft(1)), 5)
+    (result,) = sender.send(consumer(), push_batch(make.draft(1)), 5)
     assert result.verdict is Verdict.DONE
     headers = wire.headers()
     assert headers["webhook-timestamp"] == str(REAL_MS // 1000)
@@ -151,14 +151,14 @@ def test_a_functions_answer_says_the_same(
     functions.answer = answer
     function = consumer(ConsumerKind.FUNCTION, "mail", timeout_seconds=90)
     busy_ms = function.busy_seconds * 1000 if is_busy else 0
-    results = sender.send(function, parcel(make.draft(1), make.draft(2)), 5)
+    results = sender.send(function, push_batch(make.draft(1), make.draft(2)), 5)
     assert [(r.verdict, r.busy_ms, r.is_own_answer) for r in results] == [
         (verdict, busy_ms, is_own_answer)
     ] * 2
 
 
 def test_of_a_batch_those_have_failed_that_the_function_names(sender: Sender, functions: Told) -> None:
-    of = parcel(make.draft(1), make.draft(2))
+    of = push_batch(make.draft(1), make.draft(2))
     bad = of.attempts[1].message.id
     functions.answer = json.dumps({"batchItemFailures": [{"itemIdentifier": bad}]}).encode()
     results = sender.send(consumer(ConsumerKind.FUNCTION, "mail"), of, 5)
@@ -167,15 +167,15 @@ def test_of_a_batch_those_have_failed_that_the_function_names(sender: Sender, fu
 
 @pytest.mark.parametrize("payload", ["binary", "structured", "batch"])
 def test_a_message_that_waited_was_accepted_when_its_producer_heard_so(payload: str) -> None:
-    old_parcel = parcel(make.draft(1, accepted_ms=START_MS - 9_000), payload=payload)
-    request, accepted_at = post(old_parcel), rfc3339(START_MS - 9_000)
+    old_batch = push_batch(make.draft(1, accepted_ms=START_MS - 9_000), payload=payload)
+    request, accepted_at = post(old_batch), rfc3339(START_MS - 9_000)
     assert accepted_at in (request.headers.get("ce-time", "") + request.body.decode())
-    assert accepted_at in function_batch.event(old_parcel).decode()
+    assert accepted_at in function_batch.event(old_batch).decode()
 
 
 def test_each_message_of_a_batch_bears_its_own_trace() -> None:
     traces = [f"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{n}-01" for n in range(2)]
-    of = parcel(*(make.draft(n, headers={"traceparent": trace}) for n, trace in enumerate(traces)))
+    of = push_batch(*(make.draft(n, headers={"traceparent": trace}) for n, trace in enumerate(traces)))
     assert [each["traceparent"] for each in json.loads(post(of).body)] == traces
 
 
