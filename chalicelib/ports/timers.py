@@ -77,8 +77,9 @@ class Timers(Protocol):
         read unit if there are none."""
         ...
 
-    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
-        """Take or renew the lease of a fragment; False while another owner's runs."""
+    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
+        """Take or renew the lease of a fragment, until `until_ms`. Returns None if it is this owner's now, or else the
+        time when another owner's lease ends."""
         ...
 
     def release_lease(self, fragment: int, owner: str) -> None:

@@ -23,6 +23,7 @@ from .beside import Beside
 
 _LEASE_MS = 15_000
 _RENEW_MS = 5_000
+_RENEWED_MS = 7_000  # so long after a renewal, a run that is alive has made the next one
 _TICK_SECONDS = 1.0
 _SHORTEST_MS = 50  # what is due within it goes together
 _LONG_TICK_MS = 1_000  # a mover whose tick takes longer is behind, and shares its fragments
@@ -105,7 +106,9 @@ class _Visit(NamedTuple):
 
 
 class MoverRun:
-    """One run. `_held`: the fragments that it holds, each with the time of its next timer (None: not known)."""
+    """One run. `_held`: the fragments that it holds, each with the time of its next timer (None: not known).
+    `_foreign`: the ends of other runs' leases, as it first met them; `_looks`: when it looks at such a fragment again.
+    """
 
     def __init__(
         self,
@@ -125,6 +128,8 @@ class MoverRun:
         self._held: dict[int, int | None] = {}
         self._wanted: set[int] = set()  # what it may hold: what was given away stays away
         self._renewed_ms: dict[int, int] = {}
+        self._foreign: dict[int, int] = {}
+        self._looks: dict[int, int] = {}
         self._takes: Beside[int, int | None] = Beside(threads, patience_seconds)
         self._visits: Beside[int, _Visit | None] = Beside(threads, patience_seconds)
         self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)
@@ -136,22 +141,23 @@ class MoverRun:
         """Hold the fragments in which something is due soon, until nothing is, or time is up.
 
         Fragments without such a timer, or held by another run, are looked at repeatedly in the first `awake_ms`, and
-        once more after that: the process that woke this run may have stored its timer meanwhile.
+        once more after that: the process that woke this run may have stored its timer meanwhile. The holder may have
+        died; if it does not renew its lease in time, the fragment is looked at when the lease ends (see _watch).
         """
         self._wanted, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
-            if is_looking:
-                # A look that is still under way may have begun before the timer was stored.
-                is_looking = self._clock.now_ms() < awake_until_ms or bool(self._takes.under_way)
-                self._take(self._wanted - self._held.keys(), consistent=awake_ms > 0)
-                is_looking = is_looking or bool(self._takes.under_way)
-            if not self._held and not is_looking:
+            candidates = self._wanted if is_looking else self._to_look_at()
+            # A look that is still under way may have begun before the timer was stored.
+            is_looking &= self._clock.now_ms() < awake_until_ms or bool(self._takes.under_way)
+            self._take(candidates - self._held.keys(), consistent=awake_ms > 0)
+            is_looking = is_looking or bool(self._takes.under_way)
+            if not self._held and not is_looking and not self._looks:
                 return
             if not has_time():
                 break
             if self._held:
                 self._work()
-            if self._held or is_looking:
+            if self._held or is_looking or self._looks:
                 self._clock.sleep(self._pause())
         self.report.finished = self.report.finished and not self._held
         self._wanted.clear()
@@ -173,7 +179,28 @@ class MoverRun:
 
     def _try_to_take(self, fragment: int, consistent: bool) -> int | None:
         next_ms = self._timers.next_ms(fragment, consistent=consistent)
-        return next_ms if self._is_soon(next_ms) and self._acquire_lease(fragment) else None
+        if not self._is_soon(next_ms):
+            self._looks.pop(fragment, None)
+            return None
+        return next_ms if self._acquire_lease(fragment) else None
+
+    def _to_look_at(self) -> set[int]:
+        """Fragments of other runs whose time to be looked at has come."""
+        now_ms = self._clock.now_ms()
+        fragments = {fragment for fragment, look_ms in self._looks.copy().items() if look_ms <= now_ms}
+        for fragment in fragments:
+            self._looks.pop(fragment, None)
+        return fragments & self._wanted
+
+    def _watch(self, fragment: int, until_ms: int) -> None:
+        """Another run holds the fragment, until `until_ms`. If that run is alive, it has seen or will see what is due,
+        and renews its lease long before the end: look whether it has. If it died, or was ended, nobody else comes by
+        before the next minute's run: look again when the lease ends."""
+        if fragment not in self._wanted or self._foreign.setdefault(fragment, until_ms) != until_ms:
+            self._looks.pop(fragment, None)
+            return
+        renewal_ms = until_ms - _LEASE_MS + _RENEWED_MS
+        self._looks[fragment] = renewal_ms if self._clock.now_ms() < renewal_ms else until_ms
 
     def _work(self) -> None:
         """Move what is due; give fragments to others where this took long."""
@@ -253,15 +280,20 @@ class MoverRun:
 
     def _acquire_lease(self, fragment: int) -> bool:
         now_ms = self._clock.now_ms()
-        is_ours = self._timers.acquire_lease(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        foreign_until_ms = self._timers.acquire_lease(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        is_ours = foreign_until_ms is None
         if is_ours and fragment not in self._wanted:  # given away while this write was under way
             self._timers.release_lease(fragment, self._owner)
             self._ways.hand_over([fragment])  # whoever was started meanwhile may have met our lease
             is_ours = False
         if is_ours:
             self._renewed_ms[fragment] = now_ms
+            self._foreign.pop(fragment, None)
+            self._looks.pop(fragment, None)
         else:
             self._renewed_ms.pop(fragment, None)
+        if foreign_until_ms is not None:
+            self._watch(fragment, foreign_until_ms)
         return is_ours
 
     def _ours(self, fragments: Iterable[int]) -> list[int]:
@@ -359,7 +391,8 @@ class MoverRun:
     def _pause(self) -> float:
         """Seconds until there is something to do, at most one tick: nearer timers may be stored meanwhile."""
         now_ms = self._clock.now_ms()
-        left_ms = min((due_ms or 0 for due_ms in self._held.values()), default=now_ms + SOON_MS) - now_ms
+        times_ms = [*(due_ms or 0 for due_ms in self._held.values()), *self._looks.copy().values()]
+        left_ms = min(times_ms, default=now_ms + SOON_MS) - now_ms
         return min(_TICK_SECONDS, max(_SHORTEST_MS, left_ms) / 1000)
 
 

@@ -170,7 +170,7 @@ class DynamoTimers:
             {"Delete": {"TableName": self._table, "Key": names, **condition}},
         )
 
-    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
         try:
             self._dynamo.call(
                 "update_item",
@@ -184,10 +184,11 @@ class DynamoTimers:
                     ":now": number(now_ms),
                     ":v": {"N": FORMAT},
                 },
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
-        except ConditionFailed:
-            return False
-        return True
+        except ConditionFailed as error:
+            return known_int(error.item or {}, "u", until_ms)
+        return None
 
     def release_lease(self, fragment: int, owner: str) -> None:
         try:

@@ -93,7 +93,8 @@ def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
 
     class Reentrant(Shed):
         def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
-            meanwhile.append(self.mover.run_once())
+            began_ms = self.clock.now_ms()
+            meanwhile.append(self.mover.run_once(lambda: self.clock.now_ms() < began_ms + 5_000))
             return super().append(shard, keep_days, due)
 
     shed = Reentrant()
@@ -154,7 +155,7 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
     (take,) = tasks
     take()
     assert shed.given == [[3]]
-    assert shed.timers.acquire_lease(3, "another", START_MS, START_MS + 1)
+    assert shed.timers.acquire_lease(3, "another", START_MS, START_MS + 1) is None
 
 
 def test_the_greatest_lateness_is_told() -> None:
@@ -329,6 +330,49 @@ def test_a_fragment_is_its_movers_for_three_renewals() -> None:
     shed.timers.store([make.timer(START_MS - 1)])
     assert shed.mover.run_once().moved == 1
     assert shed.given == [], "nobody else had it"
+
+
+@pytest.mark.parametrize("woken_for", [None, [3]], ids=["by schedule", "woken"])
+@pytest.mark.parametrize("due_in_ms", [1_000, 14_000, 25_000])
+@pytest.mark.parametrize("lease_ms", [500, 9_000, 15_000])
+def test_what_a_dead_mover_held_goes_when_its_lease_ends(
+    lease_ms: int, due_in_ms: int, woken_for: list[int] | None
+) -> None:
+    shed = Shed()
+    timer = make.timer(START_MS + due_in_ms, fragment=3)
+    shed.timers.store([timer])
+    assert shed.timers.acquire_lease(3, "dead", START_MS, START_MS + lease_ms) is None
+    report = shed.mover.run_once(fragments=woken_for)
+    assert shed.moved == [timer]
+    assert report.late_ms <= max(0, lease_ms - due_in_ms) + 100
+
+
+@pytest.mark.parametrize("woken_for", [None, [3]], ids=["by schedule", "woken"])
+def test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(woken_for: list[int] | None) -> None:
+    class Renewing(ManualClock):
+        """The holder renews its lease each five seconds."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.at_ms >= renewed_ms[-1] + 5_000:
+                renewed_ms.append(self.at_ms)
+                shed.timers.acquire_lease(3, "holder", self.at_ms, self.at_ms + 15_000)
+
+    class Counting(MemoryTimers):
+        def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
+            owners.append(owner)
+            return super().acquire_lease(fragment, owner, now_ms, until_ms)
+
+    owners: list[str] = []
+    renewed_ms = [START_MS]
+    shed = Shed(clock=Renewing(), timers=Counting(MemoryTables()))
+    shed.timers.store([make.timer(START_MS + 25_000, fragment=3)])
+    shed.timers.acquire_lease(3, "holder", START_MS, START_MS + 15_000)
+    report = shed.mover.run_once(lambda: shed.clock.now_ms() < START_MS + 60_000, woken_for)
+    assert (report.ticks, report.finished) == (0, True)
+    assert shed.clock.at_ms <= START_MS + 7_000
+    tries = len(owners) - owners.count("holder")
+    assert tries == (2 if woken_for is None else 4), "each failed one costs a write unit, and the wait none"
 
 
 def test_nothing_goes_before_its_time_though_it_was_seen_before() -> None:

@@ -1,13 +1,16 @@
 """Movers in a world of their own: processes that file and cancel timers, invocations that come late, a schedule with
 jitter that misses a tick, functions that end at their limit, and others between any two calls of the store. Whatever
-they do, what is due goes in time."""
+they do, what is due goes in time.
+
+Where movers die, too, nobody can be in time before the next run has started and the dead one's lease has ended; from
+then on it is owed again."""
 
 from __future__ import annotations
 
 import queue
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chalicelib.adapters import Nobody
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
@@ -27,7 +31,7 @@ from chalicelib.wiring import Deps
 from tests.simulation import virtual
 from tests.simulation.processes import Clock
 from tests.support import factories as make
-from tests.support.clock import SeededRandom
+from tests.support.clock import START_MS, SeededRandom
 from tests.support.stages import memory_stage
 
 LATEST_MS = 1_500  # beside what an invocation takes to start: a tick, and a few calls
@@ -61,14 +65,31 @@ class Slow:
         return call
 
 
+@dataclass(eq=False)
+class Run:
+    """One invocation's process."""
+
+    fragments: Sequence[int]
+    is_woken: bool
+    owner: str = ""
+    alive: bool = True
+
+
 class World(Nobody):
     """Everything that happens to the timers of one stage."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, deadly: bool = False) -> None:
+        """`deadly`: movers die at any moment, in the first MINUTES."""
         self.random = random.Random(seed)
+        self.fate = random.Random(f"fate {seed}") if deadly else None
+        self.deaths = 0
+        self.runs: dict[str, Run] = {}
+        self.uncovered_ms: dict[int, int] = {}  # fragments that a run died over: when its lease ends
+        self.covered_ms: dict[int, int] = {}  # since when what is due in a fragment is owed again
         self.scheduler = virtual.Scheduler()
         self.clock = Clock(self.scheduler, 0)
-        self.timers = Slow(MemoryTimers(MemoryTables()), self)
+        self.store = MemoryTimers(MemoryTables())
+        self.timers = Slow(self.store, self)
         self.function_seconds = self.random.choice((40, 120, 900))
         self.start_ms = self.random.choice((50, 3_000))  # longest, of an invocation
         self.late: dict[str, int] = {}
@@ -97,24 +118,55 @@ class World(Nobody):
             tell=nothing,
         )
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
+        run = self.begin_run(fragments)
         mover = Mover(
-            timers=self.timers,
-            ways=ways,
-            clock=self.clock,
-            new_owner=lambda: self._random.id(8),
-            threads=threads,
+            timers=self.timers, ways=ways, clock=self.clock, new_owner=lambda: run.owner, threads=threads
         )
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)
+        del self.runs[run.owner]
+
+    def begin_run(self, fragments: Iterable[int] | None) -> Run:
+        """A run starts: it covers its fragments as soon as no dead run holds them any more."""
+        run = Run(list(range(FRAGMENTS) if fragments is None else fragments), fragments is not None)
+        run.owner = self._random.id(8)
+        self.runs[run.owner] = run
+        now_ms = self.clock.now_ms()
+        for fragment in self.uncovered_ms.keys() & set(run.fragments):
+            self.covered_ms[fragment] = max(now_ms, self.uncovered_ms.pop(fragment))
+        task = self.scheduler.current()
+        if self.fate and task:
+            task.home = run
+            if self.fate.random() < 0.3:
+                life_ms = self.fate.uniform(0, self.fate.choice((1_000, 10_000, 60_000)))
+                self.scheduler.spawn(lambda: self.kill(run), after_ms=life_ms)
+        return run
+
+    def kill(self, run: Run) -> None:
+        """A run dies where it is. Its lease stays, and whoever has just woken it wakes no other."""
+        if run.owner not in self.runs or self.scheduler.now > START_MS + MINUTES * 60 * SECOND_MS:
+            return
+        self.deaths += 1
+        run.alive = False
+        del self.runs[run.owner]
+        self.scheduler.kill_all_of(run)
+        for fragment in run.fragments:
+            holder, until_ms = self.store._leases.get(fragment, ("", 0))
+            if run.is_woken or holder not in self.runs:
+                self.uncovered_ms[fragment] = 0 if holder in self.runs else until_ms
 
     def hand_over(self, fragments: Sequence[int]) -> None:
         self.invoke("mover", {"detail": {"fragments": list(fragments)}})
 
     def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
+        self.pass_time(SLOWEST_MS)
+        self.store.drop(timers)
+        now_ms = self.clock.now_ms()
         for timer in timers:
-            if self.owed.pop(timer.id, None) is not None:
-                self.late[timer.id] = self.clock.now_ms() - timer.due_ms
-        self.timers.drop(timers)
+            is_owed = timer.fragment not in self.uncovered_ms
+            if self.owed.pop(timer.id, None) is not None and is_owed:
+                self.late[timer.id] = now_ms - max(timer.due_ms, self.covered_ms.get(timer.fragment, 0))
+        self.pass_time(SLOWEST_MS)
         return len(timers)
 
     def schedule(self) -> None:
@@ -160,6 +212,15 @@ class World(Nobody):
 
 def nothing(*_: object) -> None:
     return
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**32))
+def test_where_movers_die_what_is_due_goes_as_soon_as_another_may_have_their_fragments(seed: int) -> None:
+    world = World(seed, deadly=True)
+    world.run()
+    assert world.owed == {}
+    assert max(world.late.values(), default=0) <= world.start_ms + LATEST_MS
 
 
 @settings(max_examples=12)

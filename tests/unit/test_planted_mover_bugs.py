@@ -27,11 +27,11 @@ from tests.unit import test_mover_troubles as troubles
 from tests.unit.test_mover_world import LATEST_MS, World
 
 
-def a_world_is_in_time() -> None:
+def a_world_is_in_time(seed: int, deadly: bool = False) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beside, "queue", waits)
-        world = World(20)  # one in which a client's timing is bad
+        world = World(seed, deadly)
         world.run()
     assert world.owed == {}
     assert max(world.late.values()) <= world.start_ms + LATEST_MS
@@ -57,7 +57,15 @@ BUGS: Planted = {
     ),
     "a woken mover that leaves at once": (
         Bug(Mover, "run_once", "has_time, AWAKE_MS)", "has_time, 1)"),
-        a_world_is_in_time,
+        lambda: a_world_is_in_time(28),  # one in which a client's timing is bad
+    ),
+    "a dead mover's lease whose end nobody waits for": (
+        Bug(MoverRun, "_watch", "self._foreign.setdefault(fragment, until_ms) != until_ms", "True"),
+        lambda: a_world_is_in_time(7, deadly=True),
+    ),
+    "a mover that waits beside one that is alive": (
+        Bug(MoverRun, "_watch", "self._foreign.setdefault(fragment, until_ms) != until_ms", "False"),
+        lambda: runs.test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(None),
     ),
     "a mover that leaves without looking once more": (
         Bug(MoverRun, "_leave", "return self._try_to_take(fragment, consistent=True)", "return None"),

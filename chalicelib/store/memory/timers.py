@@ -111,13 +111,13 @@ class MemoryTimers:
             self.aside = [timer for timer in self.aside if timer.kind in UNREADABLE]
             return len(readable)
 
-    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
         with self._tables.lock:
             holder, deadline_ms = self._leases.get(fragment, (owner, 0))
             if holder != owner and deadline_ms > now_ms:
-                return False
+                return deadline_ms
             self._leases[fragment] = (owner, until_ms)
-            return True
+            return None
 
     def release_lease(self, fragment: int, owner: str) -> None:
         with self._tables.lock:

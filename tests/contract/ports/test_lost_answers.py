@@ -187,11 +187,11 @@ def test_a_letter_that_was_changed_is_not_taken_for_discarded(
 def test_a_lease_taken_is_held(a: Adapters, plan: FaultPlan, fault: Fault) -> None:
     fragment = int(uuid4().hex[:8], 16)
     next_call(plan, fault)
-    assert a.timers.acquire_lease(fragment, "me", 1_000, 2_000)
+    assert a.timers.acquire_lease(fragment, "me", 1_000, 2_000) is None
     assert plan.fired
     next_call(plan, fault)
     a.timers.release_lease(fragment, "me")
-    assert a.timers.acquire_lease(fragment, "another", 1_000, 2_000)
+    assert a.timers.acquire_lease(fragment, "another", 1_000, 2_000) is None
 
 
 @LOST

@@ -106,7 +106,7 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
     times = [START_MS, START_MS, START_MS + 1, 5, 253_402_300_799_999]
     batch = [make.timer(due_ms, fragment=1) for due_ms in times]
     timers.store(batch)
-    assert timers.acquire_lease(1, "owner", START_MS, START_MS + 1)
+    assert timers.acquire_lease(1, "owner", START_MS, START_MS + 1) is None
     assert timers.cancel(*_another(timers))
     in_order = sorted(batch, key=lambda timer: timer.sort_key)
     assert timers.behind(1, sort_key_of(0), 99) == in_order
@@ -184,33 +184,35 @@ def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
 
 
 def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000)
-    assert not timers.acquire_lease(fragment_of_lease, "b", 1_999, 3_000)
-    assert timers.acquire_lease(fragment_of_lease, "b", 2_000, 3_000), "at its deadline a lease is free"
-    assert not timers.acquire_lease(fragment_of_lease, "a", 2_001, 9_000), "and its owner has lost it"
-    assert timers.acquire_lease(fragment_of_lease + 500, "a", 2_001, 9_000), (
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000) is None
+    assert timers.acquire_lease(fragment_of_lease, "b", 1_999, 3_000) == 2_000
+    assert timers.acquire_lease(fragment_of_lease, "b", 2_000, 3_000) is None, (
+        "at its deadline a lease is free"
+    )
+    assert timers.acquire_lease(fragment_of_lease, "a", 2_001, 9_000) == 3_000, "and its owner has lost it"
+    assert timers.acquire_lease(fragment_of_lease + 500, "a", 2_001, 9_000) is None, (
         "another fragment is another lease"
     )
 
 
 def test_an_owner_renews_its_lease_early_and_late(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000)
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_500, 4_000)
-    assert not timers.acquire_lease(fragment_of_lease, "b", 3_999, 9_000)
-    assert timers.acquire_lease(fragment_of_lease, "a", 5_000, 6_000), "nobody else took it"
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000) is None
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_500, 4_000) is None
+    assert timers.acquire_lease(fragment_of_lease, "b", 3_999, 9_000) == 4_000
+    assert timers.acquire_lease(fragment_of_lease, "a", 5_000, 6_000) is None, "nobody else took it"
 
 
 def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000)
+    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000) is None
     timers.release_lease(fragment_of_lease, "b")
-    assert not timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000)
+    assert timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000) == 2_000
     timers.release_lease(fragment_of_lease, "a")
     timers.release_lease(fragment_of_lease, "a")
-    assert timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000)
+    assert timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000) is None
 
 
 def test_a_lease_is_no_timer(timers: Timers) -> None:
-    assert timers.acquire_lease(6, "a", 1_000, 2_000)
+    assert timers.acquire_lease(6, "a", 1_000, 2_000) is None
     assert timers.next_ms(6) is None
     assert timers.first_due(6, FOREVER, 9).timers == []
     timer = make.timer(fragment=6)

@@ -110,16 +110,16 @@ def a_timer_is_set_aside_once(stage: Stage) -> None:
 
 def one_owns_a_fragment(stage: Stage) -> None:
     timers, fragment = stage.adapters.timers, uuid4().int >> 90
-    assert timers.acquire_lease(fragment, "a", 1_000, 2_000)
-    assert timers.acquire_lease(fragment, "a", 1_500, 2_500)
-    assert not timers.acquire_lease(fragment, "b", 2_499, 3_000)
+    assert timers.acquire_lease(fragment, "a", 1_000, 2_000) is None
+    assert timers.acquire_lease(fragment, "a", 1_500, 2_500) is None
+    assert timers.acquire_lease(fragment, "b", 2_499, 3_000) == 2_500
     timers.release_lease(fragment, "b")
-    assert not timers.acquire_lease(fragment, "b", 2_499, 3_000)
-    assert timers.acquire_lease(fragment, "b", 2_500, 3_000)
+    assert timers.acquire_lease(fragment, "b", 2_499, 3_000) == 2_500
+    assert timers.acquire_lease(fragment, "b", 2_500, 3_000) is None
     timers.release_lease(fragment, "a")
-    assert not timers.acquire_lease(fragment, "a", 2_999, 4_000)
+    assert timers.acquire_lease(fragment, "a", 2_999, 4_000) == 3_000
     timers.release_lease(fragment, "b")
-    assert timers.acquire_lease(fragment, "a", 2_999, 4_000)
+    assert timers.acquire_lease(fragment, "a", 2_999, 4_000) is None
 
 
 def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
