@@ -26,7 +26,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
         ),
     ),
     "what waits in its place, and nobody comes back": (
-        83,
+        176,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
     "a mover that is not woken": (0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
@@ -35,7 +35,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
         Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),
     ),
     "a fragment taken again after it was given away": (
-        1572,
+        165,
         Bug(MoverRun, "_acquire_lease", "fragment not in self._wanted", "False"),
     ),
 }
