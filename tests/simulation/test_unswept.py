@@ -7,7 +7,6 @@ import pytest
 from chalicelib.scheduler.mover_run import MoverRun
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.core.wake import Waker
-from chalicelib.services.push.capacity import Capacity
 from tests.simulation.figures import count
 from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
@@ -16,15 +15,6 @@ from tests.support.planting import Bug
 from tests.unit.test_planted_mover_bugs import BUGS as movers
 
 BUGS: dict[str, tuple[int, Bug]] = {
-    "a shard left to those who had all places": (
-        318,
-        Bug(
-            Capacity,
-            "room",
-            "max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)",
-            "limits.part - self._others_by.get(consumer.uid, 0)",
-        ),
-    ),
     "what waits in its place, and nobody comes back": (
         176,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
