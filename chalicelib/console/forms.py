@@ -23,10 +23,16 @@ from .links import query_text
 Fields = Mapping[str, str]
 UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
 """Deeds that another one undoes."""
+_TOPIC_TEXTS = ("mode", "on_rate_limit", "wake")
 _TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
 _TOPIC_NUMBERS_OR_NULL = ("alarm_backlog", "rate_limit")
+TOPIC_SETTINGS = (*_TOPIC_TEXTS, *_TOPIC_NUMBERS, *_TOPIC_NUMBERS_OR_NULL)
+"""The settings of a topic's form that are one field each."""
+_GROUP_TEXTS = ("offline", "assignment", "payload")
 _GROUP_NUMBERS = ("batch_size", "max_in_flight")
 _GROUP_NUMBERS_OR_NULL = ("lease_seconds",)
+GROUP_SETTINGS = (*_GROUP_TEXTS, *_GROUP_NUMBERS, *_GROUP_NUMBERS_OR_NULL)
+"""The settings of a group's form that are one field each, and not for life."""
 _MOST_DIGITS = 32
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
@@ -140,7 +146,7 @@ def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Deed]:
 
 
 def _put_topic(name: str, fields: Fields) -> Deed:
-    body = _given_texts(fields, "mode", "on_rate_limit", "wake") | _numbers(fields, *_TOPIC_NUMBERS)
+    body = _given_texts(fields, *_TOPIC_TEXTS) | _numbers(fields, *_TOPIC_NUMBERS)
     body |= _or_null(fields, _number, *_TOPIC_NUMBERS_OR_NULL)
     return Deed(name, _required(fields, "topic"), body=body | _retry(fields))
 
@@ -151,7 +157,7 @@ def _delete_topic(name: str, fields: Fields) -> Deed:
 
 
 def _put_group(name: str, fields: Fields) -> Deed:
-    body = _given_texts(fields, "mode", "from", "offline", "assignment", "payload")
+    body = _given_texts(fields, "mode", "from", *_GROUP_TEXTS)
     is_new = "from" in fields  # then the name may be that of an existing group, which is to keep its filter
     body |= _given_texts(fields, "filter") if is_new else _or_null(fields, _text, "filter")
     body |= _numbers(fields, *_GROUP_NUMBERS) | _or_null(fields, _number, *_GROUP_NUMBERS_OR_NULL)

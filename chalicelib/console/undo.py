@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.http import check_name
 from ..domain.errors import HeadraceError
 from .deeds import Deed
+from .forms import GROUP_SETTINGS, TOPIC_SETTINGS
 from .http import Visit
 from .views.figures import moment
 
@@ -37,10 +38,8 @@ def _topic(visit: Visit, deed: Deed) -> Fields:
 
 def topic_fields(topic: Topic) -> Fields:
     """A topic's settings as the form sends them; without `shards`, which only grow."""
-    numbers = ("lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
-    numbers_or_null = ("alarm_backlog", "rate_limit")
-    choices = ("mode", "on_rate_limit", "wake")
-    return _as_fields(topic, *numbers, *numbers_or_null, *choices) | _retry(topic.retry)
+    names = [name for name in TOPIC_SETTINGS if name != "shards"]
+    return _as_fields(topic, *names) | _retry(topic.retry)
 
 
 def _group(visit: Visit, deed: Deed) -> Fields:
@@ -50,10 +49,9 @@ def _group(visit: Visit, deed: Deed) -> Fields:
 
 def group_fields(group: Group) -> Fields:
     """A group's settings as the form sends them; without those that are for life."""
-    same = ("lease_seconds", "batch_size", "max_in_flight", "offline", "assignment", "payload")
     tags = " || ".join(group.tags) if group.tags is not None else "*"
     retry = _retry(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
-    return _as_fields(group, *same) | {"filter": tags} | retry
+    return _as_fields(group, *GROUP_SETTINGS) | {"filter": tags} | retry
 
 
 def _message(visit: Visit, deed: Deed) -> Fields | None:
