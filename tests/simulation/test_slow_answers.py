@@ -11,8 +11,8 @@ from tests.simulation.slow_answers import play
 from tests.simulation.telling import story
 from tests.support.planting import Bug
 
-# What is hidden for seconds mends itself in most worlds. A long age alone harms nothing in one process: it drops what it
-# changes.
+# What is hidden for seconds mends itself in most worlds. In one process a long age alone harms nothing: what is changed
+# is dropped.
 LONG = Bug(TtlCache, "_is_fresh", "max(ages) <= self._max_age_ms", "max(ages) <= 20 * self._max_age_ms")
 BUGS: dict[str, tuple[int, tuple[Bug, ...]]] = {
     "a cache that believes the call that ended last": (

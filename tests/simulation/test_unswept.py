@@ -16,7 +16,7 @@ from tests.unit.test_planted_mover_bugs import BUGS as movers
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "what waits in its place, and nobody comes back": (
-        176,
+        83,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
     "a mover that is not woken": (0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
