@@ -81,8 +81,9 @@ def _retry_fields(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str
     if "ladder" in fields:
         if isinstance(fields["ladder"], list):
             fields["ladder"] = tuple(fields["ladder"])
-        if base.max_attempts == ladder.default_attempts(base.ladder):  # nobody chose the number
-            fields.setdefault("max_attempts", ladder.default_attempts(fields["ladder"]))
+        attempts = ladder.default_attempts(fields["ladder"])
+        if attempts != base.max_attempts == ladder.default_attempts(base.ladder):  # nobody chose the number
+            fields.setdefault("max_attempts", attempts)
     return fields
 
 

@@ -60,8 +60,10 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
-    """The topic's groups, by name. A group of which a row cannot be read comes without its counts; one whose settings
-    cannot be read is left out (the topic's `uncounted_groups` counts it)."""
+    """List the topic's groups, by name.
+
+    A group of which a row cannot be read comes without its counts; one whose settings cannot be read is left out (the
+    topic's `uncounted_groups` counts it)."""
     topic, counts = context.topic(), context.deps.counts
     purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
