@@ -14,7 +14,7 @@ from tests.support.planting import Bug
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a puller that takes all it asks for": (
-        20,
+        2,
         Bug(Claimant, "part", "pull_share.room(round, self.seat, available, now_ms)", "available"),
     ),
     "a delivery that begins with the same consumer": (
