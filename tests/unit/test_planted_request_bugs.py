@@ -10,16 +10,21 @@ import pytest
 
 from chalicelib.api import parse
 from chalicelib.domain.request import Request
+from chalicelib.services.consume.settle import Settler
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.inspect import statuses
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
-from chalicelib.services.produce import producer, resend
+from chalicelib.services.produce import dedup, producer, resend
+from chalicelib.services.produce.rate_limited_producer import RateLimitedProducer
 from chalicelib.services.produce.resend import ResendLookup
 from chalicelib.services.produce.transactions import Transactor
 from infra import alarms
 from local import wire
 from tests.contract.ports import test_dead_letters as dead_letters
+from tests.contract.services import test_extending as extending
+from tests.contract.services import test_producing as producing
+from tests.contract.services import test_rate_limits as rate_limits
 from tests.contract.services import test_resending as resending
 from tests.contract.services import test_statuses as message_statuses
 from tests.infra import test_alarms as alarming
@@ -56,6 +61,20 @@ BUGS: Planted = {
     "a repeat that was long on its way looks too short a time back": (
         Bug(ResendLookup, "before", "- _SLACK_MS", "- 1_000"),
         lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(memory_stage(), 5_000),
+    ),
+    "a dedup window that ends within its last second": (
+        Bug(dedup, "window_end_ms", "max(accepted_ms, draft.due_ms or 0)", "accepted_ms // 1000 * 1000"),
+        lambda: producing.test_i3_the_window_outlives_the_acknowledgement_and_then_ends(memory_stage()),
+    ),
+    "an extension that shortens the lease of others": (
+        Bug(Settler, "_extend", "lease.attempts().keys() <= offsets", "True"),
+        lambda: extending.test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others(
+            memory_stage()
+        ),
+    ),
+    "a repeat whose stored messages take the permits of the others": (
+        Bug(RateLimitedProducer, "_produce", "if i not in stored", ""),
+        lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(memory_stage()),
     ),
     "everybody's rows taken for its own": (
         Bug(Request, "wrote", "segment.request_id.startswith(self._prefix(key, segment.first))", "True"),

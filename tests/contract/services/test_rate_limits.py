@@ -11,6 +11,7 @@ import pytest
 
 from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import DeadReason, Draft
+from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
@@ -123,6 +124,19 @@ def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
     stage.clock.advance(1_000)
     [again] = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
     assert (again.id, again.duplicate) == (first.id, True)
+
+
+def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage) -> None:
+    """Else the end of a large batch would never be admitted. The messages are equal: none is taken for another."""
+    desk = Desk.at(stage, rate_limit=10)
+    ticks, since_ms = [make.draft("tick") for _ in range(8)], stage.clock.now_ms()
+    first = desk.deps.rate_limited_producer.produce(desk.topic, ticks, request=Request("shop-1"))
+    assert over(first) == [5, 6, 7]
+    stage.clock.advance(300)
+    again = Request("shop-1", since_ms=since_ms)
+    places = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, ticks, request=again))
+    assert [place.id for place in places[:5]] == [place.id for place in require_stored(first[:5])]
+    assert len({place.id for place in places}) == 8
 
 
 def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
