@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -95,7 +96,8 @@ class Producer:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
-        """Which of the drafts of a repeated request, by index, an earlier try has stored; of a first try none."""
+        """Which of the drafts of a repeated request, by index, an earlier try has stored; of a first try none, nor
+        where it cannot be told: `produce` then says why, for each draft."""
         if request is None or request.since_ms is None:
             return set()
         by_shard: defaultdict[int, list[int]] = defaultdict(list)
@@ -106,7 +108,10 @@ class Producer:
         stored: set[int] = set()
         for shard, indexes in by_shard.items():
             key = topic.shard_key(shard)
-            if rows := self._appender.rows_before(topic, key, ResendLookup(self._log, request, key)):
+            rows = None
+            with suppress(HeadraceError):
+                rows = self._appender.rows_before(topic, key, ResendLookup(self._log, request, key))
+            if rows:
                 messages = stored_before(rows, [drafts[i] for i in indexes])
                 stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
         return stored

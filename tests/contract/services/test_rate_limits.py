@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
+from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany, Unavailable
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
+from chalicelib.ports.log import Log
 from chalicelib.ports.token_buckets import TokenBuckets
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
@@ -25,6 +26,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 
 @pytest.fixture
@@ -137,6 +139,15 @@ def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage) -> None:
     places = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, ticks, request=again))
     assert [place.id for place in places[:5]] == [place.id for place in require_stored(first[:5])]
     assert len({place.id for place in places}) == 8
+
+
+def test_where_a_repeat_cannot_look_back_each_message_says_so(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=10)
+    log = Troubled(stage.adapters.log, lambda name, *_: name in ("read_back", "tail"))
+    deps = Deps(replace(stage.another(), log=cast(Log, log)))
+    again = Request("shop-1", since_ms=stage.clock.now_ms())
+    outcomes = deps.rate_limited_producer.produce(desk.topic, make.drafts(2), request=again)
+    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 2
 
 
 def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
