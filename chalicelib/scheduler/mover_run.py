@@ -20,10 +20,8 @@ from ..domain.timer import SOON_MS, UNREADABLE, Timer, TimerKind, next_check
 from ..ports.timers import FirstTimers, Timers
 from ..ports.world import Clock
 from .beside import Beside
+from .foreign_leases import LEASE_MS, RENEW_MS, ForeignLeases
 
-_LEASE_MS = 15_000
-_RENEW_MS = 5_000
-_RENEWED_MS = 7_000  # so long after a renewal, a run that is alive has made the next one
 _TICK_SECONDS = 1.0
 _SHORTEST_MS = 50  # what is due within it goes together
 _LONG_TICK_MS = 1_000  # a mover whose tick takes longer is behind, and shares its fragments
@@ -106,9 +104,7 @@ class _Visit(NamedTuple):
 
 
 class MoverRun:
-    """One run. `_held`: the fragments that it holds, each with the time of its next timer (None: not known).
-    `_foreign`: the ends of other runs' leases, as it first met them; `_looks`: when it looks at such a fragment again.
-    """
+    """One run. `_held`: the fragments that it holds, each with the time of its next timer (None: not known)."""
 
     def __init__(
         self,
@@ -128,8 +124,7 @@ class MoverRun:
         self._held: dict[int, int | None] = {}
         self._wanted: set[int] = set()  # what it may hold: what was given away stays away
         self._renewed_ms: dict[int, int] = {}
-        self._foreign: dict[int, int] = {}
-        self._looks: dict[int, int] = {}
+        self._foreign_leases = ForeignLeases()
         self._takes: Beside[int, int | None] = Beside(threads, patience_seconds)
         self._visits: Beside[int, _Visit | None] = Beside(threads, patience_seconds)
         self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)
@@ -142,22 +137,23 @@ class MoverRun:
 
         Fragments without such a timer, or held by another run, are looked at repeatedly in the first `awake_ms`, and
         once more after that: the process that woke this run may have stored its timer meanwhile. The holder may have
-        died; if it does not renew its lease in time, the fragment is looked at when the lease ends (see _watch).
+        died; if it does not renew its lease in time, the fragment is looked at when the lease ends.
         """
         self._wanted, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
-            candidates = self._wanted if is_looking else self._to_look_at()
+            now_ms = self._clock.now_ms()
+            candidates = self._wanted if is_looking else self._foreign_leases.take_due(now_ms) & self._wanted
             # A look that is still under way may have begun before the timer was stored.
-            is_looking &= self._clock.now_ms() < awake_until_ms or bool(self._takes.under_way)
+            is_looking &= now_ms < awake_until_ms or bool(self._takes.under_way)
             self._take(candidates - self._held.keys(), consistent=awake_ms > 0)
             is_looking = is_looking or bool(self._takes.under_way)
-            if not self._held and not is_looking and not self._looks:
+            if not self._held and not is_looking and not self._foreign_leases:
                 return
             if not has_time():
                 break
             if self._held:
                 self._work()
-            if self._held or is_looking or self._looks:
+            if self._held or is_looking or self._foreign_leases:
                 self._clock.sleep(self._pause())
         self.report.finished = self.report.finished and not self._held
         self._wanted.clear()
@@ -180,27 +176,9 @@ class MoverRun:
     def _try_to_take(self, fragment: int, consistent: bool) -> int | None:
         next_ms = self._timers.next_ms(fragment, consistent=consistent)
         if not self._is_soon(next_ms):
-            self._looks.pop(fragment, None)
+            self._foreign_leases.stop(fragment)
             return None
         return next_ms if self._acquire_lease(fragment) else None
-
-    def _to_look_at(self) -> set[int]:
-        """Fragments of other runs whose time to be looked at has come."""
-        now_ms = self._clock.now_ms()
-        fragments = {fragment for fragment, look_ms in self._looks.copy().items() if look_ms <= now_ms}
-        for fragment in fragments:
-            self._looks.pop(fragment, None)
-        return fragments & self._wanted
-
-    def _watch(self, fragment: int, until_ms: int) -> None:
-        """Another run holds the fragment, until `until_ms`. If that run is alive, it has seen or will see what is due,
-        and renews its lease long before the end: look whether it has. If it died, or was ended, nobody else comes by
-        before the next minute's run: look again when the lease ends."""
-        if fragment not in self._wanted or self._foreign.setdefault(fragment, until_ms) != until_ms:
-            self._looks.pop(fragment, None)
-            return
-        renewal_ms = until_ms - _LEASE_MS + _RENEWED_MS
-        self._looks[fragment] = renewal_ms if self._clock.now_ms() < renewal_ms else until_ms
 
     def _work(self) -> None:
         """Move what is due; give fragments to others where this took long."""
@@ -275,12 +253,12 @@ class MoverRun:
     def _is_renewed(self, fragment: int) -> bool:
         renewed_ms = self._renewed_ms.get(fragment)
         return (
-            renewed_ms is not None and self._clock.now_ms() - renewed_ms < _RENEW_MS
+            renewed_ms is not None and self._clock.now_ms() - renewed_ms < RENEW_MS
         ) or self._acquire_lease(fragment)
 
     def _acquire_lease(self, fragment: int) -> bool:
         now_ms = self._clock.now_ms()
-        foreign_until_ms = self._timers.acquire_lease(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        foreign_until_ms = self._timers.acquire_lease(fragment, self._owner, now_ms, now_ms + LEASE_MS)
         is_ours = foreign_until_ms is None
         if is_ours and fragment not in self._wanted:  # given away while this write was under way
             self._timers.release_lease(fragment, self._owner)
@@ -288,12 +266,11 @@ class MoverRun:
             is_ours = False
         if is_ours:
             self._renewed_ms[fragment] = now_ms
-            self._foreign.pop(fragment, None)
-            self._looks.pop(fragment, None)
+            self._foreign_leases.forget(fragment)
         else:
             self._renewed_ms.pop(fragment, None)
-        if foreign_until_ms is not None:
-            self._watch(fragment, foreign_until_ms)
+        if foreign_until_ms is not None and fragment in self._wanted:
+            self._foreign_leases.meet(fragment, foreign_until_ms, now_ms)
         return is_ours
 
     def _ours(self, fragments: Iterable[int]) -> list[int]:
@@ -309,6 +286,7 @@ class MoverRun:
         for fragment in fragments:
             del self._held[fragment]
             self._renewed_ms.pop(fragment, None)
+            self._foreign_leases.stop(fragment)
             try:
                 self._timers.release_lease(fragment, self._owner)
             except Unavailable:
@@ -391,7 +369,9 @@ class MoverRun:
     def _pause(self) -> float:
         """Seconds until there is something to do, at most one tick: nearer timers may be stored meanwhile."""
         now_ms = self._clock.now_ms()
-        times_ms = [*(due_ms or 0 for due_ms in self._held.values()), *self._looks.copy().values()]
+        times_ms = [due_ms or 0 for due_ms in self._held.values()]
+        if (look_ms := self._foreign_leases.next_look_ms()) is not None:
+            times_ms.append(look_ms)
         left_ms = min(times_ms, default=now_ms + SOON_MS) - now_ms
         return min(_TICK_SECONDS, max(_SHORTEST_MS, left_ms) / 1000)
 

@@ -9,6 +9,7 @@ import pytest
 
 from chalicelib import functions
 from chalicelib.scheduler import beside
+from chalicelib.scheduler.foreign_leases import ForeignLeases
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun
 from chalicelib.services.core.unit_names import UnitNames
@@ -60,11 +61,11 @@ BUGS: Planted = {
         lambda: a_world_is_in_time(28),  # one in which a client's timing is bad
     ),
     "a dead mover's lease whose end nobody waits for": (
-        Bug(MoverRun, "_watch", "self._foreign.setdefault(fragment, until_ms) != until_ms", "True"),
+        Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "True"),
         lambda: a_world_is_in_time(7, deadly=True),
     ),
     "a mover that waits beside one that is alive": (
-        Bug(MoverRun, "_watch", "self._foreign.setdefault(fragment, until_ms) != until_ms", "False"),
+        Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "False"),
         lambda: runs.test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(None),
     ),
     "a mover that leaves without looking once more": (
