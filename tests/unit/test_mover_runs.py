@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -63,7 +64,7 @@ class Shed:
             threads=Inline,
         )
 
-    def run(self, owner: str, threads: Inline) -> MoverRun:
+    def run(self, owner: str, threads: Executor) -> MoverRun:
         """One run, which waits for nothing that its threads are late with."""
         return MoverRun(
             timers=self.timers,
@@ -397,6 +398,23 @@ def test_what_a_run_was_refused_besides_is_counted() -> None:
     mover = Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline)
     assert mover.run_once(has_time=lambda: False).refused == 2
     assert shed.given == [[timer.fragment]], "whom it cannot let go of is given away all the same"
+
+
+def test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over() -> None:
+    """Whoever was started meanwhile may have met it."""
+    shed, goes_on = Shed(), threading.Event()
+    timer = make.timer(START_MS - 1)
+    shed.timers.store([timer])
+
+    def is_late(name: str, *_: object) -> bool:
+        return name == "acquire_lease" and not goes_on.wait(20)
+
+    shed.timers, timers = cast(MemoryTimers, Troubled(shed.timers, is_late)), shed.timers
+    with ThreadPoolExecutor(1) as threads:
+        shed.run("late", threads).stay([timer.fragment], lambda: False)
+        goes_on.set()
+    assert shed.given == [[timer.fragment]]
+    assert timers.acquire_lease(timer.fragment, "next", START_MS, START_MS + 1) is None
 
 
 def test_the_end_of_a_process_is_the_end_of_its_run() -> None:

@@ -64,6 +64,10 @@ BUGS: Planted = {
         Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "True"),
         lambda: a_world_is_in_time(7, deadly=True),
     ),
+    "a fragment taken again after it was given away": (
+        Bug(MoverRun, "_acquire_lease", "fragment not in self._wanted", "False"),
+        runs.test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over,
+    ),
     "a mover that waits beside one that is alive": (
         Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "False"),
         lambda: runs.test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(None),
