@@ -18,7 +18,7 @@ from chalicelib.wiring import Deps
 from .figures import Figure, without_target
 from .front_door import Api
 from .meter import Cost, Meter
-from .stage import say, stage
+from .stage import Stage, say, stage
 
 _CYCLES = 10
 _TOPIC = "/v1/topics/{topic}"
@@ -27,21 +27,21 @@ _BODY = "x" * 100
 
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
-    """Deliveries of one shard, to a subscriber that answers at once."""
+    """Deliveries to a subscriber that answers at once."""
     say("units: delivery")
     with stage(endpoint) as target:
-        meter, subscriber = Meter(), _Subscriber()
-        bench = _Bench(
-            meter, subscriber, Deps(replace(target.deps(meter).adapters, sender=lambda: subscriber))
-        )
-        bench.set_up()
+        bench = _bench(target, shards=4, max_in_flight=16)
+        work = "deliver one, by a run for four shards, 16 in flight, warm"
+        yield without_target(work, _cost_text(bench.mean_delivery_cost(1)))
+    with stage(endpoint) as target:
+        bench = _bench(target, shards=1, max_in_flight=500)
         for size in (1, 10, 100):
             work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"
             yield without_target(f"{work}, warm", _cost_text(bench.mean_delivery_cost(size).per(size)))
-        subscriber.verdict = Verdict.FAILED
+        bench.subscriber.verdict = Verdict.FAILED
         bench.produce(1)
         yield without_target("a first attempt that fails, and its timer", _cost_text(bench.delivery_cost()))
-        subscriber.verdict = Verdict.DONE
+        bench.subscriber.verdict = Verdict.DONE
         yield without_target("the way back: timer to retry lane", _cost_text(bench.move_cost()))
         yield without_target("the second attempt, from the retry lane", _cost_text(bench.delivery_cost()))
 
@@ -74,11 +74,12 @@ class _Bench:
     subscriber: _Subscriber
     deps: Deps
 
-    def set_up(self) -> None:
+    def set_up(self, shards: int, max_in_flight: int) -> None:
         self.api = Api(self.deps)
-        settings = {"shards": 1, "retry": {"max_attempts": 3, "ladder": [1], "jitter": 0}}
+        settings = {"shards": shards, "retry": {"max_attempts": 3, "ladder": [1], "jitter": 0}}
         self.api.call("PUT", _TOPIC, settings, topic="t")
-        self.api.call("PUT", f"{_TOPIC}/groups/{{group}}", {"max_in_flight": 500}, topic="t", group="g")
+        group_settings = {"max_in_flight": max_in_flight}
+        self.api.call("PUT", f"{_TOPIC}/groups/{{group}}", group_settings, topic="t", group="g")
         topic = self.deps.catalog.topic("t")
         group = self.deps.catalog.group(topic, "g")
         self.deps.registry.register(topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
@@ -108,6 +109,14 @@ class _Bench:
         with self.meter.measure() as cost:
             self.deps.mover.tick(range(FRAGMENTS))
         return cost
+
+
+def _bench(target: Stage, *, shards: int, max_in_flight: int) -> _Bench:
+    meter, subscriber = Meter(), _Subscriber()
+    deps = Deps(replace(target.deps(meter).adapters, sender=lambda: subscriber))
+    bench = _Bench(meter, subscriber, deps)
+    bench.set_up(shards, max_in_flight)
+    return bench
 
 
 def _cost_text(cost: Cost) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,15 @@ class Pack:
     drafts: tuple[Draft, ...]
     payload: bytes | str
     size: int
+
+
+class Rows(list[Segment]):
+    """Segments of a shard, in order. `is_end`: nothing was behind them when they were read. Fewer rows than asked for
+    do not show that: an answer ends at a megabyte, too."""
+
+    def __init__(self, segments: Iterable[Segment] = (), *, is_end: bool) -> None:
+        super().__init__(segments)
+        self.is_end = is_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,7 @@ class Log(Protocol):
         or the segment that was written meanwhile."""
         ...
 
-    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         """At most `rows` segments that begin at or after `first`, in order. A read that is not consistent may
         miss the newest."""
         ...

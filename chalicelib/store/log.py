@@ -14,7 +14,17 @@ from ..domain.segment import Allocation, Segment, ShardKey, Tail
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
-from ..ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, Promotable, PutResult, Stored
+from ..ports.log import (
+    AlreadyMoved,
+    DedupEntry,
+    DedupHit,
+    OffsetTaken,
+    Pack,
+    Promotable,
+    PutResult,
+    Rows,
+    Stored,
+)
 from . import codec
 from .attributes import Item, int_of, known_int, number, packed, payload_of, started_kib, text, text_of
 from .cursors import cursor_amend
@@ -158,10 +168,10 @@ class DynamoLog:
             return segment_of(error.item) if error.item else tombstone
         return tombstone
 
-    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         values = {":o": number(max(first, 0))}
-        items = self._query(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
-        return [segment_of(item) for item in items]
+        answer = self._ask(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
+        return Rows(map(segment_of, answer["Items"]), is_end="LastEvaluatedKey" not in answer)
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         if last < 0:
@@ -238,7 +248,14 @@ class DynamoLog:
     def _query(
         self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool = False
     ) -> list[Item]:
-        answer = self._dynamo.call(
+        answer = self._ask(shard, where, values, rows, forward=forward, consistent=consistent)
+        items: list[Item] = answer["Items"]
+        return items
+
+    def _ask(
+        self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool
+    ) -> dict[str, Any]:
+        return self._dynamo.call(
             "query",
             TableName=self._table,
             KeyConditionExpression=where,
@@ -247,8 +264,6 @@ class DynamoLog:
             ScanIndexForward=forward,
             ConsistentRead=consistent,
         )
-        items: list[Item] = answer["Items"]
-        return items
 
 
 def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:

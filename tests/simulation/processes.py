@@ -16,7 +16,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import RefusalReason, WriteRefused
-from chalicelib.ports.log import Stored
+from chalicelib.ports.log import Rows, Stored
 from chalicelib.wiring import Deps
 from tests.simulation.virtual import Pool, Scheduler, Task
 from tests.support.clock import SeededRandom
@@ -270,7 +270,9 @@ class Process:
         if method == "cursors.of_owner":
             return past.owned(*args, lag_ms) if len(args) == 2 else past.owned(args[0], "", lag_ms)
         if method == "log.read":
-            return past.rows(args[0], work(*args, **kwargs), lag_ms)
+            rows = work(*args, **kwargs)
+            seen_rows = past.rows(args[0], rows, lag_ms)
+            return Rows(seen_rows, is_end=rows.is_end or len(seen_rows) < len(rows))
         if method == "log.read_back":
             shard, last, rows = args
             return past.rows(shard, work(shard, last, rows + 10), lag_ms)[:rows]

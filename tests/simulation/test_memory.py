@@ -24,6 +24,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer
+from chalicelib.ports.log import Rows
 from chalicelib.ports.timers import FirstTimers
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.settle import Nack
@@ -57,7 +58,12 @@ class Copying:
             if name in self._delays:
                 self._delays[name](*args)
             answer = method(*args, **settings)
-            return _copied(_page(answer) if name in ("read", "read_back") else answer)
+            if name not in ("read", "read_back"):
+                return _copied(answer)
+            rows = _copied(_page(answer))
+            return (
+                rows if name == "read_back" else Rows(rows, is_end=answer.is_end and len(rows) == len(answer))
+            )
 
         return call
 

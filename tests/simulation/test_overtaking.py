@@ -45,6 +45,12 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
                 "call.keep(_snapshot(self.cursors.get(key)))",
                 "self._seen.put(key, _snapshot(self.cursors.get(key)))",
             ),
+            Bug(
+                CursorStore,
+                "preload",
+                "call.keep(_snapshot(cursors.get(str(call.key.shard))))",
+                "self._seen.put(call.key, _snapshot(cursors.get(str(call.key.shard))))",
+            ),
         ),
     ),
     "two settlements at once, of which the earlier is believed": (

@@ -222,6 +222,7 @@ SOUGHT: dict[str, Bug] = {
 
 
 FIRST = {
+    "a check that is believed after the decision": (46, 165),
     "an extension that is answered, and forgotten": (54, 182),
     "a bound on what is under way that each shard has": (444, 606),
     "a waiting message that is not there while its time is changed": (2, 14),

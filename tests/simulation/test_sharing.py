@@ -14,11 +14,11 @@ from tests.support.planting import Bug
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a puller that takes all it asks for": (
-        2,
+        14,
         Bug(Claimant, "part", "pull_share.room(round, self.seat, available, now_ms)", "available"),
     ),
     "a delivery that begins with the same consumer": (
-        7,
+        11,
         Bug(Claims, "_in_order", "% len(consumers)", "% 1"),
     ),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import DAY_MS
@@ -19,7 +19,9 @@ from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.counted import Counted
 from tests.support.stages import memory_stage
+from tests.support.troubled import Troubled
 
 KEY = make.cursor_key()
 
@@ -166,3 +168,72 @@ def test_a_closed_cursor_stays_closed_for_a_day() -> None:
     desk.stage.clock.advance(2_000)
     desk.stage.drop_expired()
     assert not desk.one.read(KEY).exists
+
+
+class Asked(Counted):
+    """The port of a process that wants to know several cursors."""
+
+    def of_owner(self, *args: Any, **settings: Any) -> Any:
+        self.calls["of_owner"] += 1
+        return self._port.of_owner(*args, **settings)  # type: ignore[attr-defined]
+
+
+KEYS = [make.cursor_key(make.shard(), "group") for _ in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("known", "calls"),
+    [(0, {"of_owner": 1}), (1, {"of_owner": 1, "get": 1}), (2, {"get": 4}), (3, {"get": 4}), (4, {"get": 4})],
+)
+def test_cursors_that_are_wanted_together_are_read_in_one_query_if_most_are_not_known(
+    known: int, calls: dict[str, int]
+) -> None:
+    """Of four; those known have been read one by one."""
+    desk = Desk()
+    desk.cursors.create(KEYS[3], make.leased_cursor(0, 2, "1.aaaa", START_MS))
+    asked = Asked(desk.cursors)
+    store = desk.process(asked)
+    for key in KEYS[:known]:
+        store.last(key)
+    store.preload(KEYS, len(KEYS))
+    snapshots = [store.last(key) for key in KEYS]
+    assert dict(asked.calls) == calls
+    assert [snapshot.exists for snapshot in snapshots] == [False, False, False, True]
+    assert snapshots[3].cursor.next == 2
+
+
+def test_a_cursor_that_cannot_be_read_is_not_taken_for_a_new_one_by_who_reads_several() -> None:
+    class Damaged(Counted):
+        def of_owner(self, *_: Any, note_unreadable: Any, **__: Any) -> dict[str, Cursor]:
+            note_unreadable(str(KEYS[1].shard), "damaged")
+            return {str(key.shard): Cursor() for key in KEYS}
+
+        def get(self, key: CursorKey, **_: Any) -> Cursor:
+            raise Unreadable("UNAVAILABLE", str(key))
+
+    store = Desk().process(Damaged(None))
+    store.preload(KEYS, len(KEYS))
+    assert store.last(KEYS[0]).exists
+    with pytest.raises(Unreadable):
+        store.last(KEYS[1])
+
+
+def test_where_several_cannot_be_read_together_each_is_read_alone() -> None:
+    desk = Desk()
+    store = desk.process(Troubled(desk.cursors, lambda name, *_: name == "of_owner"))
+    store.preload(KEYS, len(KEYS))
+    assert not store.last(KEYS[0]).exists
+
+
+def test_what_was_written_while_several_were_read_is_not_replaced_by_what_they_were() -> None:
+    class Slow(Counted):
+        def of_owner(self, *args: Any, **settings: Any) -> Any:
+            before = desk.cursors.of_owner(*args, **settings)
+            assert store.update(KEYS[0], further)
+            return before
+
+    desk = Desk()
+    desk.cursors.create(KEYS[0], Cursor())
+    store = desk.process(Slow(desk.cursors))
+    store.preload(KEYS, len(KEYS))
+    assert store.last(KEYS[0]).cursor.next == 1

@@ -10,7 +10,8 @@ import pytest
 
 from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Allocation, Segment
+from chalicelib.domain.segment import Allocation, Segment, ShardKey
+from chalicelib.ports.log import Rows
 from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
 from chalicelib.store.memory import MemoryLog
@@ -24,14 +25,18 @@ HOLE_MS, LATE_MS = (round(age.total_seconds() * 1000) for age in (HOLE_AGE, LATE
 
 
 class StaleLog(MemoryLog):
-    """A read that is not consistent does not see these rows yet."""
+    """A read that is not consistent does not see the rows `unseen` yet; an answer holds `page` rows at most."""
 
     def __init__(self) -> None:
         super().__init__(MemoryTables())
         self.unseen: set[int] = set()
+        self.page = 100
+        self.reads = 0
 
-    def read(self, *place: object, consistent: bool = False) -> list[Segment]:
-        return self._seen(super().read(*place), consistent)  # type: ignore[arg-type]
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
+        self.reads += 1
+        found = super().read(shard, first, min(rows, self.page))
+        return Rows(self._seen(found, consistent), is_end=found.is_end)
 
     def read_back(self, *place: object, consistent: bool = False) -> list[Segment]:
         return self._seen(super().read_back(*place), consistent)  # type: ignore[arg-type]
@@ -136,6 +141,29 @@ def test_no_tombstones_stand_for_rows_that_expired_behind_one_that_did_not(scene
     scene.clock.advance(LATE_MS)
     assert scene.offsets() == [0, 2 + MAX_HOLE]
     assert len(scene.log.read(SHARD, 0, 10)) == 2
+
+
+def test_where_a_read_showed_the_end_of_the_log_nobody_asks_what_comes_after_it(scene: Scene) -> None:
+    scene.put(0)
+    scene.put(1)
+    assert scene.offsets() == [0, 1]
+    assert scene.log.reads == 1
+    assert scene.reader.is_end(SHARD, 2)
+    scene.put(2)
+    assert scene.offsets(2) == [2]
+
+
+def test_an_answer_that_holds_no_more_rows_is_no_end(scene: Scene) -> None:
+    scene.log.page = 1
+    for first in range(3):
+        scene.put(first)
+    assert scene.offsets() == [0, 1, 2]
+
+
+def test_who_took_all_it_wanted_does_not_know_where_the_log_ends(scene: Scene) -> None:
+    scene.put(0, 3)
+    assert scene.offsets(most=2) == [0, 1]
+    assert not scene.reader.is_end(SHARD, 2)
 
 
 def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:

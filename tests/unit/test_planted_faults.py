@@ -15,6 +15,7 @@ from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.consume.settle import Settler
 from chalicelib.services.consume.settle_steps import StepMaker
 from chalicelib.services.core.assignments import Assignments
+from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.core.readiness import Readiness
@@ -43,7 +44,9 @@ from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
+from tests.unit import test_cursor_store as cursor_store
 from tests.unit import test_ladder_waits as waits
+from tests.unit import test_log_reader as log_reader
 from tests.unit import test_row_ends as row_ends
 
 
@@ -287,6 +290,20 @@ BUGS: Planted = {
     "a number that no other parser can read": (
         Bug(strict_json, "_float", "number == 0.0 and not _is_near(text)", "number != number"),
         _a_tiny_number_is_refused,
+    ),
+    "an end of the log that is believed although a row behind it was named": (
+        Bug(LogReader, "slots_from", "if at == end and at > self._last_row(shard):", "if at == end:"),
+        lambda: log_reader.test_a_read_that_ends_before_a_row_that_was_named_is_repeated(
+            log_reader.Scene(), (2,)
+        ),
+    ),
+    "an end of the log where only an answer ended": (
+        Bug(LogReader, "_load", "if rows and read_rows.is_end", "if rows"),
+        lambda: log_reader.test_an_answer_that_holds_no_more_rows_is_no_end(log_reader.Scene()),
+    ),
+    "a cursor that cannot be read, taken for a new one by who reads several": (
+        Bug(CursorStore, "preload", "not in unreadable", "not in ()"),
+        cursor_store.test_a_cursor_that_cannot_be_read_is_not_taken_for_a_new_one_by_who_reads_several,
     ),
 }
 

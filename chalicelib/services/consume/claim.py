@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
@@ -12,7 +12,7 @@ from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.record import Record
-from ...domain.topic import CursorKey, Group, Topic
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
@@ -53,6 +53,11 @@ class Claimer:
         """Treat a read as stale if it ends before these rows (the last offset by the log's partition key)."""
         self._reader.expect_rows(last)
 
+    def preload(self, topic: Topic, group: Group, consumer_uid: str, shards: Iterable[int | None]) -> None:
+        """Before claims from these shards (None: the retry lane): read their cursors in one query, if that pays."""
+        keys = dict.fromkeys(cursor_key(topic, group, shard, consumer_uid) for shard in shards)
+        self._states.preload(list(keys), topic.shards + 1)
+
     def reread(self, key: CursorKey) -> None:
         """Read a cursor consistently: another process may have moved it back (seek)."""
         self._states.read(key)
@@ -82,6 +87,13 @@ class Claimer:
     def in_flight(self, claimant: Claimant, shard: int | None) -> int:
         """How many messages one cursor has leased that count for the claimant, as last read."""
         return claimant.in_flight(self._states.last(claimant.key(shard)).cursor)
+
+    def is_drained(self, claimant: Claimant, shard: int | None) -> bool:
+        """Had the log nothing behind the cursor when it was last read for a claim, and does nothing wait in the
+        cursor?"""
+        key = claimant.key(shard)
+        cursor = self._states.last(key).cursor
+        return not cursor.waiting and self._reader.is_end(key.shard, cursor.next)
 
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""

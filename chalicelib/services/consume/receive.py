@@ -142,7 +142,11 @@ class Receiver:
         process take turns on a cursor, so that they do not race each other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return [], None
-        queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
+        sources = self._sources_of(claimant, shards, most)
+        self._claimer.preload(
+            claimant.topic, claimant.group, claimant.consumer_uid, (shard for shard, _ in sources)
+        )
+        queue = deque((*source, 0, False) for source in sources)
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         damage: Unreadable | None = None

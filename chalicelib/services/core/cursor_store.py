@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from ...domain.cursor import Cursor
 from ...domain.cursor_write import Change
-from ...domain.errors import unavailable
+from ...domain.errors import Unavailable, unavailable
 from ...domain.message import DeadReason
 from ...domain.record import Record
 from ...domain.status import Status
@@ -49,6 +50,23 @@ class CursorStore:
             return snapshot
         with self._seen.calling(key) as call:
             return call.keep(_snapshot(self.cursors.get(key)))
+
+    def preload(self, keys: Sequence[CursorKey], count: int) -> None:
+        """Before `last` is asked for these cursors of one group (in a broadcast: consumer), which has `count`: read all
+        in one query, if most of them would have to be read. What the query does not show, `last` reads."""
+        missing_keys = [key for key in keys if self._seen.get(key) is None]
+        if len(missing_keys) < 2 or 2 * len(missing_keys) <= count:
+            return
+        owner = missing_keys[0]
+        unreadable: dict[str, str] = {}
+        with ExitStack() as stack, suppress(Unavailable):
+            calls = [stack.enter_context(self._seen.calling(key)) for key in missing_keys]
+            cursors = self.cursors.of_owner(
+                owner.group_uid, owner.consumer_uid, note_unreadable=unreadable.__setitem__
+            )
+            for call in calls:
+                if str(call.key.shard) not in unreadable:
+                    call.keep(_snapshot(cursors.get(str(call.key.shard))))
 
     def read(self, key: CursorKey) -> CursorSnapshot:
         """The state as stored."""

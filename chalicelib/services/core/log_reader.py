@@ -66,7 +66,8 @@ class LogReader:
         self._log = log
         self._clock = clock
         self._segments = SegmentCache()
-        self._ended: TtlCache[ShardKey, int] = TtlCache(clock, None)  # where the last claim stopped reading
+        # where the last claim stopped reading, and whether the log ended there
+        self._ended: TtlCache[ShardKey, tuple[int, bool]] = TtlCache(clock, None)
         # when the holes just found may be closed
         self._young: TtlCache[ShardKey, int] = TtlCache(clock, _HOLE_MS)
         self._last: TtlCache[str, int] = TtlCache(clock, None)  # the last row, as given in hints
@@ -119,21 +120,32 @@ class LogReader:
         slots: list[Slot] = []
         at = first
         size = 0
+        end: int | None = None  # of the log, as just read
         is_consistent = bool(trust.amended) and trust.amended[-1][1] > first
         while len(slots) < most and size <= MAX_ANSWER_BYTES:
+            if at == end and at > self._last_row(shard):
+                break
             hint = segment_at if at == first and segment_at <= first else at
             rows = self._rows_for(shard, first, most - len(slots))
-            segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, is_consistent)
-            if segment and segment.newer:
+            segment = self._copy(shard, at, trust)
+            if segment is None:
+                segment, end = self._load(shard, at, hint, rows, is_consistent)
+            if segment is None:
+                end = at
+                break
+            if segment.newer:
                 self._counters.add(NEWER_FORMAT, 1)
-            if segment is None or segment.newer:
                 break
             chunk = list(_slots(shard, segment, at, most - len(slots)))
             slots += chunk
             size += sum(slot.message.draft.size for slot in chunk if slot.message)
             at = slots[-1].end
-        self._ended.put(shard, at)
+        self._ended.put(shard, (at, at == end))
         return slots
+
+    def is_end(self, shard: ShardKey, offset: int) -> bool:
+        """Did the last claim's reading of this shard end at this offset because nothing was there?"""
+        return self._ended.get(shard) == (offset, True)
 
     def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Freshness = ANY_COPY) -> dict[int, Slot]:
         """The slots of single offsets that were written some time ago."""
@@ -180,22 +192,21 @@ class LogReader:
 
     def _load(
         self, shard: ShardKey, at: int, hint: int, most_rows: int, is_consistent: bool
-    ) -> Segment | None:
+    ) -> tuple[Segment | None, int | None]:
+        """The segment that holds `at`, and where the log ends, if the read shows that."""
         now = self._segments.moment()
-        rows = [
-            self._segments.keep(shard, row, now, sure=is_consistent)
-            for row in self._log.read(shard, hint, most_rows, consistent=is_consistent)
-        ]
+        read_rows = self._log.read(shard, hint, most_rows, consistent=is_consistent)
+        rows = [self._segments.keep(shard, row, now, sure=is_consistent) for row in read_rows]
         holding = next((row for row in rows if row.first <= at < row.end), None)
         if not rows and not is_consistent and at <= self._last_row(shard):
             return self._load(shard, at, at, most_rows, is_consistent=True)
         if holding or not rows:
-            return holding
+            return holding, rows[-1].end if rows and read_rows.is_end else None
+        if row := self._row_at(shard, at, sure=is_consistent):
+            return row, None
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
-            return self._row_at(shard, at, sure=is_consistent) or self._load(
-                shard, at, at, most_rows, is_consistent
-            )
-        return self._row_at(shard, at, sure=is_consistent) or self._gap(shard, at)
+            return self._load(shard, at, at, most_rows, is_consistent)
+        return self._gap(shard, at), None
 
     def _rows_for(self, shard: ShardKey, first: int, count: int) -> int:
         """An estimate of how many rows hold `count` messages, from the cached segments of this shard; more if no other
@@ -203,7 +214,8 @@ class LogReader:
         average = self._segments.average(shard)
         if average is None:
             return min(count, _FIRST_ROWS)
-        ahead = _AHEAD if self._ended.get(shard) == first else 1
+        ended = self._ended.get(shard)
+        ahead = _AHEAD if ended and ended[0] == first else 1
         return max(1, min(_MOST_ROWS, round(count * ahead / average + 0.5)))
 
     def _row_at(self, shard: ShardKey, offset: int, *, sure: bool = False) -> Segment | None:

@@ -65,7 +65,10 @@ class Claims:
             if self._capacity.is_to_look(sources):
                 self._capacity.read_other_runs(sources)
             self._capacity.is_limited = self._may_have_more = False
-            for shard in sources.in_turn(self.looks, self._capacity.allowance(sources)):
+            shards = list(sources.in_turn(self.looks, self._capacity.allowance(sources)))
+            served_shards = (shard for shard in shards if sources.consumers_of(shard))
+            self._claimer.preload(sources.topic, sources.group, self._consumer_uid, served_shards)
+            for shard in shards:
                 if not self._time.allows_attempt(sources):  # the messages in flight have to be settled
                     return
                 try:
@@ -128,19 +131,21 @@ class Claims:
             if messages is None:
                 losses += 1
                 continue
-            if not messages:
+            if messages:
+                self._had_messages = True
+                served_uids.add(next_consumers[0].uid)
+                free -= len(messages)
+                sendable = self._within_bounds(sources, claimant, shard, messages)
+                yield next_consumers[0], sendable
+                if len(sendable) < len(messages):
+                    # Another run of this source may have ended while we held them.
+                    self._may_have_more |= self._claimer.in_flight(claimant, shard) < claimant.guaranteed
+                    return
+            # What comes after this reading of the log is found by the next look, when these messages have ended.
+            if not messages or self._claimer.is_drained(claimant, shard):
                 # If it had slots, messages are what is missing.
                 if claimant.room(self._claimer.in_flight(claimant, shard)) > 0:
                     self._capacity.is_limited = was_limited
-                return
-            self._had_messages = True
-            served_uids.add(next_consumers[0].uid)
-            free -= len(messages)
-            sendable = self._within_bounds(sources, claimant, shard, messages)
-            yield next_consumers[0], sendable
-            if len(sendable) < len(messages):
-                # Another run of this source may have ended while we held them.
-                self._may_have_more |= self._claimer.in_flight(claimant, shard) < claimant.guaranteed
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:

@@ -11,7 +11,17 @@ from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Pack, Promotable, PutResult, Stored
+from ...ports.log import (
+    AlreadyMoved,
+    DedupEntry,
+    DedupHit,
+    OffsetTaken,
+    Pack,
+    Promotable,
+    PutResult,
+    Rows,
+    Stored,
+)
 from .. import codec
 from ..log import TOMBSTONE
 from .tables import MemoryTables, check_actions
@@ -106,11 +116,12 @@ class MemoryLog:
                 )
             return self._rows[shard, offset]
 
-    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         with self._lock:
             firsts = self._firsts.get(shard, [])
             start = bisect.bisect_left(firsts, first)
-            return [self._rows[shard, o] for o in firsts[start : start + rows]]
+            found = (self._rows[shard, o] for o in firsts[start : start + rows])
+            return Rows(found, is_end=start + rows > len(firsts))
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         with self._lock:

@@ -20,6 +20,7 @@ from chalicelib.domain.segment import Allocation, Segment, Tail
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Topic
 from chalicelib.ports.cursors import WriteRefused
+from chalicelib.ports.log import Rows
 from tests.support import factories as make
 from tests.support.stages import Stage, dynamo_stage, memory_stage
 
@@ -123,7 +124,11 @@ class LogCalls:
         self.pair.ask(lambda s: s.adapters.log.checkpoint(self.shard, Tail(offset)))
 
     def read(self, first: int, rows: int) -> None:
-        self.pair.ask(lambda s: s.adapters.log.read(self.shard, first, rows))
+        def read(s: Stage) -> tuple[Rows, bool]:
+            found = s.adapters.log.read(self.shard, first, rows)
+            return found, found.is_end
+
+        self.pair.ask(read)
 
     def back(self, last: int, rows: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.read_back(self.shard, last, rows))

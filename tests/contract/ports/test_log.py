@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -42,6 +43,18 @@ def test_what_was_put_is_read_as_it_was(log: Log, shard: ShardKey) -> None:
     segment = put(log, shard, make.segment(0, drafts, allocation=Allocation.RESERVED))
     assert log.read(shard, 0, 1) == [segment]
     assert log.tail(shard) == Tail(2, Allocation.RESERVED)
+
+
+def test_a_read_says_whether_more_rows_follow_also_where_an_answer_is_full(log: Log, shard: ShardKey) -> None:
+    """DynamoDB's answers end at a megabyte."""
+    large = replace(make.draft(), body=random.Random(1).randbytes(350_000), is_json=False)
+    segments = [put(log, shard, make.segment(first, [large])) for first in range(5)]
+    pages = [log.read(shard, 0, 10, consistent=True)]
+    while not pages[-1].is_end:
+        assert pages[-1], "no progress"
+        pages.append(log.read(shard, pages[-1][-1].end, 10, consistent=True))
+    assert [row for page in pages for row in page] == segments
+    assert not log.read(shard, 0, 1).is_end
 
 
 def test_i15_an_offset_is_given_once_and_the_loser_learns_who_has_it(log: Log, shard: ShardKey) -> None:

@@ -118,15 +118,14 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
 
 
 class Watched:
-    """A claimer that lets something happen when it is asked first, and when it finds a shard empty for the second time:
-    once with something under way, once at the end."""
+    """A claimer that lets something happen when it is asked first, and when it finds a shard empty: at the end."""
 
     def __init__(
         self, claimer: Claimer, first: Callable[[], object], at_the_end: Callable[[], object]
     ) -> None:
         self._claimer = claimer
         self._first = [first]
-        self._when_empty: list[Callable[[], object]] = [at_the_end, lambda: None]
+        self._when_empty: list[Callable[[], object]] = [at_the_end]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._claimer, name)

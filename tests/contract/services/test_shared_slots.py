@@ -26,7 +26,7 @@ def nothing() -> None:
 
 
 class Watched:
-    """A process's cursors: something happens before and after it looks at all of them."""
+    """A process's cursors: something happens before and after it looks at what other runs have."""
 
     def __init__(self, cursors: Any, run: Run) -> None:
         self._cursors = cursors
@@ -35,9 +35,11 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursors, name)
 
-    def of_owner(self, *args: Any, **settings: Any) -> Any:
+    def of_owner(self, *args: Any, consistent: bool = False, **settings: Any) -> Any:
+        if not consistent:  # before claims, for these
+            return self._cursors.of_owner(*args, **settings)
         self._run.before_look()
-        cursors = self._cursors.of_owner(*args, **settings)
+        cursors = self._cursors.of_owner(*args, consistent=True, **settings)
         self._run.after_look()
         return cursors
 

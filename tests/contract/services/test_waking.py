@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.segment import Allocation, Segment, ShardKey
-from chalicelib.domain.topic import Consumer, CursorKey, Group
+from chalicelib.domain.segment import Allocation, ShardKey
+from chalicelib.domain.topic import Consumer, Group
 from chalicelib.functions import deliver, route
-from chalicelib.ports.log import Log, Stored
+from chalicelib.ports.log import Log, Rows, Stored
 from chalicelib.services.core.wake import DispatchTask, News
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -33,9 +32,9 @@ class Lagging:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def read(self, shard: ShardKey, first: int, most: int, *, consistent: bool = False) -> list[Segment]:
+    def read(self, shard: ShardKey, first: int, most: int, *, consistent: bool = False) -> Rows:
         self.sure_reads += consistent
-        return self._log.read(shard, first, most, consistent=True) if consistent else []
+        return self._log.read(shard, first, most, consistent=True) if consistent else Rows(is_end=True)
 
 
 class Context:
@@ -232,27 +231,28 @@ def test_i10_whoever_registers_while_the_consumers_are_being_read_is_called(
     assert [consumer.name for consumer in catalog.readable_consumers(desk.topic, group)] == ["one"]
 
 
+@pytest.mark.parametrize(("shards", "reading"), [(1, "of_owner"), (4, "get")])
 def test_i10_a_seek_beside_a_slow_reading_of_the_cursor_is_not_lost(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, shards: int, reading: str
 ) -> None:
     """A run of this process reads the cursor while another thread seeks, and would keep it as it was before."""
-    desk = PushDesk.at(stage, shards=1)
+    desk = PushDesk.at(stage, shards=shards)
     group = desk.group()
     desk.subscriber(group, "one")
-    desk.produce(make.draft())
+    desk.produce(make.draft(shard=0))
     desk.push()
     stage.clock.advance(2_000)  # what is cached of the cursor is too old now
     dispatcher, cursors, seeks = desk.deps.dispatcher, desk.deps.states.cursors, ["earliest"]
-    task, read = DispatchTask(desk.topic.name, group.name), cursors.get
+    task, read = DispatchTask(desk.topic.name, group.name), getattr(cursors, reading)
 
-    def read_slowly(key: CursorKey, *, consistent: bool = False) -> Cursor | None:
-        cursor = read(key, consistent=consistent)
-        if seeks and key == desk.cursor_key(group):
+    def read_slowly(of: object, *more: object, **settings: Any) -> Any:
+        answer = read(of, *more, **settings)
+        if seeks and of in (desk.cursor_key(group), group.uid):
             desk.seek(group, seeks.pop())
             dispatcher.deliver(task, lambda: 60.0, News(changed=True))
-        return cursor
+        return answer
 
-    monkeypatch.setattr(cursors, "get", read_slowly)
+    monkeypatch.setattr(cursors, reading, read_slowly)
     dispatcher.deliver(task, lambda: 60.0)
     assert not seeks
     assert len(desk.subscribers.calls) == 2
