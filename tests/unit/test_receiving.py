@@ -25,6 +25,7 @@ from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
+from tests.support.counted import Counted
 from tests.support.desk import Desk, offsets
 from tests.support.stages import memory_stage
 from tests.support.troubled import Troubled
@@ -233,6 +234,20 @@ def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
     group = desk.deps.catalog.group(desk.topic, group.name)
     assert desk.receive(group, 10, one) == []
     assert mode == "broadcast" or desk.receive(group, 10) == []
+
+
+@pytest.mark.parametrize(("shards", "has_messages", "queries"), [(4, True, 1), (16, True, 0), (16, False, 1)])
+def test_cursors_are_read_together_but_those_of_many_shards_only_if_the_first_has_not_enough(
+    shards: int, has_messages: bool, queries: int
+) -> None:
+    desk = Desk.at(memory_stage(), shards=shards)
+    group = desk.group()
+    desk.produce(*(make.draft(shard=n) for n in range(shards if has_messages else 0)))
+    cursors = Counted(desk.stage.adapters.cursors)
+    deps = Deps(replace(desk.stage.another(), cursors=cast(Cursors, cursors)))
+    assert len(deps.receiver.receive(desk.topic, group, None, 1, 0, 30)) == has_messages
+    assert cursors.calls["of_owner"] == queries
+    assert cursors.calls["get"] <= 2, "the lane and the first shard"
 
 
 def failing(desk: Desk, shards: Collection[int]) -> tuple[Desk, Troubled]:

@@ -24,6 +24,7 @@ from .decision import decision_after
 from .settle import Settler
 
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
+_FEW_SHARDS = 11  # their cursors and the lane's mostly cost one read unit together
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
 _FAULTS = 2  # of different shards, in one pass, besides damaged rows: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
@@ -142,17 +143,20 @@ class Receiver:
         process take turns on a cursor, so that they do not race each other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return [], None
-        sources = self._sources_of(claimant, shards, most)
-        self._claimer.preload(
-            claimant.topic, claimant.group, claimant.consumer_uid, (shard for shard, _ in sources)
-        )
-        queue = deque((*source, 0, False) for source in sources)
+        queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
+        shards_tried = 0
+        preload_after = 0 if claimant.topic.shards <= _FEW_SHARDS else 1  # the first mostly has enough
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         damage: Unreadable | None = None
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
+            if shards_tried == preload_after:
+                preload_after = -1
+                sources_left = (source for source, *_ in queue)
+                self._claimer.preload(claimant.topic, claimant.group, claimant.consumer_uid, sources_left)
             shard, limit, losses, was_busy = queue.popleft()
+            shards_tried += shard is not None
             lock = self._locks.of(claimant.key(shard), threading.Lock)
             if not lock.acquire(blocking=was_busy):
                 queue.append((shard, limit, losses, True))
