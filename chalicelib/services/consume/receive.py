@@ -163,15 +163,12 @@ class Receiver:
                 continue
             try:
                 count = min(limit, most - len(claimed_messages))
-                claimant_here = claimant if shard is not None else replace(claimant, seat=None)
-                messages = self._claim(claimant_here, shard, count, MAX_ANSWER_BYTES - size)
+                messages = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size)
             except Unreadable as error:
                 damage = error
                 continue
-            except (
-                Unavailable
-            ) as error:  # one shard may fail: messages granted by the others belong to the caller now
-                faults.append(error)
+            except Unavailable as error:
+                faults.append(error)  # what the other shards granted belongs to the caller now
                 if len(faults) < _FAULTS:
                     continue
                 break
@@ -221,7 +218,7 @@ class Receiver:
         if shard is not None:
             return self._claimer.claim(claimant, shard, most, most_bytes)
         with self._empty_lanes.calling(claimant.key(None)) as call:
-            messages = self._claimer.claim(claimant, None, most, most_bytes)
+            messages = self._claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
             if messages is not None and not messages:
                 call.keep(True)
             return messages
