@@ -99,8 +99,9 @@ class BodySweeper:
         topic = self._control.topic(body.shard.topic)
         if topic is None or topic.uid != body.shard.topic_uid:
             return None
-        groups = (*self._control.groups(topic), *self._control.retired_groups(topic))
-        is_owed = any(self._records.is_owed(group.uid, body.shard, body.offset) for group in groups)
+        is_owed = any(
+            self._records.is_owed(group.uid, body.shard, body.offset) for group in self._control.groups(topic)
+        )
         return now_s + _OWED_S if is_owed else None
 
     def _postpone(self, body: BlobExpiry, until_s: int) -> None:
