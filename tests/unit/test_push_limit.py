@@ -33,6 +33,7 @@ def test_what_cursors_are_sure_of_is_a_quarter_at_most_and_workers_have_somethin
     assert 4 * guarantee * (shards + 1) <= most
     assert 1 <= workers <= shards
     assert workers == 1 or (guarantee > 0 and workers * batch_size <= most)
+    assert not guarantee or workers == shards or (workers + 1) * batch_size > most, "as many as have room"
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), MOST)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 
 def letters(desk: Desk, group: Group) -> list[DeadLetter]:
@@ -51,6 +55,22 @@ def test_what_waits_in_a_serial_group_and_in_a_broadcast_is_buried_as_well(empty
     assert {x.reason for x in letters(desk, serial) + letters(desk, everyone)} == {"EXPIRED"}
     assert [x.key.consumer_uid for x in letters(desk, serial)] == ["", ""]
     assert [x.key.consumer_uid for x in letters(desk, everyone)] == [consumer.uid] * 2
+
+
+def test_a_broadcast_whose_consumers_cannot_be_read_keeps_no_other_group_from_its_letters(
+    empty_stage: Stage,
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    everyone, behind = desk.group("a", mode="broadcast"), desk.group("b")
+    desk.consumer(everyone, "one")
+    desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS + 1)
+    there = empty_stage.another()
+    control = Troubled(there.control, lambda name, *_: name == "consumers")
+    report = Deps(replace(there, control=control)).expirer.run_once()
+    assert (control.refused, report.buried, len(report.stretch.troubles)) == (1, 1, 1)
+    assert [len(letters(desk, group)) for group in (everyone, behind)] == [0, 1]
+    assert desk.deps.expirer.run_once().buried == 1, "the broadcast's turn comes with the next run"
 
 
 def test_what_is_under_way_is_left_to_its_holder(empty_stage: Stage) -> None:

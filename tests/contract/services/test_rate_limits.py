@@ -109,6 +109,16 @@ def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     assert [type(o) for o in outcomes] == [TooLarge] * 9 + [ProduceResult] * 5
 
 
+def test_what_is_refused_anyway_does_not_count_where_it_is_prepared(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=2, max_body_bytes=20)
+    good, bad = make.draft(), make.draft("x" * 20)
+    for _ in range(3):
+        assert desk.deps.rate_limited_producer.admit(desk.topic, bad) is bad, "the transactor says why"
+    assert desk.deps.rate_limited_producer.admit(desk.topic, good) is good
+    with pytest.raises(TooMany):
+        desk.deps.rate_limited_producer.admit(desk.topic, good)
+
+
 def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=4)
     later = [make.draft(n, due_ms=stage.clock.now_ms() + 60_000) for n in range(4)]

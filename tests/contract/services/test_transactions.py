@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
+from chalicelib.services.inspect import prepared_list
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.layout import state_home
 from tests.support import factories as make
@@ -87,6 +90,26 @@ def test_a_trace_does_without_the_row_of_its_transaction(
     path = [(e.event, e.at_ms - began_ms, e.by) for e in desk.deps.tracer.path(desk.topic, message)]
     delayed = [("prepared", 0, "ann"), ("delayed", 0, "ann"), ("due", 2 * SECOND_MS, None)]
     assert path == (delayed if delay_ms else [("prepared", 0, "ann"), ("accepted", SECOND_MS, None)])
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_what_is_decided_while_the_list_is_read_is_not_in_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, decision: TransactionState
+) -> None:
+    desk = Desk.at(stage)
+    decided, other = prepare(desk), prepare(desk)
+    transactions = desk.deps.adapters.transactions
+    listed = transactions.of_state
+
+    def decide_behind(*args: Any) -> list[Any]:
+        rows = listed(*args)
+        decide(desk.deps, decided, decision)
+        return rows
+
+    monkeypatch.setattr(transactions, "of_state", decide_behind)
+    messages, position = prepared_list.in_order(transactions, desk.topic, Filters(), 9, None)
+    assert [each.id for each in messages] == [other.id]
+    assert position == (TransactionState.UNDECIDED, None)
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:
