@@ -6,6 +6,7 @@ from msgspec import UNSET
 
 from ...domain.topic import Scope
 from ..calls import Context, Response, call
+from ..http import invalid
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
 from ..responses import messages, receipts
 from ..responses.messages import Received
@@ -48,6 +49,8 @@ def nack(context: Context) -> Response[ReceiptResults]:
     body = context.body
     from ...services.consume.settle import Nack
 
+    if body.dead_letter and body.delay_seconds:  # UNSET is false
+        raise invalid("delay_seconds", "a dead letter is not tried again: give dead_letter or a delay")
     delay_ms = None if body.delay_seconds is UNSET else body.delay_seconds * 1000
     how = Nack(delay_ms, body.dead_letter, body.reason)
     answers = context.deps.settler.nack(topic, group, body.receipts, how)

@@ -279,7 +279,11 @@ def test_a_message_can_be_buried_at_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
     message = topic.produce("x")
-    assert group.nack(*group.receive(), dead_letter=True, reason="not ours") == ["ok"]
+    messages = group.receive()
+    body = {"receipts": [messages[0]["receipt"]], "dead_letter": True, "delay_seconds": 5}
+    problem = api.post(f"{group.path}/nack", body).refused(400, "VALIDATION")
+    assert [error["path"] for error in problem["errors"]] == ["delay_seconds"]
+    assert group.nack(*messages, dead_letter=True, reason="not ours") == ["ok"]
     status = group.status_of(message["id"])
     assert (status["status"], status["reason"], status["last_error"]) == ("DEAD", "REJECTED", "not ours")
     assert group.receive() == []
