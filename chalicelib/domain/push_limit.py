@@ -18,12 +18,15 @@ from .cursor_transitions import lapse
 from .topic import Consumer, Group, Topic
 
 _SURE = 4  # one slot in so many is reserved for the cursors' guarantees
+# One in so many, if less gives a cursor none: without a guarantee, one run has to serve all shards.
+_SURE_OF_ONE = 3
 
 
 def guaranteed_of(topic: Topic, group: Group) -> int:
     """How many messages each cursor of a group, its retry lane's included, may have in flight without reading the
     others."""
-    return group.max_in_flight // (_SURE * (topic.shards + 1))
+    cursors = topic.shards + 1
+    return group.max_in_flight // (_SURE * cursors) or int(group.max_in_flight >= _SURE_OF_ONE * cursors)
 
 
 def pull_uids_of(consumers: Iterable[Consumer]) -> frozenset[str]:
