@@ -1,14 +1,12 @@
-"""Movers share the work by leases, and one that falls behind gives half of its fragments to another."""
+"""A mover's run: what goes when, what goes together, and what is told of it."""
 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, cast
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,109 +15,15 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import MoveReport, MoverRun, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
-from tests.support.clock import START_MS, ManualClock, SeededRandom
+from tests.support.clock import START_MS, ManualClock
 from tests.support.faults import Death
 from tests.support.push import Inline
+from tests.support.shed import Shed
 from tests.support.troubled import Troubled
 
 HOME = make.shard()
-
-
-@dataclass
-class Shed:
-    """A mover, what it has put into logs, and which fragments it gave away."""
-
-    clock: ManualClock = field(default_factory=ManualClock)
-    timers: MemoryTimers = field(default_factory=lambda: MemoryTimers(MemoryTables()))
-    moved: list[Timer] = field(default_factory=list)
-    given: list[Sequence[int]] = field(default_factory=list)
-    loads: list[tuple[int, list[str]]] = field(default_factory=list)
-    """What went together, and for how many days."""
-    told: list[tuple[str, str]] = field(default_factory=list)
-    brings: list[int] = field(default_factory=list)
-    """How many timers each look for what was set aside brings back."""
-    seconds: float = 0
-    """What each append takes."""
-
-    def __post_init__(self) -> None:
-        chance = SeededRandom()
-        nothing = lambda *_: None  # noqa: E731
-        self.ways = Ways(
-            append=self.append,
-            wake=self.wake,
-            check=nothing,
-            set_aside=nothing,
-            hand_over=self.given.append,
-            tell=self.tell,
-        )
-        self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
-        self.mover = Mover(
-            timers=self.timers,
-            ways=self.ways,
-            clock=self.clock,
-            new_owner=lambda: chance.id(8),
-            threads=Inline,
-        )
-
-    def run(self, owner: str, threads: Executor) -> MoverRun:
-        """One run, which waits for nothing that its threads are late with."""
-        return MoverRun(
-            timers=self.timers,
-            ways=self.ways,
-            clock=self.clock,
-            owner=owner,
-            threads=threads,
-            patience_seconds=0.001,
-        )
-
-    def wake(self, due: Sequence[Timer]) -> None:
-        pass
-
-    def tell(self, where: str, error: BaseException) -> None:
-        self.told.append((where, str(error)))
-
-    def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
-        self.clock.advance(round(self.seconds * 1000))
-        self.timers.drop(due)
-        self.moved += due
-        self.loads.append((keep_days, [timer.id for timer in due]))
-        return len(due)
-
-
-def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
-    meanwhile: list[MoveReport] = []
-
-    class Reentrant(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
-            began_ms = self.clock.now_ms()
-            meanwhile.append(self.mover.run_once(lambda: self.clock.now_ms() < began_ms + 5_000))
-            return super().append(shard, keep_days, due)
-
-    shed = Reentrant()
-    shed.timers.store([make.timer(START_MS - 1)])
-    assert shed.mover.run_once().moved == 1
-    assert [(report.moved, report.ticks) for report in meanwhile] == [(0, 0)]
-
-
-def test_a_mover_that_falls_behind_gives_every_other_fragment_to_another() -> None:
-    shed = Shed(seconds=2)
-    shed.timers.store([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(4_000)])
-    mine = shed.mover.run_once()
-    assert shed.given[0] == list(range(1, FRAGMENTS, 2))
-    for fragments in shed.given:  # and what is given away meanwhile
-        shed.mover.run_once(fragments=fragments)
-    assert 0 < mine.moved < 4_000
-    assert len({timer.id for timer in shed.moved}) == len(shed.moved) == 4_000
-
-
-def test_a_mover_that_keeps_up_gives_nothing_away() -> None:
-    shed = Shed(seconds=0.2)
-    shed.timers.store([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(1_000)])
-    assert shed.mover.run_once().moved == 1_000
-    assert shed.given == []
 
 
 def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragment() -> None:
@@ -129,34 +33,6 @@ def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragm
     shed.mover.run_once()
     assert len({fragment_of(timer.id) for timer in due}) == FRAGMENTS
     assert [timer.id for timer in shed.moved] == [timer.id for timer in reversed(due)]
-
-
-def test_a_mover_whose_time_is_up_leaves_its_fragments_to_another() -> None:
-    shed = Shed()
-    soon = make.timer(START_MS + 30_000)
-    shed.timers.store([soon])
-    assert not shed.mover.run_once(has_time=lambda: False).finished
-    assert shed.given == [[soon.fragment]]
-    assert shed.mover.run_once(fragments=shed.given[0]).moved == 1
-
-
-def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
-    class Late(Inline):
-        """Threads that stand still until they are let go on."""
-
-        def submit(self, work: Callable[..., Any], /, *args: Any, **settings: Any) -> Future[Any]:
-            tasks.append(partial(work, *args, **settings))
-            return Future()
-
-    tasks: list[Callable[[], object]] = []
-    shed = Shed()
-    shed.timers.store([make.timer(START_MS + 30_000, fragment=3)])
-    run = shed.run("late", Late())
-    run.stay([3], lambda: False)
-    (take,) = tasks
-    take()
-    assert shed.given == [[3]]
-    assert shed.timers.acquire_lease(3, "another", START_MS, START_MS + 1) is None
 
 
 def test_the_greatest_lateness_is_told() -> None:
@@ -313,69 +189,6 @@ def test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one() -> No
     assert shed.moved == [timer]
 
 
-def test_a_fragment_is_its_movers_for_three_renewals() -> None:
-    class Slow(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
-            self.clock.advance(14_000)
-            other = Mover(
-                timers=self.timers,
-                ways=self.ways,
-                clock=self.clock,
-                new_owner=lambda: "other",
-                threads=Inline,
-            )
-            other.run_once(lambda: False)
-            return super().append(shard, keep_days, due)
-
-    shed = Slow()
-    shed.timers.store([make.timer(START_MS - 1)])
-    assert shed.mover.run_once().moved == 1
-    assert shed.given == [], "nobody else had it"
-
-
-@pytest.mark.parametrize("woken_for", [None, [3]], ids=["by schedule", "woken"])
-@pytest.mark.parametrize("due_in_ms", [1_000, 14_000, 25_000])
-@pytest.mark.parametrize("lease_ms", [500, 9_000, 15_000])
-def test_what_a_dead_mover_held_goes_when_its_lease_ends(
-    lease_ms: int, due_in_ms: int, woken_for: list[int] | None
-) -> None:
-    shed = Shed()
-    timer = make.timer(START_MS + due_in_ms, fragment=3)
-    shed.timers.store([timer])
-    assert shed.timers.acquire_lease(3, "dead", START_MS, START_MS + lease_ms) is None
-    report = shed.mover.run_once(fragments=woken_for)
-    assert shed.moved == [timer]
-    assert report.late_ms <= max(0, lease_ms - due_in_ms) + 100
-
-
-@pytest.mark.parametrize("woken_for", [None, [3]], ids=["by schedule", "woken"])
-def test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(woken_for: list[int] | None) -> None:
-    class Renewing(ManualClock):
-        """The holder renews its lease each five seconds."""
-
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            if self.at_ms >= renewed_ms[-1] + 5_000:
-                renewed_ms.append(self.at_ms)
-                shed.timers.acquire_lease(3, "holder", self.at_ms, self.at_ms + 15_000)
-
-    class Counting(MemoryTimers):
-        def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
-            owners.append(owner)
-            return super().acquire_lease(fragment, owner, now_ms, until_ms)
-
-    owners: list[str] = []
-    renewed_ms = [START_MS]
-    shed = Shed(clock=Renewing(), timers=Counting(MemoryTables()))
-    shed.timers.store([make.timer(START_MS + 25_000, fragment=3)])
-    shed.timers.acquire_lease(3, "holder", START_MS, START_MS + 15_000)
-    report = shed.mover.run_once(lambda: shed.clock.now_ms() < START_MS + 60_000, woken_for)
-    assert (report.ticks, report.finished) == (0, True)
-    assert shed.clock.at_ms <= START_MS + 7_000
-    tries = len(owners) - owners.count("holder")
-    assert tries == (2 if woken_for is None else 4), "each failed one costs a write unit, and the wait none"
-
-
 def test_nothing_goes_before_its_time_though_it_was_seen_before() -> None:
     shed = Shed()
     shed.timers.store([make.timer(START_MS - 1, id="due"), make.timer(START_MS + 30, id="soon")])
@@ -398,23 +211,6 @@ def test_what_a_run_was_refused_besides_is_counted() -> None:
     mover = Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline)
     assert mover.run_once(has_time=lambda: False).refused == 2
     assert shed.given == [[timer.fragment]], "whom it cannot let go of is given away all the same"
-
-
-def test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over() -> None:
-    """Whoever was started meanwhile may have met it."""
-    shed, goes_on = Shed(), threading.Event()
-    timer = make.timer(START_MS - 1)
-    shed.timers.store([timer])
-
-    def is_late(name: str, *_: object) -> bool:
-        return name == "acquire_lease" and not goes_on.wait(20)
-
-    shed.timers, timers = cast(MemoryTimers, Troubled(shed.timers, is_late)), shed.timers
-    with ThreadPoolExecutor(1) as threads:
-        shed.run("late", threads).stay([timer.fragment], lambda: False)
-        goes_on.set()
-    assert shed.given == [[timer.fragment]]
-    assert timers.acquire_lease(timer.fragment, "next", START_MS, START_MS + 1) is None
 
 
 def test_the_end_of_a_process_is_the_end_of_its_run() -> None:

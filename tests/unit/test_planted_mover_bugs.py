@@ -23,6 +23,7 @@ from tests.contract.services import test_growth, test_lines
 from tests.simulation import virtual
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
+from tests.unit import test_mover_leases as leases
 from tests.unit import test_mover_runs as runs
 from tests.unit import test_mover_troubles as troubles
 from tests.unit.test_mover_world import LATEST_MS, World
@@ -66,11 +67,11 @@ BUGS: Planted = {
     ),
     "a fragment taken again after it was given away": (
         Bug(MoverRun, "_acquire_lease", "fragment not in self._wanted", "False"),
-        runs.test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over,
+        leases.test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over,
     ),
     "a mover that waits beside one that is alive": (
         Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "False"),
-        lambda: runs.test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(None),
+        lambda: leases.test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(None),
     ),
     "a mover that leaves without looking once more": (
         Bug(MoverRun, "_leave", "return self._try_to_take(fragment, consistent=True)", "return None"),
