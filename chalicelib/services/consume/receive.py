@@ -145,14 +145,15 @@ class Receiver:
             return [], None
         queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
         shards_tried = 0
-        preload_after = 0 if claimant.topic.shards <= _FEW_SHARDS else 1  # the first mostly has enough
+        is_preloaded = False
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         damage: Unreadable | None = None
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
-            if shards_tried == preload_after:
-                preload_after = -1
+            # Of many shards, the first mostly has enough.
+            if not is_preloaded and (shards_tried or claimant.topic.shards <= _FEW_SHARDS):
+                is_preloaded = True
                 sources_left = (source for source, *_ in queue)
                 self._claimer.preload(claimant.topic, claimant.group, claimant.consumer_uid, sources_left)
             shard, limit, losses, was_busy = queue.popleft()
