@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
@@ -11,7 +11,7 @@ from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
-from chalicelib.services.core.wake import DispatchTask
+from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, workers_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 
@@ -22,28 +22,29 @@ from .stage import Stage, say, stage
 
 _CYCLES = 10
 _TOPIC = "/v1/topics/{topic}"
-_JOB = DispatchTask("t", "g")
 _BODY = "x" * 100
 
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Deliveries to a subscriber that answers at once."""
     say("units: delivery")
-    with stage(endpoint) as target:
-        bench = _bench(target, shards=4, max_in_flight=16)
-        work = "deliver one, by a run for four shards, 16 in flight, warm"
-        yield without_target(work, _cost_text(bench.mean_delivery_cost(1)))
+    for shards, max_in_flight in ((4, 16), (128, 64)):
+        with stage(endpoint) as target:
+            bench = _bench(target, shards=shards, max_in_flight=max_in_flight)
+            work = f"deliver one, of {shards} shards, {max_in_flight} in flight, warm"
+            yield without_target(work, _cost_text(bench.mean_delivery_cost(1)))
     with stage(endpoint) as target:
         bench = _bench(target, shards=1, max_in_flight=500)
         for size in (1, 10, 100):
             work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"
             yield without_target(f"{work}, warm", _cost_text(bench.mean_delivery_cost(size).per(size)))
         bench.subscriber.verdict = Verdict.FAILED
-        bench.produce(1)
-        yield without_target("a first attempt that fails, and its timer", _cost_text(bench.delivery_cost()))
+        first = bench.delivery_cost(bench.produce(1))
+        yield without_target("a first attempt that fails, and its timer", _cost_text(first))
         bench.subscriber.verdict = Verdict.DONE
         yield without_target("the way back: timer to retry lane", _cost_text(bench.move_cost()))
-        yield without_target("the second attempt, from the retry lane", _cost_text(bench.delivery_cost()))
+        second = bench.delivery_cost({0: NO_NEWS})
+        yield without_target("the second attempt, from the retry lane", _cost_text(second))
 
 
 @dataclass
@@ -80,25 +81,32 @@ class _Bench:
         self.api.call("PUT", _TOPIC, settings, topic="t")
         group_settings = {"max_in_flight": max_in_flight}
         self.api.call("PUT", f"{_TOPIC}/groups/{{group}}", group_settings, topic="t", group="g")
-        topic = self.deps.catalog.topic("t")
-        group = self.deps.catalog.group(topic, "g")
-        self.deps.registry.register(topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
+        self.topic = self.deps.catalog.topic("t")
+        group = self.deps.catalog.group(self.topic, "g")
+        self.workers = workers_of(self.topic, group)
+        self.deps.registry.register(self.topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
 
-    def produce(self, count: int) -> None:
+    def produce(self, count: int) -> Mapping[int, News]:
+        """What the stream tells of it, by the worker that it wakes."""
         messages = [{"body": _BODY} for _ in range(count)]
-        self.api.call("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic="t")
+        answer = self.api.call("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic="t")
+        last = {stored["shard"]: stored["offset"] for stored in answer["results"]}
+        return {
+            shard % self.workers: News({str(self.topic.shard_key(shard)): offset})
+            for shard, offset in last.items()
+        }
 
-    def delivery_cost(self) -> Cost:
+    def delivery_cost(self, woken: Mapping[int, News]) -> Cost:
         with self.meter.measure() as cost:
-            self.deps.dispatcher.deliver(_JOB, lambda: 60.0)
+            for worker, news in woken.items():
+                self.deps.dispatcher.deliver(DispatchTask("t", "g", worker), lambda: 60.0, news)
         return cost
 
     def mean_delivery_cost(self, size: int) -> Cost:
         """Mean of several, without the first ones."""
         costs = []
         for _ in range(_CYCLES):
-            self.produce(size)
-            costs.append(self.delivery_cost())
+            costs.append(self.delivery_cost(self.produce(size)))
         warm = sum(costs[2:], Cost())
         return replace(warm.per(_CYCLES - 2), trips=round(warm.trips / (_CYCLES - 2)))
 

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.core.wake import Waker
+from chalicelib.services.push.run import DispatchRun
 from tests.simulation.figures import count
 from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
-from tests.simulation.unswept import play
+from tests.simulation.unswept import play, play_with_few_slots
+from tests.simulation.world import World
 from tests.support.planting import Bug
 
-BUGS: dict[str, tuple[int, Bug]] = {
+BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, Bug]] = {
     "what waits in its place, and nobody comes back": (
+        play,
         83,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
-    "a mover that is not woken": (0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
+    "a mover that is not woken": (play, 0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
     "an unpaused group that nobody wakes": (
+        play,
         3,
         Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),
     ),
+    "a run that never looks beyond where it was told to": (
+        play_with_few_slots,
+        0,
+        Bug(DispatchRun, "_sources", "() if self._capacity.was_crowded else self._told", "self._told"),
+    ),
 }
-"""With a seed that sees it."""
+"""With the worlds and a seed that see it."""
 
 
 @pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
@@ -34,8 +45,16 @@ def test_nothing_due_waits_for_a_sweep(seeds: range) -> None:
         assert not complaints, story(world, complaints)
 
 
+@pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
+def test_nothing_due_waits_for_a_sweep_where_slots_are_few(seeds: range) -> None:
+    for seed in seeds:
+        world, complaints = play_with_few_slots(seed)
+        count(world)
+        assert not complaints, story(world, complaints)
+
+
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    seed, bug = BUGS[name]
+    play_world, seed, bug = BUGS[name]
     bug.plant(monkeypatch)
-    assert play(seed)[1]
+    assert play_world(seed)[1]

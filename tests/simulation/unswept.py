@@ -32,6 +32,7 @@ from tests.support.flows import draft
 BOUND_MS = 20_000
 """Longer than what the stream, an invocation, a cold start, the caches and a few slow calls take together."""
 _BURST = 6  # requests of fifty messages
+_FLOODS = 3
 _AFTERWARDS_S = 40  # nobody asks for anything any more; what was asked for must go on
 
 
@@ -103,6 +104,41 @@ def _with_backlog(rng: random.Random, plan: Plan) -> Plan:
         deeds=(),
         answer_ms=rng.choice(((1, 10), (1, 50), (5, 500))),
     )
+
+
+def play_with_few_slots(seed: int) -> tuple[World, list[str]]:
+    """A seed's world in which one run serves all shards, and what waited in it for a sweep: a few messages come at
+    once, to several shards, and then none for longer than the bound."""
+    rng = random.Random(f"few slots {seed}")
+    shards = rng.choice((2, 4, 8))
+    settings = {
+        "mode": "queue",
+        "begin": "earliest",
+        "max_in_flight": rng.choice((1, 2, 3, shards, 2 * shards)),
+    }
+    plan = unswept_plan(seed)
+    plan = replace(
+        plan,
+        topic={**plan.topic, "shards": shards},
+        groups=(GroupPlan("g0", settings, called=rng.choice((1, 2, 3))),),
+        messages=0,
+        delayed=0,
+        deals=0,
+        lines=0,
+        deeds=(),
+        moods={"good": 1.0},
+        answer_ms=rng.choice(((5, 500), (50, 1_500), (500, 4_000))),
+    )
+
+    def floods(world: World) -> None:
+        for _ in range(_FLOODS):
+            world.pause(rng.uniform(1, 3))
+            for _ in range(rng.choice((2, 4, 8, 12))):
+                label = f"flood {world.stamp()}"
+                world.ask(SimClient.produce, draft(label, ordering_key=label))
+            world.pause(BOUND_MS / 1000 + 2)
+
+    return play(seed, plan, floods)
 
 
 _MOODS = tuple(mood for mood in MOODS if mood not in ("held", "gone"))

@@ -169,6 +169,7 @@ KINDS = {
     "worlds": Kind(_simulated("test_simulation.py", judge.play), 5),
     "weeks": Kind(_weeks, 4),
     "unswept": Kind(_simulated("test_unswept.py", unswept.play), 2),
+    "few slots": Kind(_simulated("test_unswept.py", unswept.play_with_few_slots), 1),
     "answers": Kind(_simulated("test_slow_answers.py", slow_answers.play), 1),
     "hurried": Kind(_hurried, 1),
     "shares": Kind(_shares, 1),

@@ -98,11 +98,17 @@ BUGS: Planted = {
         Bug(
             Capacity,
             "read_other_runs",
-            "slots_for_others(sources.keys(), busy_before)",
-            "slots_for_others(sources.keys())",
+            "slots_for_others(sources.keys, busy_before)",
+            "slots_for_others(sources.keys)",
         ),
         lambda: shared_slots.test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
             4, True
+        ),
+    ),
+    "who filled the last slot but saw free ones, and comes to nobody": (
+        Bug(Capacity, "read_other_runs", "2 * leases.slots >= part", "leases.slots >= part"),
+        lambda: in_flight.test_who_filled_the_last_slot_comes_to_whom_it_left_none_though_it_saw_free_ones(
+            memory_stage()
         ),
     ),
     "a drained shard that asks for slots all the same": (

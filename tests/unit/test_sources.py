@@ -26,11 +26,12 @@ def sources(
     worker: int = 0,
     consumer_uid: str = "",
     topic: Topic = TOPIC,
+    told: Sequence[str] = (),
     **settings: Any,
 ) -> Sources:
     group = make.group(topic, **{"max_in_flight": 64, **settings})
     task = DispatchTask(topic.name, group.name, worker, consumer_uid)
-    return Sources(topic, group, task, Team(owners, consumers))
+    return Sources(topic, group, task, Team(owners, consumers), told)
 
 
 def test_the_workers_of_a_group_have_each_shard_once_and_one_has_the_lane() -> None:
@@ -44,6 +45,19 @@ def test_the_workers_of_a_group_have_each_shard_once_and_one_has_the_lane() -> N
 def test_a_worker_beyond_the_present_number_does_the_work_of_one_of_them() -> None:
     assert list(sources(worker=9).in_turn(0, 64)) == list(sources(worker=1).in_turn(0, 64)) == [1]
     assert list(sources(worker=5, max_in_flight=1).in_turn(0, 64)) == [None, *range(8)]
+
+
+def test_a_run_looks_where_it_was_told_to() -> None:
+    keys = [str(TOPIC.shard_key(shard)) for shard in range(10)]
+    all_sources = sources(max_in_flight=1, uid="g")
+    (lane,) = all_sources.keys.difference(keys)
+    told_sources = {
+        told: sources(max_in_flight=1, uid="g", told=told)
+        for told in ((keys[2], keys[5]), (lane,), (lane, keys[0]), (keys[9],))
+    }
+    assert [list(each.in_turn(0, 64)) for each in told_sources.values()] == [[2, 5], [None], [None, 0], []]
+    assert {frozenset(each.keys) for each in told_sources.values()} == {frozenset(all_sources.keys)}
+    assert list(sources(max_in_flight=36, told=keys).in_turn(0, 36)) == [0], "of its own"
 
 
 def test_each_look_begins_with_another_shard() -> None:
@@ -120,7 +134,7 @@ def test_a_broadcasts_run_is_for_one_consumer() -> None:
 
 def test_its_keys_are_those_of_the_shards_and_the_lane_that_it_serves() -> None:
     topic = make.topic(shards=2)
-    first, second = (sources(worker=n, topic=topic, max_in_flight=64).keys() for n in (0, 1))
+    first, second = (sources(worker=n, topic=topic, max_in_flight=64).keys for n in (0, 1))
     assert len(first) == 2
     assert second == {str(topic.shard_key(1))}
     assert str(topic.shard_key(0)) in first
@@ -129,7 +143,7 @@ def test_its_keys_are_those_of_the_shards_and_the_lane_that_it_serves() -> None:
 def test_consumers_of_a_broadcast_have_lanes_of_their_own() -> None:
     topic = make.topic(shards=1)
     keys = [
-        sources(owners=(A, B), consumer_uid=each.uid, topic=topic, uid="g", mode=Mode.BROADCAST).keys()
+        sources(owners=(A, B), consumer_uid=each.uid, topic=topic, uid="g", mode=Mode.BROADCAST).keys
         for each in (A, B)
     ]
     assert keys[0] & keys[1] == {str(topic.shard_key(0))}

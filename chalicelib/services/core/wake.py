@@ -60,11 +60,17 @@ def workers_of(topic: Topic, group: Group) -> int:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Hints passed with a wake-up: `last`, the last offset of shards (by the log's partition key), so that a stale
-    read is recognised; `changed`, if the group was just changed, so that nothing cached of it is used."""
+    """Hints passed with a wake-up: `last`, the last offset of the shards that it is for (by the log's partition key),
+    so that a stale read is recognised; `changed`, if the group was just changed, so that nothing cached of it is
+    used."""
 
     last: Mapping[str, int] = field(default_factory=dict)
     changed: bool = False
+
+    @property
+    def shards(self) -> frozenset[str]:
+        """The shards to look at; empty: all."""
+        return frozenset() if self.changed else frozenset(self.last)
 
     def event(self) -> dict[str, Any]:
         """The hints as JSON, for an event of the `deliver` function; `news_of` reads them."""

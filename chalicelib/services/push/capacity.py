@@ -50,6 +50,8 @@ class Capacity:
         self._busy_ms: dict[str, int] = {}
         self._claimed: Mapping[str, Claimed] = {}  # how far each cursor was
         self.is_limited = False  # other runs had a slot that this one could use
+        # Another run may have found no free slot, ended, and left its source to those that had the slots (ADR 80).
+        self.was_crowded = False
         self.circuits_ms: list[int] = []  # when consumers with an open circuit may be called again
 
     @property
@@ -83,10 +85,12 @@ class Capacity:
         self._claimed = claimed
         self._busy_ms |= dict.fromkeys(leases.busy | moved, now_ms)
         busy_before = (key for key, at_ms in self._busy_ms.items() if 0 <= now_ms - at_ms <= _LOOK_MS)
-        wanted = leases.slots_for_others(sources.keys(), busy_before)
+        wanted = leases.slots_for_others(sources.keys, busy_before)
         self._others = max(0, leases.slots - own.total()) + wanted
         self._others_by = {uid: n - own[uid] for uid, n in leases.by_consumer.items()}
         self._others_ms = now_ms
+        part = sources.most / max(1, len(sources.called_consumers()))
+        self.was_crowded |= 2 * leases.slots >= part
         return leases.slots
 
     def is_to_look(self, sources: Sources) -> bool:

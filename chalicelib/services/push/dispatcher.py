@@ -36,10 +36,10 @@ class Dispatcher:
         store is not available; Unreadable, after all that can be delivered, if a cursor is damaged.
         """
         self._hear(task, news)
-        run = DispatchRun(self.context, task, seconds_left)
+        run = DispatchRun(self.context, task, seconds_left, news.shards)
         with self._lock:
             if self._running.setdefault(task, run) is not run:
-                self._running[task].wake()
+                self._running[task].wake(news.shards)
                 return DispatchReport()
         try:
             run.until_drained()

@@ -55,12 +55,18 @@ class DispatchContext:
 
 
 class DispatchRun:
-    """One run of the function for a task. `seconds_left()` is what is left of the function's time."""
+    """One run of the function for a task. `seconds_left()` is what is left of the function's time; `told` are the
+    shards that it was woken for (by their partition keys; none: all)."""
 
     def __init__(
-        self, context: DispatchContext, task: DispatchTask, seconds_left: Callable[[], float]
+        self,
+        context: DispatchContext,
+        task: DispatchTask,
+        seconds_left: Callable[[], float],
+        told: frozenset[str] = frozenset(),
     ) -> None:
         self.task = task
+        self._told = told
         self.report = DispatchReport()
         self._context = context
         self._time = RunTime(seconds_left)
@@ -89,8 +95,9 @@ class DispatchRun:
         )
         self._looked_ms = 0
 
-    def wake(self) -> None:
-        """Look for new messages soon."""
+    def wake(self, told: frozenset[str]) -> None:
+        """Look for new messages soon, in these shards (none: in all)."""
+        self._told = self._told | told if self._told and told else frozenset()
         self._calls.wake()
 
     def was_woken(self) -> bool:
@@ -131,7 +138,7 @@ class DispatchRun:
     def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
         """The next time at which new work becomes due. Work that was due at the last look is not counted: time alone
         does not bring it back. The cursors are asked, since other processes settle too."""
-        sources = Sources(topic, group, self.task, self._context.teams(topic, group))
+        sources = self._sources(topic, group)
         keys = (
             cursor_key(topic, group, shard, self.task.consumer_uid)
             for shard in sources.in_turn(self._claims.looks, sources.most)
@@ -155,12 +162,17 @@ class DispatchRun:
             return None
         return None if group.paused and not even_paused else (topic, group)
 
+    def _sources(self, topic: Topic, group: Group) -> Sources:
+        """The sources that the run was woken for; all, if another run may have left it its own."""
+        told = () if self._capacity.was_crowded else self._told
+        return Sources(topic, group, self.task, self._context.teams(topic, group), told)
+
     def _launch(self, pool: Executor) -> bool:
         """Send the messages that may be sent now. Returns whether any are in flight."""
         topic_and_group = self._find()
         self._looked_ms = self._context.clock.now_ms()
         if topic_and_group:
-            sources = Sources(*topic_and_group, self.task, self._context.teams(*topic_and_group))
+            sources = self._sources(*topic_and_group)
             if self._time.allows_attempt(sources) and not self._claims.fault:
                 self._capacity.see_circuits(*topic_and_group)
                 for consumer, claimed_messages in self._claims.grants(sources):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ...domain.assignment import Team
@@ -30,19 +30,27 @@ class Sources:
     """The shards and the retry lane of one task: which consumers may have their messages, and how many may be in
     flight."""
 
-    def __init__(self, topic: Topic, group: Group, task: DispatchTask, team: Team) -> None:
+    def __init__(
+        self, topic: Topic, group: Group, task: DispatchTask, team: Team, told: Collection[str] = ()
+    ) -> None:
+        """`told`: only these of the task's shards and its lane, by their partition keys; none: all of them. `keys` are
+        those of all the task's sources."""
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
         self._guaranteed = guaranteed_of(topic, group)
         self._workers = workers_of(topic, group)
         self.most_here = min(self.most, MAX_CALLS * group.batch_size)
-        self._lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         workers = self._workers
         # An earlier setting or another release may have had more workers.
         worker = task.worker % workers
-        self._shards = range(worker, topic.shards, workers)
+        self._shards: Sequence[int] = range(worker, topic.shards, workers)
         self._has_lane = worker == 0
+        lane = {str(lane_of(topic, group, task.consumer_uid).shard_key(0))} if self._has_lane else set()
+        self.keys = lane.union(str(topic.shard_key(s)) for s in self._shards)
+        if told:
+            self._shards = [shard for shard in self._shards if str(topic.shard_key(shard)) in told]
+            self._has_lane = bool(lane.intersection(told))
         owners = team.owners
         if task.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
@@ -79,11 +87,6 @@ class Sources:
         most = self.most if shard is not None else lane_share(self.most)
         part = max(-(-self.most // consumers), self.group.batch_size)
         return SourceLimits(most, self._guaranteed, part, -(-self._guaranteed // consumers))
-
-    def keys(self) -> set[str]:
-        """The log's partition keys of all sources."""
-        lane = {self._lane} if self._has_lane else set()
-        return {str(self.topic.shard_key(s)) for s in self._shards} | lane
 
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
         """The consumers that claim from a source: in QUEUE all push consumers, which share its messages; else the owner

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.services.core.wake import DispatchTask, workers_of
+from chalicelib.ports.cursors import Cursors
+from chalicelib.ports.log import Log
+from chalicelib.services.core.wake import DispatchTask, News, workers_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.counted import Counted
 from tests.support.push import Inline, PushDesk
 from tests.support.stages import Stage
 
@@ -118,6 +123,78 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
     while tasks:
         another()
     assert len(desk.subscribers.calls) == shards * each
+
+
+def news(desk: PushDesk, shard: int, last: int = 0) -> News:
+    return News({str(desk.topic.shard_key(shard)): last})
+
+
+def test_a_message_costs_as_many_reads_in_one_of_many_shards_as_in_one_of_few(stage: Stage) -> None:
+    """Where no shard has a guarantee, and one run serves them all."""
+    calls: list[dict[str, int]] = []
+    for shards in (4, 64):
+        desk = PushDesk.at(stage, shards=shards)
+        group = desk.group(max_in_flight=6)
+        desk.subscriber(group, "one")
+        desk.push()
+        desk.produce(make.draft(shard=3))
+        log, cursors = Counted(desk.deps.adapters.log), Counted(desk.deps.adapters.cursors)
+        adapters = replace(desk.deps.adapters, log=cast(Log, log), cursors=cast(Cursors, cursors))
+        Deps(adapters).dispatcher.deliver(
+            DispatchTask(desk.topic.name, group.name), lambda: 60.0, news(desk, 3)
+        )
+        assert len(desk.subscribers.calls) == 1
+        calls.append({**log.calls, **cursors.calls})
+    assert calls[0] == calls[1]
+    assert sum(calls[0].values()) <= 6
+
+
+@pytest.mark.parametrize("woken", ["by a process of its own", "in the same process"])
+def test_who_had_all_slots_comes_to_the_shard_of_whom_it_left_none(stage: Stage, woken: str) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=2)
+    task = DispatchTask(desk.topic.name, group.name)
+    other = desk.deps if woken == "in the same process" else twin(desk)
+
+    def takes(push_batch: PushBatch) -> CallResult:
+        if len(desk.subscribers.calls) == 1:
+            desk.produce(make.draft("third", shard=1))
+            other.dispatcher.deliver(task, lambda: 60.0, news(desk, 1))
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=takes)
+    desk.produce(make.draft("first", shard=3), make.draft("second", shard=3))
+    desk.deps.dispatcher.deliver(task, lambda: 60.0, news(desk, 3, 1))
+    assert desk.subscribers.bodies[-1] == b'"third"'
+
+
+def test_who_filled_the_last_slot_comes_to_whom_it_left_none_though_it_saw_free_ones(stage: Stage) -> None:
+    """One run has a slot, another one claims the last; before it reads the cursors, a third finds none, and the first
+    one ends."""
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=2)
+    task = DispatchTask(desk.topic.name, group.name)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def takes(push_batch: PushBatch) -> CallResult:
+        if push_batch.attempts[0].message.shard == 0:
+            has_begun.set()
+            assert may_end.wait(20)
+        return CallResult(Verdict.DONE)
+
+    def before_look() -> None:
+        if not may_end.is_set():
+            twin(desk).dispatcher.deliver(task, lambda: 60.0, news(desk, 2))
+            may_end.set()
+            first.result(20)
+
+    desk.subscriber(group, "one", behaviour=takes)
+    desk.produce(*(make.draft(shard=shard) for shard in range(3)))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(twin(desk).dispatcher.deliver, task, lambda: 60.0, news(desk, 0))
+        assert has_begun.wait(20)
+        twin(desk, before_look).dispatcher.deliver(task, lambda: 60.0, news(desk, 1))
+    assert len(desk.subscribers.calls) == 3
 
 
 @pytest.mark.parametrize(
