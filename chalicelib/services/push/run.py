@@ -168,7 +168,9 @@ class DispatchRun:
         return Sources(topic, group, self.task, self._context.teams(topic, group), told)
 
     def _launch(self, pool: Executor) -> bool:
-        """Send the messages that may be sent now. Returns whether any are in flight."""
+        """Send the messages that may be sent now. Returns whether any are in flight. Nothing to send where it was told
+        to look, and slots were scarce meanwhile? Then it looks everywhere."""
+        was_crowded = self._capacity.was_crowded
         topic_and_group = self._find()
         self._looked_ms = self._context.clock.now_ms()
         if topic_and_group:
@@ -178,6 +180,8 @@ class DispatchRun:
                 for consumer, claimed_messages in self._claims.grants(sources):
                     self._calls.start(pool, sources, consumer, claimed_messages)
             self.report.finished = not self._time.ran_out
+        if self._told and not self._capacity.under_way and self._capacity.was_crowded > was_crowded:
+            return self._launch(pool)
         return self._capacity.under_way > 0
 
     def _may_settle_yet(self) -> bool:
