@@ -47,9 +47,7 @@ class SimClient(Client):
 
     def produce(self, *drafts: Draft, name: Request | None = None) -> list[ProduceResult | HeadraceError]:
         outcomes = super().produce(*drafts, name=name)
-        self.deps.waker.wake_after_append(
-            self.topic, {o.shard for o in outcomes if isinstance(o, ProduceResult) and o.shard is not None}
-        )
+        self.deps.waker.wake_after_append(self.topic, [o for o in outcomes if isinstance(o, ProduceResult)])
         return outcomes
 
     def receive(

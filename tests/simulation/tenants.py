@@ -164,9 +164,7 @@ def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
 def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
     stored_topic = client.deps.catalog.topic(topic)
     results = client.deps.producer.produce(stored_topic, drafts)
-    client.deps.waker.wake_after_append(
-        stored_topic, {p.shard for p in results if isinstance(p, ProduceResult) and p.shard is not None}
-    )
+    client.deps.waker.wake_after_append(stored_topic, [p for p in results if isinstance(p, ProduceResult)])
     return results
 
 

@@ -84,8 +84,7 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Prod
     outcomes = context.deps.rate_limited_producer.produce(
         topic, drafts_with_trace, context.by, parse.request(context)
     )
-    stored_messages = [o for o in outcomes if not isinstance(o, HeadraceError)]
-    context.deps.waker.wake_after_append(topic, {p.shard for p in stored_messages if p.shard is not None})
+    context.deps.waker.wake_after_append(topic, [o for o in outcomes if not isinstance(o, HeadraceError)])
     return outcomes
 
 

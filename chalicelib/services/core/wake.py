@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...domain.errors import NotFound, Unavailable, Unreadable
 from ...domain.push_limit import guaranteed_of
@@ -25,7 +25,7 @@ from .expiring_cache import TtlCache
 _CHECKS_TOGETHER = 25
 _SLACK_MS = 500  # how much clocks may differ
 _TOLD_MS = 60_000  # how long a process does not log the same row again
-_AGAIN_MS = 100  # a producer wakes the same run at most this often: the stream wakes it as well
+_AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the stream wakes for it as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,16 @@ def news_of(event: Mapping[str, Any]) -> News:
     return News(event.get("last", {}), event.get("changed", False))
 
 
+class Stored(Protocol):
+    """What was stored: its place in the log, or None where it waits for its time."""
+
+    @property
+    def shard(self) -> int | None: ...
+
+    @property
+    def offset(self) -> int | None: ...
+
+
 class Waker:
     """Starts runs of `deliver` and movers."""
 
@@ -106,7 +116,7 @@ class Waker:
         self._store_timers = store_timers
         self._invoker = invoker
         self._clock = clock
-        self._woken: TtlCache[DispatchTask, bool] = TtlCache(clock, _AGAIN_MS)
+        self._woken: TtlCache[tuple[DispatchTask, str], bool] = TtlCache(clock, _AGAIN_MS)
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
     def route(self, shards: Mapping[str, int | None]) -> int:
@@ -127,14 +137,24 @@ class Waker:
             raise refusal
         return len(tasks)
 
-    def wake_after_append(self, topic: Topic, shards: Iterable[int]) -> None:
-        """Start a topic's runs at once, if its setting `wake` is "direct": called after a produce was stored."""
+    def wake_after_append(self, topic: Topic, messages: Iterable[Stored]) -> None:
+        """Start a topic's runs at once, if its setting `wake` is "direct": called after messages were stored. Those
+        that wait for their time have no place yet."""
         if topic.wake != "direct":
             return
-        for task in {task: None for shard in shards for task in self._tasks(str(topic.shard_key(shard)))}:
-            if not self._woken.get(task):
-                self._woken.put(task, True)
-                self._start("deliver", task.event())
+        last: dict[str, int] = {}
+        for message in messages:
+            if message.shard is not None and message.offset is not None:
+                key = str(topic.shard_key(message.shard))
+                last[key] = max(message.offset, last.get(key, 0))
+        tasks: dict[DispatchTask, dict[str, int]] = {}
+        for key, offset in last.items():
+            for task in self._tasks(key):
+                if not self._woken.get((task, key)):
+                    self._woken.put((task, key), True)
+                    tasks.setdefault(task, {})[key] = offset
+        for task, rows in tasks.items():
+            self.start(task, News(rows))
 
     def start(self, task: DispatchTask, news: News = NO_NEWS) -> None:
         """Start one run."""

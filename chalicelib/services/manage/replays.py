@@ -133,7 +133,7 @@ class Replays:
         outcomes = self._producer.produce(patient, drafts)
         new_messages = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
         self._counters.add(ACCEPTED, sum(not each.duplicate for each in new_messages))
-        self._waker.wake_after_append(topic, {each.shard for each in new_messages if each.shard is not None})
+        self._waker.wake_after_append(topic, new_messages)
         return outcomes
 
     def _check_open(self, replay: Replay, topic: Topic) -> None:

@@ -52,9 +52,7 @@ class Due:
             (t, replace(self._with_origin_id(draft_for_log(t), t), shard=number)) for t in timers if t.draft
         ]
         messages = [message for message in self._producer.move(home, members) if message]
-        self._waker.wake_after_append(
-            home, {message.shard for message in messages if message.shard is not None}
-        )
+        self._waker.wake_after_append(home, messages)
         return len(messages)
 
     def _with_origin_id(self, draft: Draft, timer: Timer) -> Draft:

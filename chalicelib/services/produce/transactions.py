@@ -200,7 +200,7 @@ class Transactor:
         (message,) = self._producer.move(topic, [(transaction, draft)])
         if message is None or message.shard is None:
             return None
-        self._waker.wake_after_append(topic, {message.shard})
+        self._waker.wake_after_append(topic, [message])
         return committed(transaction, message.accepted_ms, shard=message.shard, offset=message.offset)
 
     def _commit_for_later(

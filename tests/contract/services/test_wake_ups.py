@@ -12,6 +12,8 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.timer import AWAKE_MS, SOON_MS, TimerKind
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Topic
+from chalicelib.services.core.wake import Stored
+from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -44,19 +46,43 @@ def test_a_producer_wakes_deliveries_itself_only_where_that_is_wanted(
     stage: Stage, wake: str, count: int
 ) -> None:
     desk = pushed(stage, wake=wake)
-    desk.deps.waker.wake_after_append(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [make.message()])
     assert len(asked(desk, "deliver")) == count
 
 
 def test_a_producer_wakes_the_same_delivery_ten_times_a_second_at_most(stage: Stage) -> None:
     desk = pushed(stage, wake="direct")
-    desk.deps.waker.wake_after_append(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [make.message()])
     stage.clock.advance(100)
-    desk.deps.waker.wake_after_append(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [make.message()])
     assert len(asked(desk, "deliver")) == 1
     stage.clock.advance(1)
-    desk.deps.waker.wake_after_append(desk.topic, [0])
+    desk.deps.waker.wake_after_append(desk.topic, [make.message()])
     assert len(asked(desk, "deliver")) == 1
+
+
+def test_a_producer_tells_each_delivery_which_shards_have_new_rows(stage: Stage) -> None:
+    desk = pushed(stage, wake="direct", shards=4)
+    few = desk.group("few", max_in_flight=1)
+    desk.subscriber(few, "another")
+    desk.inbox.asked.clear()
+    waiting = ProduceResult("id", None, None, START_MS, due_ms=START_MS + 1)
+    places: list[Stored] = [
+        make.message(5, shard=2),
+        waiting,
+        make.message(7, shard=2),
+        make.message(1, shard=3),
+    ]
+    desk.deps.waker.wake_after_append(desk.topic, places)
+    second, third = (str(desk.topic.shard_key(shard)) for shard in (2, 3))
+    assert {(event["group"], event["worker"]): event["last"] for event in asked(desk, "deliver")} == {
+        ("billing", 2): {second: 7},
+        ("billing", 3): {third: 1},
+        ("few", 0): {second: 7, third: 1},
+    }
+    desk.deps.waker.wake_after_append(desk.topic, [make.message(8, shard=2), make.message(0, shard=1)])
+    (of_billing, of_few) = asked(desk, "deliver")
+    assert of_billing["last"] == of_few["last"] == {str(desk.topic.shard_key(1)): 0}
 
 
 def test_nobody_is_woken_for_a_paused_group_or_for_who_is_disabled(stage: Stage) -> None:

@@ -251,7 +251,7 @@ def test_a_produce_is_answered_though_a_group_cannot_be_woken(stage: Stage) -> N
     desk.subscriber(good, "for-good")
     damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
     desk.restart()
-    desk.deps.waker.wake_after_append(desk.topic, {0})
+    desk.deps.waker.wake_after_append(desk.topic, [make.message(0)])
     assert woken(desk) == {(desk.topic.name, "good")}
 
 
