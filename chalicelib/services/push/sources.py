@@ -33,8 +33,8 @@ class Sources:
     def __init__(
         self, topic: Topic, group: Group, task: DispatchTask, team: Team, told: Collection[str] = ()
     ) -> None:
-        """`told`: only these of the task's shards and its lane, by their partition keys; none: all of them. `keys` are
-        those of all the task's sources."""
+        """`told`: only these shards, or the lane, by their partition keys, whichever worker has them by now; none:
+        all of the task. `keys` are those of all its sources."""
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
@@ -46,11 +46,13 @@ class Sources:
         worker = task.worker % workers
         self._shards: Sequence[int] = range(worker, topic.shards, workers)
         self._has_lane = worker == 0
-        lane = {str(lane_of(topic, group, task.consumer_uid).shard_key(0))} if self._has_lane else set()
-        self.keys = lane.union(str(topic.shard_key(s)) for s in self._shards)
+        lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
+        self.keys = {str(topic.shard_key(s)) for s in self._shards}.union(
+            [lane] if self._has_lane else [], told
+        )
         if told:
-            self._shards = [shard for shard in self._shards if str(topic.shard_key(shard)) in told]
-            self._has_lane = bool(lane.intersection(told))
+            self._shards = [s for s in range(topic.shards) if str(topic.shard_key(s)) in told]
+            self._has_lane = lane in told
         owners = team.owners
         if task.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
