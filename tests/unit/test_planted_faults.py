@@ -150,8 +150,8 @@ BUGS: Planted = {
     ),
     "a shard that its new worker has not heard of": (
         Bug(Waker, "wake_after_redivision", "if topic.is_called:", "if False:"),
-        lambda: waking.test_a_message_in_a_shard_that_a_worker_thinks_is_not_its_own_comes_seconds_later(
-            memory_stage(), 1, waking.grows
+        lambda: waking.test_a_message_in_a_shard_that_a_worker_does_not_know_yet_comes_seconds_later(
+            memory_stage(), 1, waking.grows, 0
         ),
     ),
     "a lease that takes an entry for each offset": (
