@@ -31,7 +31,12 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, Bug]] = {
     "a run that never looks beyond where it was told to": (
         play_with_few_slots,
         0,
-        Bug(DispatchRun, "_sources", "() if self._capacity.was_crowded else self._told", "self._told"),
+        Bug(
+            DispatchRun,
+            "_sources",
+            "() if self._capacity.was_crowded else self._partitions",
+            "self._partitions",
+        ),
     ),
 }
 """With the worlds and a seed that see it."""

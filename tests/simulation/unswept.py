@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import FRAGMENTS
@@ -33,6 +34,7 @@ BOUND_MS = 20_000
 """Longer than what the stream, an invocation, a cold start, the caches and a few slow calls take together."""
 _BURST = 6  # requests of fifty messages
 _FLOODS = 3
+_NOTHING_ELSE: dict[str, Any] = {"messages": 0, "delayed": 0, "deals": 0, "lines": 0, "deeds": ()}
 _AFTERWARDS_S = 40  # nobody asks for anything any more; what was asked for must go on
 
 
@@ -97,11 +99,7 @@ def _with_backlog(rng: random.Random, plan: Plan) -> Plan:
         plan,
         topic={**plan.topic, "shards": shards},
         groups=(GroupPlan("g0", settings, called=rng.choice((1, 2, 3))),),
-        messages=0,
-        delayed=0,
-        deals=0,
-        lines=0,
-        deeds=(),
+        **_NOTHING_ELSE,
         answer_ms=rng.choice(((1, 10), (1, 50), (5, 500))),
     )
 
@@ -121,11 +119,7 @@ def play_with_few_slots(seed: int) -> tuple[World, list[str]]:
         plan,
         topic={**plan.topic, "shards": shards},
         groups=(GroupPlan("g0", settings, called=rng.choice((1, 2, 3))),),
-        messages=0,
-        delayed=0,
-        deals=0,
-        lines=0,
-        deeds=(),
+        **_NOTHING_ELSE,
         moods={"good": 1.0},
         answer_ms=rng.choice(((5, 500), (50, 1_500), (500, 4_000))),
     )

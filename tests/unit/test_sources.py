@@ -26,12 +26,12 @@ def sources(
     worker: int = 0,
     consumer_uid: str = "",
     topic: Topic = TOPIC,
-    told: Sequence[str] = (),
+    partitions: Sequence[str] = (),
     **settings: Any,
 ) -> Sources:
     group = make.group(topic, **{"max_in_flight": 64, **settings})
     task = DispatchTask(topic.name, group.name, worker, consumer_uid)
-    return Sources(topic, group, task, Team(owners, consumers), told)
+    return Sources(topic, group, task, Team(owners, consumers), partitions)
 
 
 def test_the_workers_of_a_group_have_each_shard_once_and_one_has_the_lane() -> None:
@@ -51,18 +51,20 @@ def test_a_run_looks_where_it_was_told_to() -> None:
     keys = [str(TOPIC.shard_key(shard)) for shard in range(10)]
     all_sources = sources(max_in_flight=1, uid="g")
     (lane,) = all_sources.keys.difference(keys)
-    told_sources = {
-        told: sources(max_in_flight=1, uid="g", told=told)
-        for told in ((keys[2], keys[5]), (lane,), (lane, keys[0]), (keys[9],))
+    sources_by_news = {
+        partitions: sources(max_in_flight=1, uid="g", partitions=partitions)
+        for partitions in ((keys[2], keys[5]), (lane,), (lane, keys[0]), (keys[9],))
     }
-    assert [list(each.in_turn(0, 64)) for each in told_sources.values()] == [[2, 5], [None], [None, 0], []]
-    assert all(each.keys >= all_sources.keys for each in told_sources.values()), "the rest is the task's, too"
+    assert [list(each.in_turn(0, 64)) for each in sources_by_news.values()] == [[2, 5], [None], [None, 0], []]
+    assert all(each.keys >= all_sources.keys for each in sources_by_news.values()), (
+        "the rest is the task's, too"
+    )
 
 
 def test_a_run_looks_where_it_was_told_to_though_that_is_another_workers_by_now() -> None:
     key = str(TOPIC.shard_key(2))
-    assert list(sources(worker=5, max_in_flight=36, told=[key]).in_turn(0, 36)) == [2]
-    assert sources(worker=5, max_in_flight=36, told=[key]).keys == {key, str(TOPIC.shard_key(5))}
+    assert list(sources(worker=5, max_in_flight=36, partitions=[key]).in_turn(0, 36)) == [2]
+    assert sources(worker=5, max_in_flight=36, partitions=[key]).keys == {key, str(TOPIC.shard_key(5))}
 
 
 def test_each_look_begins_with_another_shard() -> None:

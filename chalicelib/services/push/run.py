@@ -55,18 +55,18 @@ class DispatchContext:
 
 
 class DispatchRun:
-    """One run of the function for a task. `seconds_left()` is what is left of the function's time; `told` are the
-    shards that it was woken for (by their partition keys; none: all)."""
+    """One run of the function for a task. `seconds_left()` is what is left of the function's time; `partitions`
+    are those of the shards that it was woken for (none: all)."""
 
     def __init__(
         self,
         context: DispatchContext,
         task: DispatchTask,
         seconds_left: Callable[[], float],
-        told: frozenset[str] = frozenset(),
+        partitions: frozenset[str] = frozenset(),
     ) -> None:
         self.task = task
-        self._told = told
+        self._partitions = partitions
         self.report = DispatchReport()
         self._context = context
         self._time = RunTime(seconds_left)
@@ -95,9 +95,9 @@ class DispatchRun:
         )
         self._looked_ms = 0
 
-    def wake(self, told: frozenset[str]) -> None:
+    def wake(self, partitions: frozenset[str]) -> None:
         """Look for new messages soon, in these shards (none: in all)."""
-        self._told = self._told | told if self._told and told else frozenset()
+        self._partitions = self._partitions | partitions if self._partitions and partitions else frozenset()
         self._calls.wake()
 
     def was_woken(self) -> bool:
@@ -164,8 +164,8 @@ class DispatchRun:
 
     def _sources(self, topic: Topic, group: Group) -> Sources:
         """The sources that the run was woken for; all, if another run may have left it its own."""
-        told = () if self._capacity.was_crowded else self._told
-        return Sources(topic, group, self.task, self._context.teams(topic, group), told)
+        partitions = () if self._capacity.was_crowded else self._partitions
+        return Sources(topic, group, self.task, self._context.teams(topic, group), partitions)
 
     def _launch(self, pool: Executor) -> bool:
         """Send the messages that may be sent now. Returns whether any are in flight. Nothing to send where it was told
@@ -180,7 +180,7 @@ class DispatchRun:
                 for consumer, claimed_messages in self._claims.grants(sources):
                     self._calls.start(pool, sources, consumer, claimed_messages)
             self.report.finished = not self._time.ran_out
-        if self._told and not self._capacity.under_way and self._capacity.was_crowded > was_crowded:
+        if self._partitions and not self._capacity.under_way and self._capacity.was_crowded > was_crowded:
             return self._launch(pool)
         return self._capacity.under_way > 0
 

@@ -31,10 +31,10 @@ class Sources:
     flight."""
 
     def __init__(
-        self, topic: Topic, group: Group, task: DispatchTask, team: Team, told: Collection[str] = ()
+        self, topic: Topic, group: Group, task: DispatchTask, team: Team, partitions: Collection[str] = ()
     ) -> None:
-        """`told`: only these shards, or the lane, by their partition keys, whichever worker has them by now; none:
-        all of the task. `keys` are those of all its sources."""
+        """`partitions`: only these shards, or the lane, by their partition keys, whichever worker has them by now;
+        none: all of the task. `keys` are those of all its sources."""
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
@@ -48,11 +48,11 @@ class Sources:
         self._has_lane = worker == 0
         lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         self.keys = {str(topic.shard_key(s)) for s in self._shards}.union(
-            [lane] if self._has_lane else [], told
+            [lane] if self._has_lane else [], partitions
         )
-        if told:
-            self._shards = [s for s in range(topic.shards) if str(topic.shard_key(s)) in told]
-            self._has_lane = lane in told
+        if partitions:
+            self._shards = [s for s in range(topic.shards) if str(topic.shard_key(s)) in partitions]
+            self._has_lane = lane in partitions
         owners = team.owners
         if task.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
