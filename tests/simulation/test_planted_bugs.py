@@ -222,11 +222,11 @@ SOUGHT: dict[str, Bug] = {
 
 
 FIRST = {
-    "a check that is believed after the decision": (46, 165),
-    "an extension that is answered, and forgotten": (54, 182),
+    "a check that is believed after the decision": (195, 335, 166),
+    "an extension that is answered, and forgotten": (146, 225, 183),
     "a bound on what is under way that each shard has": (444, 606),
     "a waiting message that is not there while its time is changed": (2, 14),
-    "an attempt for a body that cannot be read now": (146,),
+    "an attempt for a body that cannot be read now": (98,),
 }
 """The seeds that see what few worlds see."""
 
