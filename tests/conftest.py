@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from botocore.auth import SigV4Auth
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -17,6 +16,7 @@ from chalicelib.store import clients
 from local.engine import Engine
 from local.fetch import EngineError
 from tests.support import environment, examples
+from tests.support.short_way import short_way
 
 __all__ = ["examples"]
 
@@ -29,7 +29,6 @@ _LOCAL = {
 }
 
 _ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
-_SIGNED = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
 _ENGINE = pytest.StashKey[Engine]()
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
@@ -104,7 +103,7 @@ def engine(pytestconfig: pytest.Config) -> Iterator[str]:
             if _ENDPOINT not in os.environ:
                 os.environ[_ENDPOINT] = stack.enter_context(Engine(is_busy=True)).endpoint
             if is_ours and not SOAK:
-                _sign_with_a_constant(stack.enter_context(pytest.MonkeyPatch.context()))
+                stack.enter_context(short_way(os.environ[_ENDPOINT]))
                 clients._session().events.register(
                     "before-parameter-build.dynamodb.CreateTable", _without_stream
                 )
@@ -112,20 +111,6 @@ def engine(pytestconfig: pytest.Config) -> Iterator[str]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _sign_with_a_constant(patch: pytest.MonkeyPatch) -> None:
-    """DynamoDB Local looks at no signature, and computing one is a fifth of what a call costs this process. Whatever
-    runs in a process of its own signs as ever, and so does the soak."""
-    sign = SigV4Auth.add_auth
-
-    def add_auth(self: Any, request: Any) -> None:
-        if self._service_name == "dynamodb":
-            request.headers["Authorization"] = _SIGNED
-        else:
-            sign(self, request)
-
-    patch.setattr(SigV4Auth, "add_auth", add_auth)
 
 
 def _without_stream(params: dict[str, Any], **_: Any) -> None:
