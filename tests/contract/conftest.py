@@ -38,7 +38,17 @@ def stage(make_stage: Callable[[], Stage], shared: Stage) -> Stage:
     return shared
 
 
-@pytest.fixture
-def empty_stage(make_stage: Callable[[], Stage]) -> Stage:
-    """A stage of one's own, for lists of everything."""
+@pytest.fixture(scope="session")
+def spare(make_stage: Callable[[], Stage]) -> Stage:
     return make_stage()
+
+
+@pytest.fixture
+def empty_stage(make_stage: Callable[[], Stage], spare: Stage) -> Stage:
+    """A stage with nothing in it, for lists of everything and for schedules, which see every topic. On DynamoDB one is
+    emptied for each test, which takes a tenth of the time that new tables take."""
+    if make_stage is memory_stage:
+        return memory_stage()
+    spare.clear()
+    spare.clock.at_ms = START_MS
+    return spare

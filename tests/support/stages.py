@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from chalicelib.adapters import Adapters, dynamo_adapters, memory_adapters
 from chalicelib.settings import Settings
 from chalicelib.store.attributes import number
+from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables, definitions
 from chalicelib.wiring import Deps
 from local.memory import drop_expired
@@ -21,12 +23,14 @@ from .scars import scarred
 @dataclass
 class Stage:
     """One form of all ports. `another` makes adapters of a further process on the same data; `drop_expired`
-    does what the tables' TTL does, by the stage's clock."""
+    does what the tables' TTL does, by the stage's clock; `clear` removes every row; in memory one makes a new
+    stage instead."""
 
     adapters: Adapters
     clock: ManualClock
     another: Callable[[], Adapters]
     drop_expired: Callable[[], None]
+    clear: Callable[[], None] = lambda: None
 
     def process(self) -> Deps:
         """The services of a further process on the same data."""
@@ -54,25 +58,29 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     def another() -> Adapters:
         return dynamo_adapters(settings, clock, SeededRandom(f"{prefix} {next(seeds)}"), conditions.watch)
 
+    dynamo: Dynamo = adapters.log._dynamo  # type: ignore[attr-defined]
+    keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
+
+    def remove(table: str, **condition: Any) -> None:
+        pages = dynamo.client.get_paginator("scan").paginate(TableName=table, **condition)
+        rows = [row for page in pages for row in page["Items"]]
+        dynamo.delete(table, [{name: row[name] for name in keys[table]} for row in rows])
+
     def drop_expired() -> None:
-        client = adapters.log._dynamo.client  # type: ignore[attr-defined]
-        keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
-        expirations = (
+        now_s = number(clock.now_ms() // 1000)
+        for table in (
             tables.log,
             tables.records,
             tables.traces,
             tables.keys,
             tables.timers,
             tables.transactions,
-        )
-        for table in expirations:
-            pages = client.get_paginator("scan").paginate(
-                TableName=table,
-                FilterExpression="x <= :now",
-                ExpressionAttributeValues={":now": number(clock.now_ms() // 1000)},
-            )
-            for row in [row for page in pages for row in page["Items"]]:
-                client.delete_item(TableName=table, Key={name: row[name] for name in keys[table]})
+        ):
+            remove(table, FilterExpression="x <= :now", ExpressionAttributeValues={":now": now_s})
+
+    def clear() -> None:
+        for table in keys:
+            remove(table)
 
     adapters.create_tables()
-    return Stage(adapters, clock, another, drop_expired)
+    return Stage(adapters, clock, another, drop_expired, clear)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -24,10 +23,10 @@ from chalicelib.store.attributes import Item
 from chalicelib.store.layout import timer_key
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.clock import START_MS
 from tests.support.damage import NEWER, Change, _change, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage, dynamo_stage, memory_stage
-from tests.support.timers import drop_all
 
 DAMAGES: dict[str, Change] = {
     "no known kind": having("k", {"S": "sweepstake"}),
@@ -51,15 +50,17 @@ ANYWAY: dict[str, Change] = {
 }
 
 
-@pytest.fixture
-def stage(engine: str, tmp_path: Path) -> Stage:
-    """A stage of its own: what is in its fragments is ours."""
-    return dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path)
-
-
 @pytest.fixture(scope="module")
 def own(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Stage:
     return dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def stage(own: Stage) -> Stage:
+    """A stage of its own: what is in its fragments is ours."""
+    own.clear()
+    own.clock.at_ms = START_MS
+    return own
 
 
 def change_timer(stage: Stage, due_ms: int, timer_id: str, change: Change) -> None:
@@ -92,11 +93,11 @@ def row_aside(stage: Stage) -> list[Item]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_message_becomes_a_dead_letter_of_every_group(own: Stage, damage: Change) -> None:
-    desk = Desk.at(own, shards=1)
+def test_a_damaged_message_becomes_a_dead_letter_of_every_group(stage: Stage, damage: Change) -> None:
+    desk = Desk.at(stage, shards=1)
     groups = [desk.group("billing"), desk.group("mail")]
     ids, due_ms = later(desk, 12)
-    change_timer(own, due_ms, ids[4], damage)
+    change_timer(stage, due_ms, ids[4], damage)
     assert move(desk).refused == 0
     is_readable = damage in (DAMAGES["no known kind"], DAMAGES["a kind of numbers"], DAMAGES["no kind"])
     for group in groups:
@@ -110,11 +111,11 @@ def test_a_damaged_message_becomes_a_dead_letter_of_every_group(own: Stage, dama
 
 
 @pytest.mark.parametrize("damage", ANYWAY.values(), ids=ANYWAY)
-def test_what_it_does_not_need_to_know_holds_up_no_message(own: Stage, damage: Change) -> None:
-    desk = Desk.at(own, shards=1)
+def test_what_it_does_not_need_to_know_holds_up_no_message(stage: Stage, damage: Change) -> None:
+    desk = Desk.at(stage, shards=1)
     group = desk.group()
     ids, due_ms = later(desk, 3)
-    change_timer(own, due_ms, ids[1], damage)
+    change_timer(stage, due_ms, ids[1], damage)
     move(desk)
     assert [d.message.id for d in desk.receive(group, 100)] == ids
 
@@ -136,15 +137,14 @@ def test_what_says_no_place_is_set_aside_and_told(stage: Stage, damage: Change) 
     assert desk.deps.mover.run_once().as_dict()["ticks"] == 0, "it is out of the way"
 
 
-def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
-    drop_all(own.adapters.timers)
-    desk = Desk.at(own, shards=1)
+def test_a_damaged_retry_is_a_dead_letter_of_its_message(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=1)
     group = desk.group()
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(delay_ms=5 * SECOND_MS))
-    (timer,) = [t for f in range(FRAGMENTS) for t in own.adapters.timers.first_due(f, 10**14, 9).timers]
-    change_timer(own, timer.due_ms, timer.id, having("m", {"S": "?"}))
-    own.clock.advance(5 * SECOND_MS)
+    (timer,) = [t for f in range(FRAGMENTS) for t in stage.adapters.timers.first_due(f, 10**14, 9).timers]
+    change_timer(stage, timer.due_ms, timer.id, having("m", {"S": "?"}))
+    stage.clock.advance(5 * SECOND_MS)
     assert desk.receive(group) == []
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 9)
     assert (letter.message.id, letter.offset, letter.reason) == (
@@ -154,12 +154,12 @@ def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
     )
 
 
-def test_a_damaged_check_asks_nevertheless(own: Stage) -> None:
-    desk = Desk.at(own, shards=1)
+def test_a_damaged_check_asks_nevertheless(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=1)
     transaction, _ = desk.deps.transactor.prepare(desk.topic, make.draft("x"), Checks(after_seconds=5))
     for damage in (without("k"), having("y", {"S": "often"})):
-        change_timer(own, transaction.check_ms, transaction.id, damage)
-    own.clock.at_ms = transaction.check_ms
+        change_timer(stage, transaction.check_ms, transaction.id, damage)
+    stage.clock.at_ms = transaction.check_ms
     assert desk.deps.mover.tick(range(FRAGMENTS)).checked == 1
     desk.deps.transactor.decide(transaction, TransactionState.ROLLED_BACK)
 
@@ -188,11 +188,11 @@ def test_what_a_later_release_wrote_waits_for_it(stage: Stage, monkeypatch: pyte
     assert row_aside(stage) == []
 
 
-def test_a_list_of_what_waits_leaves_out_what_only_a_later_release_reads(own: Stage) -> None:
-    desk = Desk.at(own, shards=1)
+def test_a_list_of_what_waits_leaves_out_what_only_a_later_release_reads(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=1)
     ids, due_ms = later(desk, 3)
-    change_timer(own, due_ms, ids[1], NEWER)
-    timers = [t for f in range(FRAGMENTS) for t in own.adapters.timers.behind(f, f"{due_ms:015d}#", 9)]
+    change_timer(stage, due_ms, ids[1], NEWER)
+    timers = [t for f in range(FRAGMENTS) for t in stage.adapters.timers.behind(f, f"{due_ms:015d}#", 9)]
     assert {t.kind for t in timers if t.id == ids[1]} == {TimerKind.NEWER}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -22,7 +21,6 @@ from chalicelib.services.manage.registry import Contact
 from chalicelib.store.attributes import Item
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.damage import Change, change_control, change_cursor, having, without
 from tests.support.interrupted import Preceded
@@ -35,18 +33,6 @@ DAMAGES: dict[str, Change] = {
     "of no kind": lambda item: {},
 }
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
-
-
-@pytest.fixture(scope="module")
-def own(make_stage: Callable[[], Stage]) -> Stage:
-    """A stage for this file alone: schedules see every topic of a stage."""
-    return make_stage()
-
-
-@pytest.fixture
-def stage(own: Stage) -> Stage:
-    own.clock.at_ms = max(own.clock.at_ms, START_MS) + 3 * DAY_MS
-    return own
 
 
 def damage_group(stage: Stage, topic: Topic, group: Group, change: Change) -> None:
