@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..domain.limits import MAX_KEY_CHARS
-from . import parse
+from . import list_pages, parse
 from .http import invalid
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_na
 
 
 def of_query(query: Mapping[str, str]) -> Filters:
-    """The filters that any list of messages takes. Whether the topic has the shard is said by `parse.topic_and_shard`.
-    Raises Malformed."""
+    """The filters that any list of messages takes. Raises Malformed. Whether the topic has the shard is said by
+    `list_pages.topic_and_shard`."""
     from ..services.inspect.filters import Filters
 
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
     return Filters(
         tag=query.get("tag"),
-        shard=parse.shard(query),
+        shard=list_pages.shard(query),
         from_ms=times.get("from"),
         to_ms=times.get("to"),
     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from chalicelib.api import issues, parse, requests
+from chalicelib.api import issues, list_pages, parse, requests
 from chalicelib.api.http import convert
 from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
@@ -163,20 +163,20 @@ def test_a_change_says_only_what_it_changes() -> None:
     [(None, limits.DEFAULT_PAGE), ("1", 1), (str(limits.MAX_PAGE), limits.MAX_PAGE), ("007", 7)],
 )
 def test_a_page_has_the_size_asked_for(text: str | None, size: int) -> None:
-    assert parse.limit({} if text is None else {"limit": text}) == size
+    assert list_pages.limit({} if text is None else {"limit": text}) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", str(limits.MAX_PAGE + 1), "-1", "1.0", "٣", "00001", " 1", "x"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
-        parse.limit({"limit": text})
+        list_pages.limit({"limit": text})
 
 
 def test_a_shard_is_a_number() -> None:
-    assert [parse.shard(query) for query in ({}, {"shard": "0"}, {"shard": "0255"})] == [None, 0, 255]
+    assert [list_pages.shard(query) for query in ({}, {"shard": "0"}, {"shard": "0255"})] == [None, 0, 255]
     for text in ("", "-1", "x", "٣", "00000"):
         with pytest.raises(Malformed):
-            parse.shard({"shard": text})
+            list_pages.shard({"shard": text})
 
 
 def test_what_an_archived_message_said_is_said_again() -> None:
@@ -253,7 +253,7 @@ def test_pages_of_what_the_caller_may_see_are_full_but_for_the_last(limit: int) 
     pages: list[list[str]] = []
     mark: str | None = ""
     while mark is not None:
-        items, mark = parse.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
+        items, mark = list_pages.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
         pages.append(items)
         marks.append(mark or "")
     assert [name for page in pages for name in page] == ["1 own", "3 own", "4 own", "7 own"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime
 
-from .. import parse
+from .. import list_pages
 from ..calls import ANY, Context, Response, call
 from ..http import invalid
 from ..responses import archive
@@ -20,7 +20,7 @@ def get_archive(context: Context) -> Response[ArchiveView]:
     """List the archived days: `limit` days (14; 31 at most) back from the day `to` (today), UTC."""
     from ...services.inspect.archive_days import MOST_DAYS
 
-    limit = parse.limit({"limit": str(_DAYS), **context.query})
+    limit = list_pages.limit({"limit": str(_DAYS), **context.query})
     if limit > MOST_DAYS:
         raise invalid("limit", f"must be a number from 1 to {MOST_DAYS}")
     last = day_of(context.query.get("to"), context.deps.adapters.clock.now_ms())

@@ -8,7 +8,7 @@ from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.times import DAY_MS
 from ...domain.topic import Scope
 from ...services.inspect.audit_list import AuditFilter, newest_first
-from .. import list_filters, parse
+from .. import list_filters, list_pages, parse
 from ..calls import Context, Reach, Response, call
 from ..http import check_name
 from ..responses import audit
@@ -32,7 +32,7 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     entries for each page."""
     selection = filter_of(context.query, context.deps.adapters.clock.now_ms())
     purpose = list_filters.purpose("audit", [], context.query, _FILTERS)
-    before, limit = parse.page_start(context, purpose), parse.limit(context.query)
+    before, limit = list_pages.page_start(context, purpose), list_pages.limit(context.query)
     trail = context.deps.adapters.audit
     entries, next_start = newest_first(
         trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS

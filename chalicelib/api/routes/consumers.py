@@ -10,7 +10,7 @@ from ...domain.call_result import Verdict
 from ...domain.errors import Refused, Unavailable
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...wiring import Deps
-from .. import parse
+from .. import list_pages
 from ..calls import ANY, Context, Response, call
 from ..http import invalid
 from ..requests import ConsumerBody, NoBody, RotateBody
@@ -81,8 +81,8 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     """The group's consumers, by name."""
     topic, group = context.group()
     purpose = f"consumers:{topic.name}:{group.name}"
-    limit = parse.limit(context.query)
-    after = parse.page_start(context, purpose) or ""
+    limit = list_pages.limit(context.query)
+    after = list_pages.page_start(context, purpose) or ""
     rest = [c for c in context.deps.catalog.readable_consumers(topic, group) if c.name > after]
     items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))

@@ -15,7 +15,7 @@ from ...domain.message import DeadReason, Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
 from ...services.produce.producer import check_size
-from .. import list_filters, merge_patch, parse
+from .. import list_filters, list_pages, merge_patch, parse
 from ..calls import Context, Response, call
 from ..http import check_group, invalid
 from ..problems import problem
@@ -45,10 +45,10 @@ def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
 
 def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadLetter], str | None]:
     """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
-    query, redriver, limit = context.query, context.deps.redriver, parse.limit(context.query)
+    query, redriver, limit = context.query, context.deps.redriver, list_pages.limit(context.query)
     selection = _selection(query)
     purpose = list_filters.purpose("dead", [topic.name, group.name], query, _FILTERS)
-    after = parse.page_start(context, purpose)
+    after = list_pages.page_start(context, purpose)
     letters, position = redriver.page(topic, group, selection, after, limit)
     if (fit := _count_that_fits(letters)) < len(letters):
         letters, position = redriver.page(topic, group, selection, after, fit)

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
-from .. import list_filters, parse
+from .. import list_filters, list_pages, parse
 from ..calls import Context, Reach, Response, call
 from ..http import invalid
 from ..problems import problem
@@ -38,7 +38,7 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
 
     It changes the messages with the ids; or, page by page and soonest first, those that match the query (`from` and
     `to` are due times). With `dry_run` it only shows the changes."""
-    (topic, _), body = parse.topic_and_shard(context), context.body
+    (topic, _), body = list_pages.topic_and_shard(context), context.body
     if (body.deliver_at is not UNSET) + (body.postpone_seconds is not UNSET) + body.cancel != 1:
         raise invalid("", "give one of deliver_at, postpone_seconds and cancel")
     if body.deliver_at is not UNSET:
@@ -59,10 +59,10 @@ def _page(
     from ...services.inspect.delayed_list import reader, soonest_first
 
     filters, key = list_filters.of_query(context.query), list_filters.key(context.query)
-    start = parse.page_start(context, purpose)
+    start = list_pages.page_start(context, purpose)
     after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
     read = reader(context.deps.adapters.timers)
-    rows, position = soonest_first(read, topic, filters, key, parse.limit(context.query), after)
+    rows, position = soonest_first(read, topic, filters, key, list_pages.limit(context.query), after)
     rows_to_show = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
     return rows_to_show, [position, began_ms] if position else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...domain.errors import Refused
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
 from ...ports.control import leave_out
-from .. import parse
+from .. import list_pages, parse
 from ..calls import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody
 from ..responses import assignments, groups
@@ -51,7 +51,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
     from ..responses import rates
 
-    window = parse.window(context.query)
+    window = list_pages.window(context.query)
     topic, group = context.group()
     deps = context.deps
     buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic, group), only=group)
@@ -65,8 +65,8 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     A group of which a row cannot be read comes without its counts; one whose settings cannot be read is left out (the
     topic's `uncounted_groups` counts it)."""
     topic, counts = context.topic(), context.deps.counts
-    purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
-    after = parse.page_start(context, purpose) or ""
+    purpose, limit = f"groups:{topic.name}", list_pages.limit(context.query)
+    after = list_pages.page_start(context, purpose) or ""
     rest = [
         group
         for group in context.deps.catalog.groups(topic, leave_out)

@@ -12,7 +12,7 @@ from ...domain.message import Message
 from ...domain.topic import Scope, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...services.core.bodies import with_body
-from .. import list_filters, parse
+from .. import list_filters, list_pages, parse
 from ..calls import Context, Reach, Response, call
 from ..http import check_group, check_name, invalid
 from ..requests import AmendBody
@@ -187,10 +187,10 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     topic, query = context.topic(), context.query
     if "dedup_id" in query:
         return Response({"items": _with_dedup_id(context, topic)})
-    topic, _ = parse.topic_and_shard(context)
+    topic, _ = list_pages.topic_and_shard(context)
     filters = _filters(context, topic)
     purpose = list_filters.purpose("messages", [topic.name], query, _FILTERS)
-    start = parse.page_start(context, purpose)
+    start = list_pages.page_start(context, purpose)
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
     return Response(
@@ -204,7 +204,8 @@ def _page(
     """A page of the list that the filters mean, from where the page token says, and where the next one starts."""
     from ...services.inspect import delayed_list, prepared_list
 
-    limit, key, adapters = parse.limit(context.query), list_filters.key(context.query), context.deps.adapters
+    limit, key = list_pages.limit(context.query), list_filters.key(context.query)
+    adapters = context.deps.adapters
     if filters.status == _DELAYED:
         read = delayed_list.reader(adapters.timers)
         return delayed_list.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
@@ -224,7 +225,7 @@ def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
     query = context.query
     if query.keys() - {"dedup_id", "limit"}:
         raise invalid("dedup_id", "stands for one message, so it goes without other filters")
-    parse.limit(query)
+    list_pages.limit(query)
     dedup_id = list_filters.bounded_text(query, "dedup_id", MAX_DEDUP_ID_CHARS)
     message = context.deps.lookup.find_by_dedup_id(topic, dedup_id) if dedup_id else None
     return [_view(context, topic, message)] if message else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller, Scope
-from .. import parse
+from .. import list_pages, parse
 from ..calls import Context, Response, call
 from ..http import check_every_group, check_group, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
@@ -75,7 +75,7 @@ def list_replays(context: Context) -> Response[Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
     purpose = f"replays:{topic}"
-    rows, next_start = parse.visible_page(
+    rows, next_start = list_pages.visible_page(
         context,
         purpose,
         lambda before, most: context.deps.adapters.control.replays(topic, before, most),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
 from ...domain.topic import Consumer, ConsumerState, Group, Scope, Topic
-from .. import parse
+from .. import list_pages
 from ..calls import ANY, Context, Response, call
 from ..requests import NoBody
 from ..responses import subscribers
@@ -20,7 +20,7 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
     from ...services.inspect.attempts import latest
 
     topic, group, consumer = _find(context)
-    limit = parse.limit(context.query)
+    limit = list_pages.limit(context.query)
     shards = context.deps.registry.membership(topic, group, consumer).shards
     history = latest(context.deps.adapters.traces, topic, group, consumer, shards, limit)
     return Response(subscribers.attempts(history))

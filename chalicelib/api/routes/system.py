@@ -10,7 +10,7 @@ from typing import Any
 from ...domain import ladder
 from ...domain.errors import NotFound
 from ...domain.limits import MAX_ATTEMPTS, MAX_STEP_SECONDS
-from .. import parse
+from .. import list_pages
 from ..calls import ANY, Context, Response, call
 from ..http import invalid
 from ..responses import system, topics
@@ -58,7 +58,7 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
 def stats(context: Context) -> Response[Page[NamedStats]]:
     """Counts per topic and group."""
-    pairs, next_start = parse.counted_topics(context, "stats")
+    pairs, next_start = list_pages.counted_topics(context, "stats")
     items: list[NamedStats] = [
         {"topic": topic.name, **topics.stats(stats, context.may_use_group)} for topic, stats in pairs
     ]

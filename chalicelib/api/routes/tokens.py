@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.topic import Scope
-from .. import parse
+from .. import list_pages
 from ..calls import Context, Reach, Response, call
 from ..requests import RotateBody, TokenBody
 from ..responses import tokens
@@ -33,8 +33,8 @@ def create_token(context: Context) -> Response[CreatedToken]:
 @call("GET", "/v1/tokens", scopes=_ADMIN, reach=Reach.SERVICE, query=("limit", "page_token"))
 def list_tokens(context: Context) -> Response[Page[TokenView]]:
     """Tokens, without their secrets."""
-    limit = parse.limit(context.query)
-    rows = context.deps.tokens.with_last_use(parse.page_start(context, "tokens"), limit)
+    limit = list_pages.limit(context.query)
+    rows = context.deps.tokens.with_last_use(list_pages.page_start(context, "tokens"), limit)
     next_start = rows[-1][0].id if len(rows) == limit else None
     return Response(page(context, "tokens", [tokens.view(*row) for row in rows], next_start))
 

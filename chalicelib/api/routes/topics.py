@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...domain.errors import Malformed
 from ...domain.topic import Scope
-from .. import parse
+from .. import list_pages, parse
 from ..calls import ANY, Context, Reach, Response, call
 from ..requests import TopicBody
 from ..responses import as_of, due, rates, topics
@@ -45,7 +45,7 @@ def get_rates(context: Context) -> Response[RatesView]:
     """Rates of produced and settled messages, and each group's backlog, over time.
 
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
-    window = parse.window(context.query)
+    window = list_pages.window(context.query)
     topic, deps = context.topic(), context.deps
     buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic))
     return Response(rates.view(topic, window, buckets, context.caller))
@@ -79,7 +79,7 @@ def get_as_of(context: Context) -> Response[AsOfView]:
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
-    pairs, next_start = parse.counted_topics(context, "topics")
+    pairs, next_start = list_pages.counted_topics(context, "topics")
     return Response(
         page(context, "topics", [topics.detail(*pair, context.may_use_group) for pair in pairs], next_start)
     )

@@ -12,7 +12,7 @@ from ...domain.message import Draft
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
 from ...services.produce.producer import takes_all
-from .. import parse, tracing
+from .. import list_pages, parse, tracing
 from ..calls import Context, Reach, Response, call
 from ..http import invalid
 from ..requests import NoBody, TransactionBody
@@ -110,7 +110,7 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
     if state not in set(TransactionState):
         raise invalid("state", f"must be one of {', '.join(TransactionState)}")
     purpose = "transactions:" + json.dumps([topic.name, state])
-    after, limit = parse.page_start(context, purpose), parse.limit(context.query)
+    after, limit = list_pages.page_start(context, purpose), list_pages.limit(context.query)
     rows = context.deps.transactor.of_state(topic, TransactionState(state), after, limit)
     next_start = rows[-1].sort_key if len(rows) == limit else None
     return Response(page(context, purpose, [transactions.view(row) for row in rows], next_start))

@@ -1,0 +1,111 @@
+"""The pages of lists, and the parameters that many lists share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..domain.errors import Malformed, Refused
+from ..domain.limits import DEFAULT_PAGE, MAX_PAGE
+from ..domain.topic import Topic
+from .calls import Context
+from .http import invalid
+
+if TYPE_CHECKING:
+    from ..domain.meter import Window
+    from ..services.inspect.counts import TopicStats
+
+T = TypeVar("T")
+
+
+def window(query: Mapping[str, str]) -> Window:
+    """The period of a chart. Raises Malformed."""
+    from ..domain.meter import WINDOWS
+
+    choice = WINDOWS.get(query.get("window", "1h"))
+    if choice is None:
+        raise invalid("window", f"must be one of {', '.join(WINDOWS)}")
+    return choice
+
+
+def limit(query: Mapping[str, str]) -> int:
+    """The page size asked for."""
+    text = query.get("limit", str(DEFAULT_PAGE))
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or not 1 <= int(text) <= MAX_PAGE:
+        raise invalid("limit", f"must be a number from 1 to {MAX_PAGE}")
+    return int(text)
+
+
+def shard(query: Mapping[str, str]) -> int | None:
+    """The shard asked for."""
+    text = query.get("shard")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 4:
+        raise invalid("shard", "must be a shard's number")
+    return int(text)
+
+
+def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
+    """The topic in the path and the shard asked for. Raises NotFound, or Refused where the topic has no such shard."""
+    number = shard(context.query)
+    topic = context.topic_for(lambda topic: number is None or number < topic.shards)
+    if number is not None and number >= topic.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    return topic, number
+
+
+def page_start(context: Context, purpose: str) -> Any:
+    """The position in the page token; None for the first page. `purpose`: the list and the filters that it must have
+    been signed for, else it is Malformed."""
+    text = context.query.get("page_token")
+    if text is None:
+        return None
+    token = context.deps.signing_keys.verified(f"page:{purpose}", text)
+    if token is None:
+        raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
+    return json.loads(token)
+
+
+def visible_page(
+    context: Context,
+    purpose: str,
+    read_rows_after: Callable[[str | None, int], Sequence[T]],
+    may_see: Callable[[T], bool],
+    position: Callable[[T], str],
+) -> tuple[list[T], str | None]:
+    """A page of the rows that the caller may see, and the position of its last row (None: this is the last page).
+
+    The position is that of a row that was shown, since anybody can read a page token. `read_rows_after`
+    gives rows after a position.
+    """
+    most, after = limit(context.query), page_start(context, purpose)
+    items: list[T] = []
+    rows = most + 1
+    while len(items) <= most:
+        read_rows = read_rows_after(after, rows)
+        items += filter(may_see, read_rows)
+        if len(read_rows) < rows:
+            break
+        after, rows = position(read_rows[-1]), MAX_PAGE
+    return items[:most], position(items[most - 1]) if len(items) > most else None
+
+
+def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, TopicStats]], str | None]:
+    """A page of the topics that the token may use, by name, with what is in them; shorter where counting takes long."""
+    caller = context.caller
+    if caller is None:
+        return [], None
+
+    def read(after: str | None, rows: int) -> list[Topic]:
+        start = caller.behind(after or "")
+        return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
+
+    topics, next_start = visible_page(
+        context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name
+    )
+    counts = context.deps.counts.stats(topics)
+    if len(counts) < len(topics):
+        next_start = topics[len(counts) - 1].name
+    return list(zip(topics, counts, strict=False)), next_start
