@@ -72,39 +72,39 @@ class Settler:
         owners: set[str] = set()
         for (key, token), members in _by_lease(topic, group, valid_receipts).items():
             offsets = {receipt.leased_offset for _, receipt in members}
+            leased_offsets, error = self._extend(key, token, offsets, deadline_ms, owners)
             for i, receipt in members:
-                answers[i] = self._extend(key, token, receipt.leased_offset, offsets, deadline_ms, owners)
+                answers[i] = error if receipt.leased_offset in leased_offsets else stale()
         self._note_signs_of_life(topic, group, owners)
         return answers
 
     def _extend(
-        self,
-        key: CursorKey,
-        token: str,
-        offset: int,
-        offsets: Set[int],
-        deadline_ms: int,
-        owners: set[str],
-    ) -> SettleAnswer:
-        """Extend the lease of one message; `offsets` are all that the call names of this lease."""
-        state = self._context.states.last(key)
-        for consistent in (False, True, True, True):
-            state = self._context.states.read(key) if consistent else state
+        self, key: CursorKey, token: str, offsets: Set[int], deadline_ms: int, owners: set[str]
+    ) -> tuple[Set[int], HeadraceError | None]:
+        """Extend one lease for the messages at these offsets. Returns those that it still holds, and the error if it
+        was not extended."""
+        states = self._context.states
+        state, is_consistent = states.last(key), False
+        while True:
             lease = state.cursor.leases.get(token)
-            if lease is None or offset not in lease.attempts():
+            leased_offsets = offsets & lease.attempts().keys() if lease else frozenset[int]()
+            if leased_offsets < offsets and not is_consistent:
+                state, is_consistent = states.read(key), True
                 continue
+            if lease is None or not leased_offsets:
+                return frozenset(), None
             owners.add(lease.owner)
             names_all = lease.attempts().keys() <= offsets
             until_ms = deadline_ms if names_all else max(deadline_ms, lease.deadline_ms)
             if lease.deadline_ms == until_ms:
-                return None  # another receipt of the same lease has done it, or it is long enough
+                return leased_offsets, None
             after = transitions.extend(state.cursor, token, until_ms)
             try:
-                if after and self._context.states.write(key, state, cursor_write.change(state.cursor, after)):
-                    return None
+                if after and states.write(key, state, cursor_write.change(state.cursor, after)):
+                    return leased_offsets, None
             except HeadraceError as error:
-                return error
-        return stale()
+                return leased_offsets, error
+            state = states.last(key)  # the winner's
 
     def _open(
         self, group: Group, receipt_texts: Sequence[str]

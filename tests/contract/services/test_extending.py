@@ -13,6 +13,7 @@ from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.counted import Counted
 from tests.support.desk import ALREADY, Desk, attempts
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
@@ -57,12 +58,12 @@ def test_a_lease_that_another_process_granted_is_extended_by_one_that_saw_the_cu
     assert deadlines(desk, group) == [30, 70]
 
 
-@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("times", [1, 2, 9])
 def test_an_extension_that_loses_races_against_settlements_is_tried_again(stage: Stage, times: int) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    desk.produce(*make.drafts(5))
-    messages = desk.receive(group)
+    desk.produce(*make.drafts(12))
+    messages = desk.receive(group, 12)
     others = messages[1 : 1 + times]
     busy = another(desk, cursors=watched(desk, lambda: others and desk.ack(group, [others.pop()])))
     assert busy.extend(group, messages[:1], 70) == [None]
@@ -162,3 +163,19 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
     assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
     assert other.nack(group, messages, DEAD) == [ALREADY] * 45 + [None] * 15
     assert desk.deps.counts.group_status(desk.topic, group).dead == 60
+
+
+def test_whether_a_lease_has_ended_is_read_once_however_many_receipts_it_has(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(20))
+    messages = desk.receive(group, 20)
+    desk.ack(group, messages[:19])
+    cursors = Counted(stage.adapters.cursors)
+    late = another(desk, cursors=cursors)
+    assert late.extend(group, messages, 70) == [STALE] * 19 + [None]
+    assert cursors.calls == {"get": 2, "write": 1}
+    desk.ack(group, messages[19:])
+    cursors.calls.clear()
+    assert late.extend(group, messages, 80) == [STALE] * 20
+    assert cursors.calls == {"get": 1}
