@@ -60,8 +60,14 @@ def is_full(cursor: Cursor) -> bool:
 
 def has_room(before: Cursor, after: Cursor, message_count: int) -> bool:
     """May a claim of so many messages turn `before` (after `lapse`) into `after`? A claim of one message is
-    always allowed if no lease is open."""
+    always allowed if no lease is open (of a new one: see `has_room_for_new`)."""
     return most_bytes(after) <= _BYTES_FOR_CLAIMS or (message_count == 1 and not before.leases)
+
+
+def has_room_for_new(cursor: Cursor) -> bool:
+    """May messages be claimed that were never claimed before? In a SERIAL group what failed keeps its place, however
+    long it waits: where that fills the cursor, further keys would make it grow without end."""
+    return not cursor.waiting or most_bytes(cursor) <= _BYTES_FOR_CLAIMS
 
 
 def has_room_to_wait(cursor: Cursor) -> bool:

@@ -21,6 +21,7 @@ from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy
 from chalicelib.store.cursors import _item, cursor_of
@@ -97,12 +98,29 @@ class BoundMachine(RuleBasedStateMachine):
                     o for span in (*selection.granted, *selection.passed_over) for o in span.offsets()
                 }
 
+    @rule(
+        actor=st.sampled_from(ACTORS), times=st.sampled_from((1, 600)), wait_ms=st.sampled_from((0, DAY_MS))
+    )
+    def gives_back_one_after_the_other(self, actor: int, times: int, wait_ms: int) -> None:
+        for _ in range(times):
+            self.claims(actor, 1, 1)
+            cursor = self.known[actor]
+            newest = max(
+                cursor.leases.values(), key=lambda lease: int(lease.token.partition(".")[0], 16), default=None
+            )
+            if newest:
+                due_ms = self.now_ms + wait_ms
+                self._settle(
+                    actor, newest.token, [Result(o, Disposition.RETRY, due_ms) for o in newest.attempts()]
+                )
+
     def _select(self, current: Cursor, most: int) -> Selection:
         spans = transitions.due_spans(current, self.now_ms)
         due = sorted((o, span) for span in spans for o in span.offsets())
         back = [Candidate(o, 1, span.attempt, span.unit) for o, span in due]
         places = range(current.next, current.next + (most + 50) * self.step, self.step)
-        fresh = [candidate for o in places for candidate in self._from(o)]
+        is_waiting = self.policy.holds_back and not cursor_size.has_room_for_new(current)
+        fresh = [] if is_waiting else [candidate for o in places for candidate in self._from(o)]
         if not self.policy.reads_units:
             back = back[:most]
         return self.policy.select(current, back, fresh, most)
@@ -197,6 +215,22 @@ def test_no_history_makes_a_cursor_large(mode: str) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=15))
 
 
+def test_where_what_waits_in_order_fills_a_cursor_further_keys_wait_until_it_is_due() -> None:
+    machine = type("Bound", (BoundMachine,), {"policy": POLICIES[Mode.SERIAL]})()
+    machine.start(at=0, units=10_000, step=1)
+    machine.gives_back_one_after_the_other(actor=0, times=600, wait_ms=DAY_MS)
+    count = machine.stored.next
+    assert 150 < count == len(machine.stored.waiting)
+    machine.the_item_is_small_and_complete()
+    machine.time_passes(DAY_MS)
+    machine.claims(actor=0, most=1, times=1)
+    (lease,) = machine.stored.leases.values()
+    assert lease.attempts() == {0: 2}
+    machine.settles(0, 0, 1.0, Disposition.SUCCESS, 30, 1)
+    machine.gives_back_one_after_the_other(actor=0, times=count, wait_ms=DAY_MS)
+    assert machine.stored.next <= count + 1, "what was due goes first"
+
+
 @pytest.mark.parametrize(("item_bytes", "complaints"), [(MAX_CURSOR_BYTES, 0), (MAX_CURSOR_BYTES + 1, 1)])
 def test_worlds_accuse_who_stores_a_larger_cursor(item_bytes: int, complaints: int) -> None:
     seek = cursor_write.replacement(Cursor(), Cursor(epoch=1))
@@ -278,6 +312,25 @@ def test_the_documented_numbers_of_open_leases_are_those_that_fit(figure: str, c
     low, high = int(match[1]), int(match[2] or match[1])
     assert low == pytest.approx(min(counts), rel=0.1)
     assert high == pytest.approx(max(counts), rel=0.1)
+
+
+def _waiting_keys(start: int) -> int:
+    """How many keys may wait in a cursor before it takes no new ones."""
+    cursor = start_at(start)
+    while cursor_size.has_room_for_new(cursor):
+        selection = Selection((Span(cursor.next, 1, unit=f"{cursor.epoch:04x}"),), next=cursor.next + 1)
+        leased = transitions.claim(cursor, selection, "1.abcd", "owner", 0)
+        cursor, _ = transitions.settle(
+            leased, "1.abcd", [Result(cursor.next, Disposition.RETRY, 1_800_000_000_000)]
+        )
+    return len(cursor.waiting)
+
+
+def test_the_documented_number_of_keys_that_wait_is_how_many_fit() -> None:
+    match = re.search(r"about (\d+) to (\d+); then the other keys wait", (DOCS / "limits.md").read_text())
+    assert match
+    assert int(match[1]) == pytest.approx(_waiting_keys(10**12), rel=0.1)
+    assert int(match[2]) == pytest.approx(_waiting_keys(0), rel=0.1)
 
 
 def test_old_entries_are_read_and_settled_ones_dropped() -> None:

@@ -35,6 +35,7 @@ from tests.contract.services import test_changes_meanwhile as meanwhile
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
 from tests.contract.services import test_delayed as delayed
+from tests.contract.services import test_full_cursors as full_cursors
 from tests.contract.services import test_in_flight as in_flight
 from tests.contract.services import test_key_statuses as key_statuses
 from tests.contract.services import test_sharing as sharing
@@ -178,6 +179,10 @@ BUGS: Planted = {
     "an extension that is no sign of life": (
         Bug(Settler, "extend", "self._note_signs_of_life(topic, group, owners)", "pass"),
         lambda: _shows_life("extend"),
+    ),
+    "a cursor that grows by each key that waits": (
+        Bug(ClaimPlanner, "plan", "not cursor_size.has_room_for_new(current)", "False"),
+        full_cursors.test_in_order_so_many_keys_may_wait_and_then_the_others_wait_for_these,
     ),
     "one busy shard that has an equal part only": (
         Bug(Claimant, "room", "max(self.guaranteed - in_flight, self.free)", "self.guaranteed - in_flight"),

@@ -111,6 +111,8 @@ class ClaimPlanner:
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(dues))
+        if self._policy.holds_back and not cursor_size.has_room_for_new(current):
+            wanted_count = 0
         messages = {s.offset: s.message for s in slots if s.message}
         ahead: list[Slot] = []
         choice = self._choose(current, back, (), most, most_bytes)

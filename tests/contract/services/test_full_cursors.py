@@ -10,15 +10,17 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Disposition
-from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.limits import FRAGMENTS, MAX_CURSOR_BYTES
 from chalicelib.domain.timer import Timer, retry_id
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
 from chalicelib.services.manage.dead_letters import Wanted
 from tests.support import factories as make
+from tests.support.cursor_bytes import bytes_of
 from tests.support.desk import Desk
 from tests.support.stages import memory_stage
 
@@ -181,3 +183,24 @@ def test_in_order_a_message_keeps_its_place_also_in_a_full_cursor() -> None:
     assert timers(here) == []
     assert here.deliveries() == there.deliveries()
     assert here.told() == there.told()
+
+
+def test_in_order_so_many_keys_may_wait_and_then_the_others_wait_for_these() -> None:
+    desk = Desk.at(memory_stage(), mode="serial")
+    group = desk.group()
+    for start in range(0, 300, 100):
+        desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(start, start + 100)))
+    failed: list[ClaimedMessage] = []
+    while messages := desk.receive(group, 3):
+        failed += messages
+        desk.nack(group, messages, Nack(delay_ms=DAY_MS))
+    assert 100 < len(failed) < 300
+    assert bytes_of(cursor_key(desk.topic, group, 0), desk.cursor(group)) <= MAX_CURSOR_BYTES
+    desk.stage.clock.advance(DAY_MS)
+    again = desk.receive(group, 300)
+    assert [(m.receipt.offset, m.attempt) for m in again] == [(n, 2) for n in range(len(again))]
+    while messages := again or desk.receive(group, 300):
+        desk.ack(group, messages)
+        again = []
+    cursor = desk.cursor(group)
+    assert (cursor.next, cursor.leases, cursor.waiting) == (300, {}, ())
