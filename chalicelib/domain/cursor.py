@@ -14,7 +14,7 @@ So a settlement never loses a race against a claim, and the holder of a lease th
 The size of a cursor is bounded (see `most_bytes`). The offsets of a lease or of a waiting span are stored as ranges, or
 as a bit mask where that is shorter. A claim must leave space for the largest form that the existing leases can take.
 Where the return of a message would still overflow the cursor, the message goes through a retry timer instead (see
-`has_room_to_wait`).
+`has_room_for_returns`).
 
 A message that nobody has claimed may be changed in the log. The cursor then notes its offset in `amended` and the epoch
 rises, in one transaction with the log's row: a claim that read the old message fails, and later reads of the offset for

@@ -45,8 +45,8 @@ def _bytes(span: Span) -> int:
 
 def _growth(span: Span) -> int:
     """How many bytes a leased span may grow by: a mask or, if it has an ordering unit, a due time. In other groups a
-    message that finds no room to wait gets a timer (`has_room_to_wait`); a lapse gives no due time. An entry that grows
-    in another way must be counted here."""
+    message that finds no room to wait gets a timer (`has_room_for_returns`); a lapse gives no due time. An entry that
+    grows in another way must be counted here."""
     if span.unit:  # a claim takes one message of each
         return _WAIT_BYTES
     return 0 if span.mask or span.count <= _RUNS else (span.end - span.start) // _BITS + _RUN_BYTES
@@ -58,7 +58,7 @@ def is_full(cursor: Cursor) -> bool:
     return bool(cursor.leases) and most_bytes(cursor) > _BYTES_FOR_CLAIMS
 
 
-def has_room(before: Cursor, after: Cursor, message_count: int) -> bool:
+def has_room_for_claim(before: Cursor, after: Cursor, message_count: int) -> bool:
     """May a claim of so many messages turn `before` (after `lapse`) into `after`? A claim of one message is
     always allowed if no lease is open (of a new one: see `has_room_for_new`)."""
     return most_bytes(after) <= _BYTES_FOR_CLAIMS or (message_count == 1 and not before.leases)
@@ -70,7 +70,7 @@ def has_room_for_new(cursor: Cursor) -> bool:
     return not cursor.waiting or most_bytes(cursor) <= _BYTES_FOR_CLAIMS
 
 
-def has_room_to_wait(cursor: Cursor) -> bool:
+def has_room_for_returns(cursor: Cursor) -> bool:
     """Is a cursor small enough after messages were given back to it? Claims of SERIAL groups reserve that space."""
     return most_bytes(cursor) <= _BYTES_FOR_RETURNS
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from . import ranges
 from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, raise_floor, start_at
-from .cursor_size import has_room_to_wait
+from .cursor_size import has_room_for_returns
 from .limits import MAX_AMENDED_RANGES
 from .spans import Span, coalesce, ranges_of, without
 
@@ -19,9 +19,9 @@ def lapse(cursor: Cursor, now_ms: int) -> Cursor:
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
-    due_spans = [replace(s, attempt=s.attempt + 1) for lease in overdue for s in lease.spans]
+    returned_spans = [replace(s, attempt=s.attempt + 1) for lease in overdue for s in lease.spans]
     live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
-    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *due_spans]))
+    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *returned_spans]))
 
 
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
@@ -116,7 +116,7 @@ def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
     while True:
         next_offset = entries[len(fit)].start if len(fit) < len(entries) else end
         cursor = raise_floor(replace(start_at(next_offset, epoch=now_ms), begin=0, waiting=coalesce(fit)))
-        if has_room_to_wait(cursor):
+        if has_room_for_returns(cursor):
             return cursor
         fit = fit[: len(fit) // 2]
 

@@ -50,10 +50,11 @@ class TraceEntry:
 @dataclass(frozen=True, slots=True)
 class TraceRow:
     """Attempts that were settled together: by which consumer, its rank and the number of consumers, and when they
-    started (of leases that ran out: when they ended).
+    started (of leases that ran out: when they ended; of an admin's operation: when it was done).
 
     `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets are in rising order.
-    `id` tells rows apart that begin at the same offset.
+    `id` tells rows apart that begin at the same offset: the lease's token, where the row ends attempts of that lease
+    (its trace shows the lease no more, and a repeated ack is known by it); of all else an id of its own.
     """
 
     key: CursorKey

@@ -88,7 +88,7 @@ class BoundMachine(RuleBasedStateMachine):
                 token = f"{self.tokens:x}.abcd"
                 after = transitions.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
                 grant_count = sum(span.count for span in selection.granted)
-                if cursor_size.has_room(current, after, grant_count):
+                if cursor_size.has_room_for_claim(current, after, grant_count):
                     break
                 count = grant_count // 2
             if not count or not selection.granted:
@@ -169,7 +169,7 @@ class BoundMachine(RuleBasedStateMachine):
         cursor = self.known[actor]
         after, accepted_results = transitions.settle(cursor, token, results)
         has_returns = any(result.disposition in RETURNING for result in accepted_results)
-        if has_returns and not self.policy.holds_back and not cursor_size.has_room_to_wait(after):
+        if has_returns and not self.policy.holds_back and not cursor_size.has_room_for_returns(after):
             results = [Result(result.offset, Disposition.RETRY_LATER) for result in accepted_results]
             after, accepted_results = transitions.settle(cursor, token, results)
         if not accepted_results:
@@ -259,7 +259,7 @@ def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(
     assert cursor_size.most_bytes(after) <= worst + 10
 
 
-def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own() -> None:
+def test_each_message_of_a_serial_claim_has_room_for_returns_for_a_time_of_its_own() -> None:
     spans = tuple(Span(10**9 + n, unit=f"{n:06x}") for n in range(100))
     cursor = transitions.claim(Cursor(), Selection(spans, next=10**9 + 100), "1.abcd", "owner", 0)
     results = [Result(span.start, Disposition.RETRY, 1_800_000_000_000 + span.start) for span in spans]
@@ -279,7 +279,7 @@ def test_a_cursor_full_of_messages_far_apart_stays_small_when_its_leases_run_out
         spans = tuple(Span(offset, 1, 9, unit and f"{unit}{offset}") for offset in offsets)
         selection = Selection(spans, next=cursor.next + count * 5_000)
         after = transitions.claim(cursor, selection, f"{cursor.epoch:x}.abcd", "ownerabc", 1_800_000_000_000)
-        is_granted = cursor_size.has_room(cursor, after, count)
+        is_granted = cursor_size.has_room_for_claim(cursor, after, count)
         cursor, count = (after, count) if is_granted else (cursor, count // 2)
     after = transitions.lapse(cursor, 1_800_000_000_000)
     assert not after.leases
@@ -294,7 +294,7 @@ def _open_leases(count: int, start: int, owner: str, unit: str) -> int:
         selection = Selection((Span(cursor.next, count, unit=unit),), next=cursor.next + count)
         token = f"{base32(cursor.epoch + 1)}.abcd"
         after = transitions.claim(cursor, selection, token, owner, 1_800_000_000_000)
-        if not cursor_size.has_room(cursor, after, count):
+        if not cursor_size.has_room_for_claim(cursor, after, count):
             break
         cursor, leases = after, leases + 1
     return leases

@@ -201,7 +201,7 @@ def test_where_little_room_is_left_few_may_have_given_back_meanwhile() -> None:
     full = replace(CURSOR, waiting=tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400)))
     change = cursor_write.change(full, replace(full, epoch=6))
     assert change.most_waiting == len(full.waiting) + 4
-    assert not cursor_size.has_room_to_wait(full)
+    assert not cursor_size.has_room_for_returns(full)
 
 
 def test_a_cursor_is_full_only_while_something_is_under_way() -> None:
@@ -214,10 +214,10 @@ def test_a_cursor_is_full_only_while_something_is_under_way() -> None:
 def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None:
     idle = replace(CURSOR, leases={})
     over = replace(idle, waiting=tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400)))
-    assert cursor_size.has_room(idle, over, 1)
-    assert not cursor_size.has_room(idle, over, 2)
-    assert not cursor_size.has_room(CURSOR, over, 1)
-    assert cursor_size.has_room(CURSOR, CURSOR, 2)
+    assert cursor_size.has_room_for_claim(idle, over, 1)
+    assert not cursor_size.has_room_for_claim(idle, over, 2)
+    assert not cursor_size.has_room_for_claim(CURSOR, over, 1)
+    assert cursor_size.has_room_for_claim(CURSOR, CURSOR, 2)
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,8 @@ BUGS: Planted = {
         Bug(
             ClaimPlanner,
             "plan_that_fits",
-            "not count or cursor_size.has_room(",
-            "True or cursor_size.has_room(",
+            "not count or cursor_size.has_room_for_claim(",
+            "True or cursor_size.has_room_for_claim(",
         ),
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
     ),

@@ -68,9 +68,9 @@ class Claimer:
         return self._states.read(key) != before
 
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
-        """The times at which a cursor may have something to claim, as last read: when waiting messages are due, when
-        leases of up to `lease_seconds` (the longest of the caller's consumers) lapse if nobody settles them, and when a
-        hole in the log may be skipped."""
+        """The times, also past ones, at which a cursor may have something to claim, as last read: when waiting messages
+        are due, when leases of up to `lease_seconds` (the longest of the caller's consumers) lapse if nobody settles
+        them, and when a hole in the log may be skipped."""
         cursor = self._states.last(key).cursor
         until_ms = self._clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
@@ -170,7 +170,9 @@ class Claimer:
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
-            if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, message_count=0):
+            if plan.selection.passed_over and not cursor_size.has_room_for_claim(
+                plan.cursor, after, message_count=0
+            ):
                 return count  # the cursor is full: the next run continues
             dead_records = self._dead(claimant, shard, plan, now_ms)
             if self._states.write(key, state, _change(state, after), dead_records) is not None:

@@ -92,7 +92,7 @@ class ClaimPlanner:
                 after = replace(
                     after, round=pull_share.after(cursor.round, seat, count, unclaimed_count, self._now_ms)
                 )
-            if not count or cursor_size.has_room(plan.cursor, after, count):
+            if not count or cursor_size.has_room_for_claim(plan.cursor, after, count):
                 return plan, after
             most = count // 2
 

@@ -131,7 +131,7 @@ class LeaseSettlement:
         if keeps_place or not any(step.result.disposition in RETURNING for step in steps):
             return True
         after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
-        return cursor_size.has_room_to_wait(after)
+        return cursor_size.has_room_for_returns(after)
 
     def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
         after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])

@@ -161,8 +161,8 @@ class Tracer:
         # The leases first: an attempt that is settled or noted between the two reads is in both, and not in neither.
         leases = list(self._statuses.open_leases(topic, group, message, snapshot))
         rows = self._traces.rows_covering(key, message.offset)
-        noted_tokens = {(row.key.consumer_uid, row.id) for row in rows}
-        open_leases = [each for each in leases if (each.consumer_uid, each.token) not in noted_tokens]
+        ended_tokens = {(row.key.consumer_uid, row.id) for row in rows}
+        open_leases = [each for each in leases if (each.consumer_uid, each.token) not in ended_tokens]
         entries = [(row, entry) for row in rows for entry in row.entries if entry.offset == message.offset]
         dead_attempts = {
             (row.key.consumer_uid, entry.attempt)

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from chalicelib.domain.cursor_size import has_room_to_wait
+from chalicelib.domain.cursor_size import has_room_for_returns
 from chalicelib.domain.cursor_transitions import rebuilt_lane
 from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.ladder import Retry
@@ -383,7 +383,7 @@ def test_what_a_timer_brings_back_at_once_is_delivered_once_in_a_lane_made_anew(
 def test_a_lane_with_more_entries_than_a_cursor_holds_goes_on_with_what_lies_behind() -> None:
     entries = [Span(offset * 1_000, attempt=1 + offset % 7) for offset in range(2_000)]
     cursor = rebuilt_lane(entries, 2_000_000, START_MS)
-    assert has_room_to_wait(cursor)
+    assert has_room_for_returns(cursor)
     assert 0 < len(cursor.waiting) < 2_000
     assert cursor.next == entries[len(cursor.waiting)].start
     assert rebuilt_lane([], 7, START_MS).next == 7
