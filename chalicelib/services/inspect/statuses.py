@@ -56,12 +56,14 @@ class OpenLease:
 @dataclass(frozen=True, slots=True)
 class LaneEntry:
     """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, its
-    lease while that holds, and the one that has ended, until a claim takes it back."""
+    lease while that holds, and the one that has ended, until a claim takes it back. `due_ms`: when it was given back
+    there to wait until this time; else 0."""
 
     offset: int
     attempt: int
     lease: Lease | None = None
     lapsed_lease: Lease | None = None
+    due_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,8 @@ class Statuses:
         if entry := self.lane_entry(topic, group, key, record.offset):
             if entry.lease:
                 return DeliveryStatus(Status.RUNNING, entry.attempt, None, status.last_error)
-            status = replace(status, attempts=max(status.attempts, entry.attempt))
+            next_ms = entry.due_ms or (None if early else status.next_attempt_ms)
+            return replace(status, attempts=max(status.attempts, entry.attempt), next_attempt_ms=next_ms)
         return replace(status, next_attempt_ms=None) if early else status
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
@@ -219,7 +222,11 @@ class Statuses:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor, now_ms = self._cursors.get(lane, consistent=True) or Cursor(), self._clock.now_ms()
-        by_offset = {o: LaneEntry(o, span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
+        by_offset = {
+            offset: LaneEntry(offset, span.attempt - 1, due_ms=span.due_ms)
+            for span in cursor.waiting
+            for offset in span.offsets()
+        }
         for lease in cursor.leases.values():
             here = (None, lease) if lease.deadline_ms <= now_ms else (lease, None)
             by_offset |= {o: LaneEntry(o, attempt, *here) for o, attempt in lease.attempts().items()}

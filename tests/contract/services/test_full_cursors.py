@@ -168,6 +168,15 @@ def test_what_a_full_cursor_cannot_take_back_comes_back_as_if_it_had_room(mode: 
     assert {each.offset for each in unfinished if each.status == "RETRYING"} <= {KEPT}
 
 
+def test_of_a_message_that_was_given_back_to_its_lane_the_status_says_until_when_it_waits() -> None:
+    line = roomy("queue", in_lane=True)
+    desk, now_ms = line.desk, line.desk.stage.clock.now_ms()
+    message = desk.deps.lookup.message(desk.topic, line.messages[3].message.id)
+    status = desk.deps.statuses.delivery(desk.topic, line.group, message)
+    assert status
+    assert status.next_attempt_ms == now_ms + 3 * SECOND_MS
+
+
 @pytest.mark.parametrize("offset", sorted(RETURNED))
 def test_a_full_cursor_takes_nothing_back_in_whatever_way(offset: int) -> None:
     line = full("queue", False, {offset})
