@@ -99,7 +99,7 @@ class BoundMachine(RuleBasedStateMachine):
                 }
 
     @rule(
-        actor=st.sampled_from(ACTORS), times=st.sampled_from((1, 600)), wait_ms=st.sampled_from((0, DAY_MS))
+        actor=st.sampled_from(ACTORS), times=st.sampled_from((1, 250)), wait_ms=st.sampled_from((0, DAY_MS))
     )
     def gives_back_one_after_the_other(self, actor: int, times: int, wait_ms: int) -> None:
         for _ in range(times):
