@@ -23,8 +23,10 @@ _ACCURACY = 10_000
 
 
 def attempts(deliveries: DataFrame) -> DataFrame:
-    """Without what was noted but not tried: redriven dead letters."""
-    return deliveries.where(F.col("outcome") != "REDRIVEN").fillna("", ["group_uid"])  # old lines have none
+    """Without what was noted but not tried (redriven dead letters), and without outcomes that only a later release
+    knows."""
+    known = F.col("outcome").isin("SUCCESS", *_FAILED)
+    return deliveries.where(known).fillna("", ["group_uid"])  # old lines have none
 
 
 def volumes(messages: DataFrame) -> DataFrame:

@@ -29,9 +29,9 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
-def test_what_was_redriven_is_no_attempt(spark: SparkSession) -> None:
+def test_a_redrive_and_what_a_later_release_notes_are_no_attempts(spark: SparkSession) -> None:
     of = message(1)
-    outcomes = ("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN")
+    outcomes = ("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN", "LATER")
     frame = figures.attempts(deliveries(spark, *(delivery(of, outcome=end) for end in outcomes)))
     assert {row["outcome"] for row in rows_of(frame)} == {"SUCCESS", "RETRY", "LAPSED", "DEAD"}
 
