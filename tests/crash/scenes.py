@@ -27,7 +27,8 @@ from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import Client, History, SharedTables, chance, draft
 from tests.support.flows_push import Audience, Runner
 from tests.support.history import check
-from tests.support.push import Inbox, Inline, Subscribers
+from tests.support.inline import Inline
+from tests.support.push import Inbox, Subscribers
 from tests.support.rest import clear_times, drain, final, timers_of
 
 GROUP = "all"

@@ -21,7 +21,8 @@ from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import SharedTables, chance, draft
-from tests.support.push import UNKNOWN, Inbox, Inline
+from tests.support.inline import Inline
+from tests.support.push import UNKNOWN, Inbox
 from tests.support.rest import timers_of
 
 COMMIT, ROLLBACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK

@@ -84,7 +84,8 @@ class Here:
         from local.functions import functions_of
         from local.gateway import Gateway
         from tests.support.clock import ManualClock
-        from tests.support.push import Inbox, Inline
+        from tests.support.inline import Inline
+        from tests.support.push import Inbox
 
         self.clock, self._inbox, self._sender = ManualClock(), Inbox(), Sender()
         settings = Settings(prefix, "us-east-1", None, Path(folder))

@@ -16,7 +16,8 @@ from tests.simulation.clients import SimClient
 from tests.simulation.operators import contact
 from tests.simulation.processes import Process
 from tests.simulation.world import World
-from tests.support.push import Inbox, Inline
+from tests.support.inline import Inline
+from tests.support.push import Inbox
 from tests.support.rest import readers_of
 
 _HOURS = 13  # the jobs that come by all topics come by twice

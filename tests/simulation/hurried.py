@@ -27,7 +27,8 @@ from chalicelib.wiring import Deps
 from tests.simulation.unreadable import CONTROL_DAMAGES
 from tests.simulation.virtual import Scheduler
 from tests.support.flows import draft, label_of
-from tests.support.push import Inbox, Inline, Subscribers
+from tests.support.inline import Inline
+from tests.support.push import Inbox, Subscribers
 from tests.support.stages import Stage, memory_stage
 
 _PULLED = "pulled"  # a group of each topic for which nobody is called

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,18 +102,6 @@ class Inbox:
         return Invocations(functions_of(app.app)).ask(function, event, seconds)
 
 
-class Inline(Executor):
-    """Runs at once, in the caller's thread."""
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(work(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - as executors do
-            future.set_exception(error)
-        return future
-
-
 @dataclass
 class PushDesk(Desk):
     """One process's services on one topic, with subscribers."""
@@ -125,9 +112,7 @@ class PushDesk(Desk):
     @classmethod
     def at(cls, stage: Stage, **settings: Any) -> PushDesk:
         subscribers, inbox = Subscribers(stage.clock), Inbox()
-        adapters = replace(
-            stage.another(), sender=lambda: subscribers, invoker=inbox, threads=lambda: Inline()
-        )
+        adapters = replace(stage.another(), sender=lambda: subscribers, invoker=inbox)
         desk = Desk.at(replace(stage, another=lambda: adapters), **settings)
         return cls(stage, desk.deps, desk.topic, subscribers, inbox)
 
@@ -198,18 +183,25 @@ class PushDesk(Desk):
         end_ms = clock.now_ms() + round(seconds * 1000)
         while (now_ms := clock.now_ms()) < end_ms:
             minute_ms = now_ms - now_ms % 60_000 + 60_000
-            clock.advance(min(end_ms, minute_ms, *self._next_timers(now_ms)) - now_ms)
-            if self.deps.mover.tick(range(FRAGMENTS)).moved:
+            timers_ms = self._next_timers(now_ms)
+            clock.advance(min(end_ms, minute_ms, *timers_ms.values()) - now_ms)
+            due = [fragment for fragment, due_ms in timers_ms.items() if due_ms <= clock.now_ms()]
+            if due and self.deps.mover.tick(due).moved:
                 self.deps.waker.route(dict.fromkeys(self._partitions()))
             if clock.now_ms() == minute_ms:
                 self.deps.sweeper.run_once()
             self.run()
 
-    def _next_timers(self, now_ms: int) -> list[int]:
-        """When each fragment's next timer is due. What could not be moved is tried again after a second."""
+    def _next_timers(self, now_ms: int) -> dict[int, int]:
+        """When the next timer of each fragment that has one is due. What could not be moved is tried again after a
+        second."""
         timers = self.deps.adapters.timers
-        times = [timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS)]
-        return [next_ms if next_ms > now_ms else now_ms + 1_000 for next_ms in times if next_ms is not None]
+        times = {fragment: timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS)}
+        return {
+            fragment: next_ms if next_ms > now_ms else now_ms + 1_000
+            for fragment, next_ms in times.items()
+            if next_ms is not None
+        }
 
 
 def fails(times: int, detail: str = "HTTP 500") -> Behaviour:

@@ -12,7 +12,7 @@ from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support.clock import ManualClock, SeededRandom
-from tests.support.push import Inline
+from tests.support.inline import Inline
 
 
 @dataclass

@@ -17,14 +17,15 @@ from local.memory import drop_expired
 
 from . import conditions
 from .clock import ManualClock, SeededRandom
+from .inline import Inline
 from .scars import scarred
 
 
 @dataclass
 class Stage:
-    """One form of all ports. `another` makes adapters of a further process on the same data; `drop_expired`
-    does what the tables' TTL does, by the stage's clock; `clear` removes every row; in memory one makes a new
-    stage instead."""
+    """One form of all ports; what threads would do is done at once. `another` makes adapters of a further process on
+    the same data; `drop_expired` does what the tables' TTL does, by the stage's clock; `clear` removes every row; in
+    memory one makes a new stage instead."""
 
     adapters: Adapters
     clock: ManualClock
@@ -39,7 +40,7 @@ class Stage:
 
 def memory_stage() -> Stage:
     clock = ManualClock()
-    adapters = scarred(memory_adapters(clock, SeededRandom("memory")))
+    adapters = scarred(memory_adapters(clock, SeededRandom("memory"), threads=Inline))
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
@@ -52,11 +53,14 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     clock = ManualClock()
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
     tables = Tables(prefix)
-    adapters = dynamo_adapters(settings, clock, SeededRandom(prefix), conditions.watch)
+    adapters = replace(
+        dynamo_adapters(settings, clock, SeededRandom(prefix), conditions.watch), threads=Inline
+    )
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
-        return dynamo_adapters(settings, clock, SeededRandom(f"{prefix} {next(seeds)}"), conditions.watch)
+        random = SeededRandom(f"{prefix} {next(seeds)}")
+        return replace(dynamo_adapters(settings, clock, random, conditions.watch), threads=Inline)
 
     dynamo: Dynamo = adapters.log._dynamo  # type: ignore[attr-defined]
     keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}

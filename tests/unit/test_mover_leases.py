@@ -18,7 +18,7 @@ from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
-from tests.support.push import Inline
+from tests.support.inline import Inline
 from tests.support.shed import Shed
 from tests.support.troubled import Troubled
 

@@ -23,7 +23,8 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import require_stored
-from tests.support.push import Inbox, Inline
+from tests.support.inline import Inline
+from tests.support.push import Inbox
 from tests.support.stages import Stage, memory_stage
 
 Trouble = Callable[..., None]

@@ -23,7 +23,8 @@ from chalicelib.wiring import Deps
 from local.gateway import Gateway
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.http import Client, Group, Reply, Topic
-from tests.support.push import Inbox, Inline, Subscribers
+from tests.support.inline import Inline
+from tests.support.push import Inbox, Subscribers
 
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
 

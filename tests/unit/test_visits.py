@@ -18,7 +18,8 @@ from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, Walk
 from chalicelib.scheduler.watch import Watch
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.push import Inline, PushDesk
+from tests.support.inline import Inline
+from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
 
 

@@ -16,7 +16,8 @@ from chalicelib.scheduler.assigner import Assigner, _in_turns
 from chalicelib.services.manage.registry import Contact
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.push import Inline, PushDesk
+from tests.support.inline import Inline
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 

@@ -17,7 +17,8 @@ from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
-from tests.support.push import Inline, PushDesk
+from tests.support.inline import Inline
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 T = TypeVar("T")

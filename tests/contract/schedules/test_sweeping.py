@@ -27,7 +27,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import overtaken
 from tests.support.faults import Death
-from tests.support.push import Inbox, Inline, PushDesk
+from tests.support.inline import Inline
+from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 

@@ -18,7 +18,8 @@ from chalicelib.services.core.wake import DispatchTask, News, workers_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted
-from tests.support.push import Inline, PushDesk
+from tests.support.inline import Inline
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 

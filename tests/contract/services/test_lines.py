@@ -22,7 +22,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.push import Inline
+from tests.support.inline import Inline
 from tests.support.stages import Stage, memory_stage
 from tests.unit.test_mover_troubles import Troubled
 

@@ -11,7 +11,8 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
-from tests.support.push import Inline, PushDesk
+from tests.support.inline import Inline
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 

@@ -20,7 +20,7 @@ from tests.simulation.weather import Partition, partition_of
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Death
 from tests.support.flows import label_of
-from tests.support.push import Inline
+from tests.support.inline import Inline
 
 if TYPE_CHECKING:
     from tests.simulation.days.stage import Days
