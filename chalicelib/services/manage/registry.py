@@ -171,7 +171,8 @@ class Registry:
             self.heartbeat(topic, group, consumer)
 
     def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
-        """Note that the consumer with this uid is alive. If that cannot be stored now, a later call will."""
+        """Note that the consumer with this uid is alive. If that cannot be stored now, a later call will; of one that
+        was removed a moment ago nothing is noted. What the consumer has just done counts all the same."""
         if self._signs.get(uid):
             return
         self._signs.put(uid, True)
@@ -179,7 +180,7 @@ class Registry:
             for consumer in self._catalog.readable_consumers(topic, group):
                 if consumer.uid == uid:
                     self.sign_of_life(topic, group, consumer)
-        except Unavailable:
+        except (Unavailable, NotFound):
             self._signs.drop(uid)
 
     def rotate_secret(

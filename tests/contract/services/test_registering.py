@@ -279,6 +279,17 @@ def test_a_sign_of_life_that_could_not_be_stored_is_stored_with_the_next(desk: D
     assert stored(desk, group).seen_ms == desk.stage.clock.now_ms()
 
 
+def test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(desk: Desk, group: Group) -> None:
+    consumer = register(desk, group, PULLS).member.consumer
+    desk.produce(make.draft(1))
+    messages = desk.receive(group, 1, consumer)
+    desk.stage.clock.advance(20 * SECOND_MS)
+    desk.deps.assignments.current(desk.topic, group)  # this process serves others of the group, too
+    desk.deps.catalog.consumers(desk.topic, group)
+    desk.stage.process().registry.unregister(desk.topic, group, consumer)
+    assert desk.ack(group, messages) == [None]
+
+
 def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: Desk) -> None:
     group = desk.group(mode="broadcast", offline="skip")
     consumer = register(desk, group).member.consumer
