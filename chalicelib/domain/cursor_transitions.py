@@ -29,6 +29,14 @@ def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
     return tuple(s for s in cursor.waiting if s.due_ms <= now_ms)
 
 
+def free_units(cursor: Cursor, now_ms: int) -> set[str]:
+    """The units of a cursor after `lapse` whose first waiting message may be delivered now: it is due, and no other
+    message of its unit is leased."""
+    leased_units = {span.unit for lease in cursor.leases.values() for span in lease.spans}
+    first_spans = {span.unit: span for span in reversed(cursor.waiting)}
+    return {unit for unit, span in first_spans.items() if span.due_ms <= now_ms} - leased_units
+
+
 def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline_ms: int) -> Cursor:
     """Grant what a policy selected from a cursor after `lapse`, under a new epoch.
 

@@ -103,14 +103,17 @@ class ClaimPlanner:
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
         dues = self._dues(current) if most else []
-        dues = dues if self._policy.reads_units else dues[:most]
         trust = self._trust(cursor)
-        slots = self._resolve_all(self._slots_at((offset for offset, _ in dues), trust), trust)
+        slots = self._resolve_all(
+            self._slots_at((offset for offset, _ in dues), trust),
+            trust,
+            len(dues) if self._policy.reads_units else most,
+        )
         by_offset = {slot.offset: slot for slot in slots if not slot.newer}
         back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
-            wanted_count = max(0, wanted_count - len(dues))
+            wanted_count = max(0, wanted_count - len(back))
         if self._policy.holds_back and not cursor_size.has_room_for_new(current):
             wanted_count = 0
         messages = {s.offset: s.message for s in slots if s.message}
@@ -210,9 +213,13 @@ class ClaimPlanner:
         return candidates, slots
 
     def _dues(self, current: Cursor) -> list[tuple[int, Span]]:
-        """The waiting offsets that are due, in their order; with units, first the first of each unit, then the second
-        ones: so that those of one unit, which wait for each other, do not fill an answer."""
+        """The waiting offsets that are due, in their order; with units, those of units that may go on, first the first
+        of each unit, then the second ones: so that those of one unit, which wait for each other, do not fill an
+        answer."""
         spans = transitions.due_spans(current, self._now_ms)
+        if self._policy.reads_units:
+            free_units = transitions.free_units(current, self._now_ms)
+            spans = tuple(span for span in spans if span.unit in free_units)
         dues = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
         if not self._policy.reads_units:
             return dues
@@ -262,16 +269,18 @@ class ClaimPlanner:
     def _slots_at(self, offsets: Iterable[int], trust: Freshness) -> Iterator[Slot]:
         return (self._reader.fetch(self._key.shard, [offset], trust)[offset] for offset in offsets)
 
-    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
+    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness, most: int | None = None) -> list[Slot]:
         """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
-        are. Only the first ones, if an answer cannot hold more bodies: a function's memory could not either."""
+        are. Up to `most` that this release can read; only the first ones, if an answer cannot hold more bodies: a
+        function's memory could not either."""
         resolved_slots: list[Slot] = []
-        size = 0
+        size = count = 0
         for slot in slots:
             resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
             message = resolved_slots[-1].message
             size += message.draft.size if message else 0
-            if size > MAX_ANSWER_BYTES:
+            count += not resolved_slots[-1].newer
+            if size > MAX_ANSWER_BYTES or count == most:
                 break
         return resolved_slots
 

@@ -213,6 +213,25 @@ def test_i7_large_messages_of_a_busy_key_hold_other_keys_back_only_past_the_boun
     assert [(span.start, span.count) for span in desk.cursor(group).waiting] == [(1, MAX_PASSED_OVER)]
 
 
+@pytest.mark.parametrize("is_leased", [False, True])
+def test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys(
+    stage: Stage, is_leased: bool
+) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    keys = [f"busy {n}" for n in range(25)]
+    desk.produce(*(make.draft(ordering_key=key) for key in keys))
+    first_messages = desk.receive(group, 25, lease=3600)
+    assert len(first_messages) == 25
+    if not is_leased:
+        desk.nack(group, first_messages, Nack(delay_ms=HOUR_MS))
+    for key in keys:
+        produce_large(desk, 1, key)
+    for n in range(3):
+        desk.produce(make.draft(ordering_key=f"free {n}"))
+        assert [each.message.draft.ordering_key for each in desk.receive(group, 10)] == [f"free {n}"]
+
+
 def test_a_claim_stops_to_read_where_it_may_pass_over_no_more(stage: Stage) -> None:
     desk = Desk.at(stage, mode="serial")
     group = desk.group()

@@ -181,6 +181,17 @@ def test_what_a_later_release_gave_back_is_left_to_it(stage: Stage) -> None:
     assert anew(desk).drain(group) == [2, 3]
 
 
+def test_what_is_left_to_a_later_release_takes_no_place_of_others(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=1)
+    group = desk.group()
+    for n in range(5):
+        desk.produce(make.draft(n))
+    desk.nack(group, anew(desk).receive(group, 3))
+    change_row(stage, desk.topic.shard_key(0), 0, NEWER)
+    old = anew(desk)
+    assert [offsets(old.receive(group, 1)) for _ in range(5)] == [[1], [2], [3], [4], []]
+
+
 @pytest.mark.parametrize("damage", [DAMAGES["not JSON"], without("i"), without("n"), having("q", {"N": "1"})])
 def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Change) -> None:
     desk = stored(stage)
