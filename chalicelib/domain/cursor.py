@@ -34,6 +34,10 @@ from .pull_share import Round
 from .ranges import Ranges
 from .spans import Span, ranges_of
 
+PULLED = "-"
+"""The last character of the token of a lease that was pulled. The token says so itself, since a consumer may be
+removed, or be called from now on, or not be known yet, while its lease stands."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -44,6 +48,11 @@ class Lease:
     spans: tuple[Span, ...]
     deadline_ms: int
     owner: str = ""
+
+    @property
+    def is_pulled(self) -> bool:
+        """Was it granted to a consumer that pulls? False also of what an earlier release granted."""
+        return self.token.endswith(PULLED)
 
     def attempts(self) -> dict[int, int]:
         """Offset → attempt number of every delivery the lease still holds."""

@@ -9,11 +9,11 @@ so the messages sent never exceed the limit. A slot that one cursor does not use
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .cursor import Cursor
+from .cursor import Cursor, Lease
 from .cursor_transitions import lapse
 from .topic import Consumer, Group, Topic
 
@@ -33,6 +33,12 @@ def pull_uids_of(consumers: Iterable[Consumer]) -> frozenset[str]:
     """The owners of leases that are not limited and do not count: pull consumers, and callers that are not
     registered."""
     return frozenset({"", *(c.uid for c in consumers if not c.is_called)})
+
+
+def is_limited(lease: Lease, pull_uids: Set[str]) -> bool:
+    """Does a lease count for `max_in_flight`? A pulled one does not. Its token tells; of one that an earlier release
+    granted, its owner."""
+    return not lease.is_pulled and lease.owner not in pull_uids
 
 
 class Claimed(NamedTuple):
@@ -94,7 +100,7 @@ def in_flight_of(
         counts = [
             (lease.owner, sum(span.count for span in lease.spans))
             for lease in lapse(cursor, now_ms).leases.values()
-            if lease.owner not in pull_uids
+            if is_limited(lease, pull_uids)
         ]
         leased_by_key[key] = sum(count for _, count in counts)
         for owner, count in counts:

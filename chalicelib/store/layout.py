@@ -33,7 +33,8 @@ Attribute names are short because a row is billed by its size, names included.
     e  N   epoch; claims and seeks are conditional on it and raise it by one
     f  N   floor        x  N  next        b  N  begin        g  N  where the segment that holds `next` begins
     k  N   how many offsets from `b` on were settled because nobody wants them (0 in rows of older releases)
-    l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
+    l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry. A token that
+           ends in `-` is of a pulled lease.
     w  M   waiting spans: first offset → rest of the span
     d  M   empty: what is neither leased nor waits is settled. (Releases before this one kept settled ranges here.)
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional

@@ -67,8 +67,9 @@ def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
         Lease("3.a", (Span(5, 1),), START_MS + 1, pulls.uid),
         Lease("4.a", (Span(6, 1),), START_MS + 1, ""),
         Lease("5.a", (Span(7, 4),), START_MS + 1, "who has left"),
+        Lease("6.a-", (Span(11, 1),), START_MS + 1, "who pulled and has left"),
     ]
-    cursor = Cursor(next=11, leases={lease.token: lease for lease in leases})
+    cursor = Cursor(next=12, leases={lease.token: lease for lease in leases})
     assert in_flight_of(topic, group, {"t/0": cursor}, [called_consumer, pulls], START_MS).leased == {
         "t/0": 6
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import Cursor
+from ...domain.cursor import PULLED, Cursor
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
@@ -115,6 +115,7 @@ class Claimer:
             now_ms = self._clock.now_ms()
             one = ClaimPlanner(reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
+            token += "" if claimant.is_called else PULLED
             plan, after = one.plan_that_fits(state.cursor, most, most_bytes, token)
             if not plan.selection.granted and not plan.selection.settled:
                 return []

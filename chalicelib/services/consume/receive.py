@@ -83,6 +83,7 @@ class Receiver:
             group=group,
             lease_seconds=lease_seconds,
             owner=uid,
+            is_called=consumer is not None and consumer.is_called,
             consumer_uid=uid if policy.per_consumer else "",
         )
         # with others that pull, it leaves them their part of a shard's messages

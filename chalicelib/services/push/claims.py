@@ -192,6 +192,7 @@ class Claims:
                 self._time.lease_seconds(sources, c) for c in sources.called_for(shard, consumer)
             ),
             owner=consumer.uid,
+            is_called=True,
             consumer_uid=self._consumer_uid,
             most_in_flight=limits.most,
             guaranteed=limits.guaranteed,

@@ -264,3 +264,25 @@ def test_what_callers_pulled_from_a_shard_takes_no_place_there_either(stage: Sta
     desk.push()
     assert len(desk.subscribers.calls) == 20
     assert peak[0] == 8 - 1, "one is the lane's"
+
+
+@pytest.mark.parametrize("then", ["removed", "called", "not known yet"])
+def test_what_was_pulled_takes_no_place_whatever_becomes_of_who_pulled_it(stage: Stage, then: str) -> None:
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group(max_in_flight=8)
+    desk.subscriber(group, "hook")
+    pusher = twin(desk)
+    pusher.assignments.current(desk.topic, group)
+    puller = desk.consumer(group, "desk")
+    desk.produce(*(make.draft(n) for n in range(8)))
+    pulled_messages = desk.deps.receiver.receive(desk.topic, group, puller, 8, 0, 12 * 3600)
+    assert len(pulled_messages) == 8
+    if then == "removed":
+        desk.deps.registry.unregister(desk.topic, group, puller)
+    elif then == "called":
+        desk.subscriber(group, "desk")
+    if then != "not known yet":
+        stage.clock.advance(4_000)
+    desk.produce(make.draft("new"))
+    pusher.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
+    assert len(desk.subscribers.calls) == 1

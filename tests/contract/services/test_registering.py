@@ -279,7 +279,9 @@ def test_a_sign_of_life_that_could_not_be_stored_is_stored_with_the_next(desk: D
     assert stored(desk, group).seen_ms == desk.stage.clock.now_ms()
 
 
-def test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(desk: Desk, group: Group) -> None:
+def test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(
+    desk: Desk, group: Group
+) -> None:
     consumer = register(desk, group, PULLS).member.consumer
     desk.produce(make.draft(1))
     messages = desk.receive(group, 1, consumer)
