@@ -32,9 +32,14 @@ def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
 def free_units(cursor: Cursor, now_ms: int) -> set[str]:
     """The units of a cursor after `lapse` whose first waiting message may be delivered now: it is due, and no other
     message of its unit is leased."""
-    leased_units = {span.unit for lease in cursor.leases.values() for span in lease.spans}
     first_spans = {span.unit: span for span in reversed(cursor.waiting)}
-    return {unit for unit, span in first_spans.items() if span.due_ms <= now_ms} - leased_units
+    first_dues = {span.unit: span for span in reversed(due_spans(cursor, now_ms))}
+    return {unit for unit, span in first_dues.items() if span == first_spans[unit]} - leased_units(cursor)
+
+
+def leased_units(cursor: Cursor) -> set[str]:
+    """The units of a cursor of which a message is leased."""
+    return {span.unit for lease in cursor.leases.values() for span in lease.spans}
 
 
 def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline_ms: int) -> Cursor:

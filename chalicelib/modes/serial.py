@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ..domain import ranges
 from ..domain.cursor import Cursor, Selection
+from ..domain.cursor_transitions import leased_units
 from ..domain.limits import MAX_PASSED_OVER
 from ..domain.ranges import Range
 from ..domain.spans import Span
@@ -31,7 +32,7 @@ class Serial:
         most: int,
     ) -> Selection:
         """Grant the first unsettled message of each free unit, lowest offset first."""
-        busy = _leased_units(cursor)
+        busy = leased_units(cursor)
         grants: list[Span] = []
         settled_ranges: list[Range] = []
         due_candidates = {candidate.offset: candidate for candidate in returned}
@@ -57,10 +58,6 @@ class Serial:
             ranges.normalise(settled_ranges),
             next_offset,
         )
-
-
-def _leased_units(cursor: Cursor) -> set[str]:
-    return {span.unit for lease in cursor.leases.values() for span in lease.spans}
 
 
 def _waiting_count(cursor: Cursor) -> int:

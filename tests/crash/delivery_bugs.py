@@ -107,7 +107,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     ),
     "a unit that does not wait for its failed message": (
         Bug(Serial, "select", "busy.add(span.unit)\n", "pass\n"),
-        "push in order in vain",
+        "nack in order with a delay",
         None,
         Kind.OUT_OF_ORDER,
     ),

@@ -22,7 +22,7 @@ from tests.support.faults import Fault
 from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
-_NO_BUSY_UNITS = ("busy = _leased_units(cursor)", "busy: set[str] = set()")
+_NO_BUSY_UNITS = ("busy = leased_units(cursor)", "busy: set[str] = set()")
 _LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""
 _ANY_LEASE = _LEASE_VALUE[:-1] + ' OR attribute_exists(e)"'
 _WAIT = """if age < HOLE_AGE:

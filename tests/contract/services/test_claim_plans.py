@@ -32,7 +32,7 @@ def stage() -> Stage:
 
 
 def claim(desk: Desk, group: Group, most: int, **settings: Any) -> list[ClaimedMessage]:
-    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, **settings)
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, is_called=True, **settings)
     return desk.deps.claimer.claim(claimant, 0, most) or []
 
 
