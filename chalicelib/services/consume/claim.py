@@ -18,7 +18,8 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from .claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner
+from .claim_choice import DEAD_PER_WRITE
+from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claimant, ClaimedMessage
 from .lost_entries import LostEntries
 

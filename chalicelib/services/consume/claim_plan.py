@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from operator import itemgetter
@@ -22,10 +22,9 @@ from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
+from .claim_choice import choose, is_settled, within_bounds
 from .claimant import Claimant, ClaimedMessage
 
-DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
-_DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
 _AFTER_ALL = 1 << 62
@@ -40,23 +39,6 @@ class ClaimPlan:
     messages: dict[int, Message]
     dead: tuple[Record, ...]
     available: int = 0  # how many of the messages read could have been granted
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """What a policy chose, and the candidates that it chose from, as many as one answer and one write hold."""
-
-    selection: Selection
-    back: Sequence[Candidate]
-    new_candidates: Sequence[Candidate]
-    dead_candidates: Sequence[Candidate]
-    passed_over: Set[int]
-    is_full: bool  # further candidates would change nothing
-
-    @property
-    def granted_count(self) -> int:
-        """How many messages it grants."""
-        return sum(span.count for span in self.selection.granted)
 
 
 class ClaimPlanner:
@@ -118,11 +100,11 @@ class ClaimPlanner:
             wanted_count = 0
         messages = {s.offset: s.message for s in slots if s.message}
         ahead: list[Slot] = []
-        choice = self._choose(current, back, (), most, most_bytes)
+        choice = choose(self._policy, current, back, (), most, most_bytes)
         while wanted_count:
             page = self._ahead(_cursor_behind(ahead, current), wanted_count - len(ahead), trust)
             new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
-            choice = self._choose(current, back, new_candidates, most, most_bytes)
+            choice = choose(self._policy, current, back, new_candidates, most, most_bytes)
             passed_over = choice.passed_over  # of those the contents are not kept
             ahead += (replace(s, message=None) if s.offset in passed_over else s for s in page)
             messages |= {s.offset: s.message for s in page if s.message and s.offset not in passed_over}
@@ -137,28 +119,6 @@ class ClaimPlanner:
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         return self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
 
-    def _choose(
-        self,
-        current: Cursor,
-        back: Sequence[Candidate],
-        new_candidates: Sequence[Candidate],
-        most: int,
-        most_bytes: int,
-    ) -> _Choice:
-        """Let the policy choose. What it passes over takes no space in the answer."""
-        selection = self._policy.select(current, back, new_candidates, most)
-        granted = {offset for span in selection.granted for offset in span.offsets()}
-        passed_over = {c.offset for c in new_candidates if not _is_settled(c) and c.offset not in granted}
-        back_within, new_within, dead_candidates = _within_bounds(
-            back, new_candidates, most_bytes, passed_over
-        )
-        is_cut = len(back_within) + len(new_within) < len(back) + len(new_candidates)
-        if is_cut:
-            selection = self._policy.select(current, back_within, new_within, most)
-        waiting_count = sum(span.count for span in current.waiting)
-        is_full = is_cut or len(passed_over) + waiting_count > MAX_PASSED_OVER
-        return _Choice(selection, back_within, new_within, dead_candidates, passed_over, is_full)
-
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
         grant nothing. Messages that are kept for longer are passed over: in a retry lane, whose entries come in any
@@ -168,12 +128,12 @@ class ClaimPlanner:
         back, slots = self._buried_of_waiting(current, trust)
         kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
-        staying_candidates = [c for c in new_candidates if not _is_settled(c)]
+        staying_candidates = [c for c in new_candidates if not is_settled(c)]
         most = len(staying_candidates) if self._shard is None else MAX_PASSED_OVER
         end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
-        waiting_dead, new_dead, dead_candidates = _within_bounds(
+        waiting_dead, new_dead, dead_candidates = within_bounds(
             back,
-            [c for c in new_candidates if _is_settled(c) and c.offset < end],
+            [c for c in new_candidates if is_settled(c) and c.offset < end],
             MAX_ANSWER_BYTES,
         )
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
@@ -203,7 +163,7 @@ class ClaimPlanner:
         for offset, span in waits:
             (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
             candidate = self._candidate(slot, span)
-            if slot.newer or not _is_settled(candidate):
+            if slot.newer or not is_settled(candidate):
                 continue
             candidates.append(candidate)
             slots.append(slot)
@@ -256,7 +216,7 @@ class ClaimPlanner:
         kept_entries: tuple[Span, ...] = ()
         while self._shard is None and ahead and has_time():
             candidates = [self._candidate(slot, None) for slot in ahead]
-            if any(map(_is_settled, candidates)):
+            if any(map(is_settled, candidates)):
                 break
             kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
             ahead = self._ahead(_cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
@@ -368,10 +328,6 @@ class ClaimPlanner:
         )
 
 
-def _is_settled(candidate: Candidate) -> bool:
-    return candidate.verdict is ClaimVerdict.SETTLE
-
-
 def _cursor_behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:
     """The cursor as it would stand behind these unclaimed slots."""
     return replace(cursor, next=slots[-1].end, segment_at=slots[-1].end) if slots else cursor
@@ -385,33 +341,3 @@ def _fills_an_answer(slots: Sequence[Slot]) -> bool:
 def attempts_before(draft: Draft) -> int:
     """How many attempts were made before the one that has number 1 in the cursor."""
     return draft.origin.attempts if draft.origin else 0
-
-
-def _within_bounds(
-    back: Sequence[Candidate],
-    new_candidates: Sequence[Candidate],
-    most_bytes: int,
-    passed_over: Set[int] = frozenset(),
-) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
-    """Cut the candidates so that one answer holds their bodies, except of those that are passed over, and one
-    transaction their dead letters."""
-    candidates: list[Candidate] = []
-    dead_candidates: list[Candidate] = []
-    size = dead_size = 0
-    for candidate in (*back, *new_candidates):
-        if candidate.offset in passed_over:
-            candidates.append(candidate)
-            continue
-        is_first = not size
-        size += candidate.size
-        if size > most_bytes and not (is_first and most_bytes >= MAX_ANSWER_BYTES):
-            break
-        if candidate.dead:
-            dead_size += candidate.size
-            if len(dead_candidates) == DEAD_PER_WRITE or (
-                dead_candidates and dead_size > _DEAD_BYTES_PER_WRITE
-            ):
-                break
-            dead_candidates.append(candidate)
-        candidates.append(candidate)
-    return candidates[: len(back)], candidates[len(back) :], dead_candidates

@@ -14,7 +14,8 @@ from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
-from chalicelib.services.consume.claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner
+from chalicelib.services.consume.claim_choice import DEAD_PER_WRITE
+from chalicelib.services.consume.claim_plan import ClaimPlan, ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import Counters
