@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...domain.assignment import Team
-from ...domain.errors import NotFound, Unreadable, unavailable
+from ...domain.errors import NotFound, Unavailable, Unreadable, unavailable
 from ...domain.timer import wake_up
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
@@ -94,6 +95,7 @@ class DispatchRun:
             time=self._time,
         )
         self._looked_ms = 0
+        self._last_known: tuple[Topic, Group] | None = None
 
     def wake(self, partitions: frozenset[str]) -> None:
         """Look for new messages soon, in these shards (none: in all)."""
@@ -171,18 +173,26 @@ class DispatchRun:
         """Send the messages that may be sent now. Returns whether any are in flight. Nothing to send where it was told
         to look, and slots were scarce meanwhile? Then it looks everywhere."""
         was_crowded = self._capacity.was_crowded
+        try:
+            self._look(pool)
+        except Unavailable as error:
+            self._claims.fault = error
+        if self._partitions and not self._capacity.under_way and self._capacity.was_crowded > was_crowded:
+            return self._launch(pool)
+        return self._capacity.under_way > 0
+
+    def _look(self, pool: Executor) -> None:
+        """Claim what may be sent now, and send it."""
         topic_and_group = self._find()
         self._looked_ms = self._context.clock.now_ms()
         if topic_and_group:
+            self._last_known = topic_and_group
             sources = self._sources(*topic_and_group)
             if self._time.allows_attempt(sources) and not self._claims.fault:
                 self._capacity.see_circuits(*topic_and_group)
                 for consumer, claimed_messages in self._claims.grants(sources):
                     self._calls.start(pool, sources, consumer, claimed_messages)
             self.report.finished = not self._time.ran_out
-        if self._partitions and not self._capacity.under_way and self._capacity.was_crowded > was_crowded:
-            return self._launch(pool)
-        return self._capacity.under_way > 0
 
     def _may_settle_yet(self) -> bool:
         """Is something left to settle, and time for it? What cannot be settled is delivered again when its lease
@@ -193,8 +203,11 @@ class DispatchRun:
         return True
 
     def _settle(self, calls: Sequence[EndedCall]) -> None:
-        """Settle the results of these calls, and what is left over from before."""
-        topic_and_group = self._find(even_paused=True)
+        """Settle the results of these calls, and what is left over from before. While the settings cannot be read, by
+        those last known: otherwise messages that were delivered would be sent again."""
+        with suppress(Unavailable):
+            self._last_known = self._find(even_paused=True)
+        topic_and_group = self._last_known
         decisions = self._settlements.take_owed()
         for call in calls:
             self.report.add(call.consumer, call.claimed_messages, call.results)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, Verdict
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
@@ -18,6 +18,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.world import Blobs
+from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -324,3 +325,30 @@ def test_a_clock_that_is_fast_makes_a_second_attempt_never_a_second_success(stag
     assert desk.ack(group, messages) == ["RECEIPT_STALE"] * 2, "whoever was overtaken is told so"
     assert desk.extend(group, messages, 30) == ["RECEIPT_STALE"] * 2
     assert fast.ack(group, again) == [None] * 2
+
+
+@pytest.mark.parametrize("method", ["topic", "group", "consumers"])
+@pytest.mark.parametrize("is_under_way", [False, True])
+def test_what_a_subscriber_took_is_settled_though_settings_cannot_be_read_by_then(
+    stage: Stage, method: str, is_under_way: bool
+) -> None:
+    """Whether the run has a result by then, or was woken before."""
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    control: Any = Troubled(
+        desk.deps.adapters.control, lambda name, *_: name == method and bool(desk.subscribers.calls)
+    )
+    dispatcher = Deps(replace(desk.deps.adapters, control=control)).dispatcher
+    task = DispatchTask(desk.topic.name, group.name)
+
+    def takes_longer_than_settings_are_cached(_: PushBatch) -> CallResult:
+        desk.stage.clock.advance(CACHE_MS + 1)
+        if is_under_way:
+            assert dispatcher.deliver(task, lambda: 600.0).verdicts == {}, "another is at work"
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=takes_longer_than_settings_are_cached)
+    desk.produce(make.draft())
+    with pytest.raises(Unavailable):
+        dispatcher.deliver(task, lambda: 600.0)
+    assert (desk.cursor(group).next, desk.cursor(group).leases) == (1, {})
