@@ -49,6 +49,7 @@ class Claimer:
         self._attempt_log = attempt_log
         self._clock = clock
         self._random = random
+        self._left_off: set[CursorKey] = set()  # cursors whose last claim was ended by _UNWANTED_WRITES
 
     def expect_rows(self, last: Mapping[str, int]) -> None:
         """Treat a read as stale if it ends before these rows (the last offset by the log's partition key)."""
@@ -96,6 +97,11 @@ class Claimer:
         cursor = self._states.last(key).cursor
         return not cursor.waiting and self._reader.is_end(key.shard, cursor.next)
 
+    def has_left_off(self, claimant: Claimant, shard: int | None) -> bool:
+        """Did the last claim from one cursor end after many writes that settled messages without a delivery? The next
+        one continues behind them."""
+        return claimant.key(shard) in self._left_off
+
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
         return self._states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
@@ -103,12 +109,13 @@ class Claimer:
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
     ) -> list[ClaimedMessage] | None:
-        """One claim on one shard, or on the retry lane (None). Returns the granted messages; [] if there are none; None
-        after a lost race.
+        """One claim on one shard, or on the retry lane (None). Returns the granted messages; [] if there are none, or
+        if none was found so far (`has_left_off`); None after a lost race.
 
         `most_bytes` bounds their size in the answer; the first message of an answer may be larger.
         """
         key = claimant.key(shard)
+        self._left_off.discard(key)
         for _ in range(_UNWANTED_WRITES):
             state = self._states.last(key)
             if state.cursor.is_closed:
@@ -132,7 +139,8 @@ class Claimer:
                     for span in plan.selection.granted
                     for offset in span.offsets()
                 ]
-        return []  # only messages without a delivery so far, and they are settled: the next call continues behind them
+        self._left_off.add(key)
+        return []
 
     def _dead(self, claimant: Claimant, shard: int | None, plan: ClaimPlan, now_ms: int) -> Sequence[Record]:
         """The dead letters that a claim makes."""

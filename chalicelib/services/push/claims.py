@@ -43,6 +43,7 @@ class Claims:
         self._settlements = settlements
         self._consumer_uid = consumer_uid
         self.looks = 0
+        self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
         self.fault: Unavailable | None = None  # the run ends when the messages in flight are settled
@@ -141,6 +142,7 @@ class Claims:
                     # Another run of this source may have ended while we held them.
                     self._may_have_more |= self._claimer.in_flight(claimant, shard) < claimant.guaranteed
                     return
+            self.has_left_off |= not messages and self._claimer.has_left_off(claimant, shard)
             # What comes after this reading of the log is found by the next look, when these messages have ended.
             if not messages or self._claimer.is_drained(claimant, shard):
                 # If it had slots, messages are what is missing.

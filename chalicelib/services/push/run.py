@@ -170,16 +170,18 @@ class DispatchRun:
         return Sources(topic, group, self.task, self._context.teams(topic, group), partitions)
 
     def _launch(self, pool: Executor) -> bool:
-        """Send the messages that may be sent now. Returns whether any are in flight. Nothing to send where it was told
-        to look, and slots were scarce meanwhile? Then it looks everywhere."""
+        """Send the messages that may be sent now. Returns whether to go on: some are in flight, or perhaps stand behind
+        those that a claim settled without a delivery. Nothing to send where it was told to look, and slots were scarce
+        meanwhile? Then it looks everywhere."""
         was_crowded = self._capacity.was_crowded
+        self._claims.has_left_off = False
         try:
             self._look(pool)
         except Unavailable as error:
             self._claims.fault = error
         if self._partitions and not self._capacity.under_way and self._capacity.was_crowded > was_crowded:
             return self._launch(pool)
-        return self._capacity.under_way > 0
+        return self._capacity.under_way > 0 or self._claims.has_left_off
 
     def _look(self, pool: Executor) -> None:
         """Claim what may be sent now, and send it."""

@@ -117,6 +117,25 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
     assert (cursor.next, cursor.in_flight, cursor.waiting) == (1, 0, ())
 
 
+@pytest.mark.parametrize("has_time", [True, False])
+def test_i10_what_stands_behind_many_expired_messages_does_not_wait_for_a_sweep(has_time: bool) -> None:
+    """They are settled by more writes than one claim makes. Another run follows where time is up by then."""
+    desk = PushDesk.at(memory_stage())
+    group = desk.group()
+    desk.subscriber(group, "one")
+    expires_ms = desk.stage.clock.now_ms() + 1
+    for _ in range(46):
+        desk.produce(*make.drafts(100, expires_ms=expires_ms))
+    desk.stage.clock.advance(1)
+    desk.produce(make.draft())
+    desk.inbox.asked.clear()
+    task = DispatchTask(desk.topic.name, group.name)
+    desk.deps.dispatcher.deliver(task, lambda: 60.0 if has_time or not desk.cursor(group).next else 1.0)
+    assert len(desk.subscribers.calls) == has_time
+    desk.run()
+    assert len(desk.subscribers.calls) == 1
+
+
 class Watched:
     """A claimer that lets something happen when it is asked first, and when it finds a shard empty: at the end."""
 
