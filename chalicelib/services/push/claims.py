@@ -43,6 +43,9 @@ class Claims:
         self._settlements = settlements
         self._consumer_uid = consumer_uid
         self.looks = 0
+        self.served: dict[
+            int | None, None
+        ] = {}  # the sources that had messages, in the order of their first ones
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
@@ -134,6 +137,7 @@ class Claims:
                 continue
             if messages:
                 self._had_messages = True
+                self.served[shard] = None
                 served_uids.add(next_consumers[0].uid)
                 free -= len(messages)
                 sendable = self._within_bounds(sources, claimant, shard, messages)

@@ -5,7 +5,7 @@ Called by `dispatcher.py`. The steps: `claims.py` (who may claim what), `calls.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
 from ..core.secret_cipher import SecretCipher
-from ..core.wake import DispatchTask, Waker
+from ..core.wake import DispatchTask, Waker, workers_of
 from .batches import is_to_be_split
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .capacity import Capacity
@@ -126,29 +126,33 @@ class DispatchRun:
         Raises Unreadable after that, if a cursor is damaged."""
         if not self.report.finished:
             self._context.waker.start(self.task)
-        elif (topic_and_group := self._find()) and (
-            due_ms := self._next_due_ms(*topic_and_group)
-        ) is not None:
-            lane = lane_of(*topic_and_group, self.task.consumer_uid)
-            shard = replace(lane.shard_key(0), shard=self.task.worker)
-            wake = wake_up("wake", shard, due_ms, self._context.clock.now_ms())
-            self._context.timers.store([wake])
-            self._context.waker.wake_movers([wake])
+        elif topic_and_group := self._find():
+            lane = lane_of(*topic_and_group, self.task.consumer_uid).shard_key(0)
+            now_ms = self._context.clock.now_ms()
+            wakes = [
+                wake_up("wake", replace(lane, shard=shard), due_ms, now_ms)
+                for due_ms, shard in self._next_dues(*topic_and_group)
+            ]
+            if wakes:
+                self._context.timers.store(wakes)
+                self._context.waker.wake_movers(wakes)
         if self._claims.damage:
             raise self._claims.damage
 
-    def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
-        """The next time at which new work becomes due. Work that was due at the last look is not counted: time alone
-        does not bring it back. The cursors are asked, since other processes settle too."""
+    def _next_dues(self, topic: Topic, group: Group) -> Collection[tuple[int, int]]:
+        """The next time at which new work becomes due, with its shard: one for each worker, since by now another one
+        may have a shard that this run was told of, or had messages of. Work that was due at the last look is not
+        counted: time alone does not bring it back. The cursors are asked, since other processes settle too."""
         sources = self._sources(topic, group)
-        keys = (
-            cursor_key(topic, group, shard, self.task.consumer_uid)
-            for shard in sources.in_turn(self._claims.looks, sources.most)
-        )
+        shards = dict.fromkeys((*sources.in_turn(self._claims.looks, sources.most), *self._claims.served))
         seconds = self._time.longest_lease_seconds(sources)
-        dues_ms = (due_ms for key in keys for due_ms in self._dues_ms(key, seconds))
-        later = (due_ms for due_ms in (*self._capacity.circuits_ms, *dues_ms) if due_ms > self._looked_ms)
-        return min(later, default=None)
+        dues = [(due_ms, self.task.worker) for due_ms in self._capacity.circuits_ms]
+        for shard in shards:
+            key = cursor_key(topic, group, shard, self.task.consumer_uid)
+            dues += ((due_ms, shard or 0) for due_ms in self._dues_ms(key, seconds))
+        workers = workers_of(topic, group)
+        latest_first = sorted((due for due in dues if due[0] > self._looked_ms), reverse=True)
+        return {shard % workers: (due_ms, shard) for due_ms, shard in latest_first}.values()
 
     def _dues_ms(self, key: CursorKey, lease_seconds: int) -> Sequence[int]:
         try:

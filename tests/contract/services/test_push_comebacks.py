@@ -16,6 +16,7 @@ from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.services.push.settlements import Settlements
@@ -134,6 +135,39 @@ def test_i10_each_worker_comes_back_for_its_own_shard(stage: Stage) -> None:
     assert len(desk.subscribers.calls) == 8
 
 
+def due_tasks(desk: PushDesk, seconds: int) -> set[DispatchTask]:
+    """The runs that the mover starts when this time has passed."""
+    desk.stage.clock.advance(seconds * 1_000)
+    desk.inbox.asked.clear()
+    desk.deps.mover.tick(range(FRAGMENTS))
+    return {task_of(event) for function, event in desk.inbox.asked if function == "deliver"}
+
+
+def test_i10_what_waits_in_shards_that_other_workers_have_is_left_to_these(stage: Stage) -> None:
+    """Who told the run of them did not know yet that there are more workers."""
+    desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
+    group = desk.group(max_in_flight=64)
+    desk.subscriber(group, "one", behaviour=fails(1))
+    desk.produce(*(make.draft(shard=shard) for shard in (0, 2, 3)))
+    deliver(desk, group, news=News({str(desk.topic.shard_key(shard)): 0 for shard in (0, 2, 3)}))
+    assert due_tasks(desk, 10) == {DispatchTask(desk.topic.name, group.name, n) for n in (0, 2, 3)}
+
+
+def test_i10_what_waits_in_a_shard_that_another_worker_has_got_meanwhile_is_left_to_it(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
+    group = desk.group(max_in_flight=1)
+
+    def fails_while_workers_come(_: PushBatch) -> CallResult:
+        desk.deps.admin.put_group(desk.topic, group.name, {"max_in_flight": 64})
+        stage.clock.advance(CACHE_MS + 1)
+        return CallResult(Verdict.FAILED, "HTTP 500")
+
+    desk.subscriber(group, "one", behaviour=fails_while_workers_come)
+    desk.produce(make.draft(shard=3))
+    deliver(desk, group)
+    assert due_tasks(desk, 10) == {DispatchTask(desk.topic.name, group.name, 3)}
+
+
 def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_held(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group(mode="broadcast")
@@ -146,11 +180,7 @@ def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_h
     desk.inbox.asked.clear()
     deliver(desk, group, consumer_uid=consumer.uid)
     assert wakes(desk) == [20_000]
-    stage.clock.advance(20_000)
-    desk.inbox.asked.clear()
-    desk.deps.mover.tick(range(FRAGMENTS))
-    tasks = [task_of(event) for function, event in desk.inbox.asked if function == "deliver"]
-    assert tasks == [DispatchTask(desk.topic.name, group.name, 0, consumer.uid)]
+    assert due_tasks(desk, 20) == {DispatchTask(desk.topic.name, group.name, 0, consumer.uid)}
     desk.pass_time(1)
     assert list(desk.subscribers.numbers().values()) == [[2]]
 
