@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...domain.assignment import Team
 from ...domain.errors import NotFound, Unavailable, Unreadable, unavailable
-from ...domain.timer import wake_up
+from ...domain.timer import Timer, wake_up
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
@@ -27,6 +27,7 @@ from .batches import is_to_be_split
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .capacity import Capacity
 from .claims import Claims
+from .comebacks import Comebacks
 from .health import SubscriberHealth
 from .report import DispatchReport
 from .run_time import RunTime
@@ -50,6 +51,7 @@ class DispatchContext:
     timers: Timers
     waker: Waker
     subscriber_health: SubscriberHealth
+    comebacks: Comebacks
     teams: Teams
     clock: Clock
     threads: Callable[[], Executor]
@@ -127,10 +129,8 @@ class DispatchRun:
         if not self.report.finished:
             self._context.waker.start(self.task)
         elif topic_and_group := self._find():
-            lane = lane_of(*topic_and_group, self.task.consumer_uid).shard_key(0)
-            now_ms = self._context.clock.now_ms()
             wakes = [
-                wake_up("wake", replace(lane, shard=shard), due_ms, now_ms)
+                self._wake(*topic_and_group, shard, due_ms)
                 for due_ms, shard in self._next_dues(*topic_and_group)
             ]
             if wakes:
@@ -138,6 +138,12 @@ class DispatchRun:
                 self._context.waker.wake_movers(wakes)
         if self._claims.damage:
             raise self._claims.damage
+
+    def _wake(self, topic: Topic, group: Group, shard: int, due_ms: int) -> Timer:
+        key = replace(lane_of(topic, group, self.task.consumer_uid).shard_key(0), shard=shard)
+        was_in_vain = not self._partitions and not self._claims.served
+        wake_ms = self._context.comebacks.wake_ms(key, due_ms, was_in_vain=was_in_vain)
+        return wake_up("wake", key, wake_ms, self._context.clock.now_ms())
 
     def _next_dues(self, topic: Topic, group: Group) -> Collection[tuple[int, int]]:
         """The next time at which new work becomes due, with its shard: one for each worker, since by now another one

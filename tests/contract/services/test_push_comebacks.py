@@ -22,7 +22,7 @@ from chalicelib.services.push.report import DispatchReport
 from chalicelib.services.push.settlements import Settlements
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS
+from tests.support.clock import START_MS, ManualClock
 from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
@@ -166,6 +166,27 @@ def test_i10_what_waits_in_a_shard_that_another_worker_has_got_meanwhile_is_left
     desk.produce(make.draft(shard=3))
     deliver(desk, group)
     assert due_tasks(desk, 10) == {DispatchTask(desk.topic.name, group.name, 3)}
+
+
+def test_a_mover_whose_clock_is_ahead_starts_few_runs_for_nothing(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial", retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", behaviour=fails(1))
+    desk.produce(make.draft())
+    dispatch = desk.deps.dispatcher.deliver
+    dispatch(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
+    clock = ManualClock()
+    mover, runs = Deps(replace(desk.deps.adapters, clock=clock)).mover, 0
+    while len(desk.subscribers.calls) < 2:
+        stage.clock.advance(100)
+        clock.at_ms = stage.clock.now_ms() + 8_000
+        desk.inbox.asked.clear()
+        mover.tick(range(FRAGMENTS))
+        for _, event in [asked for asked in desk.inbox.asked if asked[0] == "deliver"]:
+            dispatch(task_of(event), lambda: 600.0)
+            runs += 1
+    assert runs <= 4
+    assert desk.subscribers.calls[1].at_ms - START_MS in range(10_000, 11_000)
 
 
 def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_held(stage: Stage) -> None:
