@@ -20,6 +20,8 @@ from .settlements import Settlements
 from .sources import Sources
 
 _LOST_RACES = 10
+_FAULTS = 2  # of different sources, besides damaged cursors: then the store itself has a fault
+_REST_LOOKS = 10  # so many looks leave a refused source out: the store's client tries long before it gives up
 
 Grant = tuple[Consumer, Sequence[ClaimedMessage]]
 """A consumer, and the messages that it claimed."""
@@ -50,12 +52,19 @@ class Claims:
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
         self.fault: Unavailable | None = None  # the run ends when the messages in flight are settled
+        # Sources whose last claim the store refused, and at which look.
+        self._refused: dict[int | None, tuple[int, Unavailable]] = {}
         self.damage: Unreadable | None = None  # of a cursor: it stops its own source
+
+    @property
+    def faults(self) -> Sequence[Unavailable]:
+        """Why the run is to be repeated: `fault`, and sources that the store refused and that may have messages yet."""
+        return [*filter(None, [self.fault]), *(error for _, error in self._refused.values())]
 
     def grants(self, sources: Sources) -> Iterator[Grant]:
         """Claim from all sources. Each grant must be sent before the next one is asked for, since it takes slots. If
-        the store is not available, the grants end and `fault` says why. A cursor that is damaged stops only its own
-        source, and `damage` says so."""
+        the store is not available, the grants end and `fault` says why. What the store refuses of one source, or a
+        cursor that is damaged, stops only its own source; `faults` and `damage` say so."""
         try:
             yield from self._from_all(sources)
         except Unavailable as error:
@@ -69,7 +78,8 @@ class Claims:
             if self._capacity.is_to_look(sources):
                 self._capacity.read_other_runs(sources)
             self._capacity.is_limited = self._may_have_more = False
-            shards = list(sources.in_turn(self.looks, self._capacity.allowance(sources)))
+            in_turn = sources.in_turn(self.looks, self._capacity.allowance(sources))
+            shards = [shard for shard in in_turn if not self._is_left_out(shard)]
             served_shards = (shard for shard in shards if sources.consumers_of(shard))
             self._claimer.preload(sources.topic, sources.group, self._consumer_uid, served_shards)
             for shard in shards:
@@ -79,6 +89,10 @@ class Claims:
                     yield from self._from_source(sources, shard)
                 except Unreadable as error:
                     self.damage = error
+                except Unavailable as error:
+                    self._refused[shard] = self.looks, error
+                    if len(self._refused) >= _FAULTS:
+                        raise
             if self._capacity.under_way or self.fault:
                 return
             if self._capacity.is_limited:
@@ -87,6 +101,9 @@ class Claims:
                     continue
             if not self._others_have_moved(sources):
                 return
+
+    def _is_left_out(self, shard: int | None) -> bool:
+        return shard in self._refused and self.looks <= self._refused[shard][0] + _REST_LOOKS
 
     def _others_have_moved(self, sources: Sources) -> bool:
         """Did other runs change the cursors of these sources on which they had messages when we last read them? Who
@@ -132,6 +149,7 @@ class Claims:
             self._capacity.is_limited |= free <= 0
             claimant = self._claimant(sources, shard, next_consumers[0], len(next_consumers), free)
             messages = self._claimer.claim(claimant, shard, rooms[next_consumers[0]])
+            self._refused.pop(shard, None)
             if messages is None:
                 losses += 1
                 continue

@@ -111,16 +111,16 @@ class DispatchRun:
     def until_drained(self) -> None:
         """Claim and send as long as there are messages; settle every result.
 
-        Raises Unavailable if the store is not available. The messages in flight have been settled then, if the store
-        took that.
+        Raises Unavailable if the store is not available, or was not for one source. The messages in flight have been
+        settled then, if the store took that.
         """
         with self._context.threads() as pool:
             while self._launch(pool) or self._may_settle_yet():
                 self._settle(self._calls.take_ended())
         if self._settlements.are_owed:
             raise unavailable("Outcomes could not be settled.")
-        if self._claims.fault:
-            raise self._claims.fault
+        if faults := self._claims.faults:
+            raise faults[0]
 
     def leave(self) -> None:
         """Make sure that another run follows: at once if time ran out, else when the next message is due.

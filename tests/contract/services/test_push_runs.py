@@ -184,7 +184,6 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
-    desk.produce(make.draft())
     job = DispatchTask(desk.topic.name, group.name)
 
     def fail() -> None:
@@ -193,6 +192,7 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
     dispatcher = _watched(desk, fail, lambda: None)
     with pytest.raises(Unavailable):
         dispatcher.deliver(job, lambda: 60.0)
+    desk.produce(make.draft())
     dispatcher.deliver(job, lambda: 60.0)
     assert len(desk.subscribers.calls) == 1
 

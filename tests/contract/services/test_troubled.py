@@ -14,6 +14,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
+from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors, WriteRefused
@@ -352,3 +353,46 @@ def test_what_a_subscriber_took_is_settled_though_settings_cannot_be_read_by_the
     with pytest.raises(Unavailable):
         dispatcher.deliver(task, lambda: 600.0)
     assert (desk.cursor(group).next, desk.cursor(group).leases) == (1, {})
+
+
+class OneRun:
+    """A run that pushes five messages of each of four shards one by one, while reads of the log are refused."""
+
+    def __init__(self, stage: Stage, refuses: Callable[[ShardKey], bool]) -> None:
+        desk = PushDesk.at(stage, shards=4)
+        group = desk.group(max_in_flight=1)
+        desk.subscriber(group, "one", behaviour=self._takes)
+        for shard in range(4):
+            desk.produce(*make.drafts(5, shard=shard))
+        log: Any = Troubled(desk.deps.adapters.log, lambda name, *of: name == "read" and refuses(of[0]))
+        self._dispatcher = Deps(replace(desk.deps.adapters, log=log)).dispatcher
+        self._task = DispatchTask(desk.topic.name, group.name)
+        self.pushed: Counter[int] = Counter()
+
+    def _takes(self, push_batch: PushBatch) -> CallResult:
+        self.pushed.update(attempt.message.shard for attempt in push_batch.attempts)
+        return CallResult(Verdict.DONE)
+
+    def run(self) -> None:
+        self._dispatcher.deliver(self._task, lambda: 600.0)
+
+
+def test_a_shard_that_cannot_be_read_stops_no_other_one_of_its_run(stage: Stage) -> None:
+    one = OneRun(stage, lambda key: key.shard == 1)
+    with pytest.raises(Unavailable):
+        one.run()
+    assert one.pushed == {0: 5, 2: 5, 3: 5}
+
+
+def test_a_run_ends_if_two_of_its_shards_cannot_be_read(stage: Stage) -> None:
+    one = OneRun(stage, lambda key: key.shard in (1, 2))
+    with pytest.raises(Unavailable):
+        one.run()
+    assert one.pushed.total() < 10
+
+
+def test_a_shard_that_can_be_read_again_is_served_by_the_same_run(stage: Stage) -> None:
+    refusals = [1]
+    one = OneRun(stage, lambda key: key.shard == 1 and bool(refusals) and bool(refusals.pop()))
+    one.run()
+    assert one.pushed == dict.fromkeys(range(4), 5)
