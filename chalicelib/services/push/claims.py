@@ -45,6 +45,7 @@ class Claims:
         self._settlements = settlements
         self._consumer_uid = consumer_uid
         self.looks = 0
+        self._last_shard = -1  # that had messages
         self.served: dict[
             int | None, None
         ] = {}  # the sources that had messages, in the order of their first ones
@@ -78,7 +79,7 @@ class Claims:
             if self._capacity.is_to_look(sources):
                 self._capacity.read_other_runs(sources)
             self._capacity.is_limited = self._may_have_more = False
-            in_turn = sources.in_turn(self.looks, self._capacity.allowance(sources))
+            in_turn = sources.in_turn(self.looks, self._capacity.allowance(sources), self._last_shard)
             shards = [shard for shard in in_turn if not self._is_left_out(shard)]
             served_shards = (shard for shard in shards if sources.consumers_of(shard))
             self._claimer.preload(sources.topic, sources.group, self._consumer_uid, served_shards)
@@ -156,6 +157,7 @@ class Claims:
             if messages:
                 self._had_messages = True
                 self.served[shard] = None
+                self._last_shard = self._last_shard if shard is None else shard
                 served_uids.add(next_consumers[0].uid)
                 free -= len(messages)
                 sendable = self._within_bounds(sources, claimant, shard, messages)

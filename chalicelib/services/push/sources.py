@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -61,11 +62,12 @@ class Sources:
         self._is_shared = not policy.per_consumer and not policy.holds_back
         self._team = tuple(team.called)
 
-    def in_turn(self, look: int, most: int) -> Iterator[int | None]:
-        """The lane, then the shards, each time beginning with another one. If only few messages may be in flight, the
-        lane mostly comes last: a message that failed before is a bad probe of a subscriber that may have recovered."""
+    def in_turn(self, look: int, most: int, behind: int = -1) -> Iterator[int | None]:
+        """The lane, then the shards, beginning behind one: the one that had messages last, so that busy shards have
+        equal parts, whatever empty ones stand between them. If only few messages may be in flight, the lane mostly
+        comes last: a message that failed before is a bad probe of a subscriber that may have recovered."""
         lane_first = most >= LANE_SHARE or not look % LANE_SHARE
-        start = look % len(self._shards) if self._shards else 0
+        start = bisect(self._shards, behind)
         if self._has_lane and lane_first:
             yield None
         yield from (*self._shards[start:], *self._shards[:start])

@@ -271,8 +271,9 @@ def test_a_run_that_is_woken_for_nothing_ends(stage: Stage) -> None:
     assert len(desk.subscribers.calls) == 1
 
 
-def test_the_shards_of_one_run_take_turns(stage: Stage) -> None:
-    desk = PushDesk.at(stage, shards=2)
+@pytest.mark.parametrize("idle", [0, 6])
+def test_the_shards_of_one_run_take_turns_however_many_others_are_empty(stage: Stage, idle: int) -> None:
+    desk = PushDesk.at(stage, shards=2 + idle)
     group = desk.group(max_in_flight=1)
     desk.subscriber(group, "one")
     shards = {
