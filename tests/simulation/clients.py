@@ -115,7 +115,7 @@ class SimClient(Client):
     def pause(self, group: str, is_paused: bool) -> None:
         consumer_group = self.deps.admin.pause(self.topic, group, is_paused)
         if not is_paused:
-            self.deps.waker.wake_group(self.topic, consumer_group)
+            self.deps.waker.wake_after_resumption(self.topic, consumer_group)
 
     def rotate(self, group: str, consumer: str) -> None:
         consumer_group = self.group(group)

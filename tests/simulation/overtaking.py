@@ -209,7 +209,9 @@ def _is_resumed(stage: Stage) -> Scene:
     _cold(desk)
 
     def changes() -> None:
-        desk.deps.waker.wake_group(desk.topic, desk.deps.admin.pause(desk.topic, group.name, False))
+        desk.deps.waker.wake_after_resumption(
+            desk.topic, desk.deps.admin.pause(desk.topic, group.name, False)
+        )
         _wakes(desk)
 
     return Scene(_delivers(desk, group), changes, _called(desk, 1))

@@ -27,14 +27,17 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
             Bug(  # otherwise a second wake-up makes up for it after seconds
                 Waker,
                 "wake_for",
-                "if consumer.is_called:",
-                "if consumer.is_called and list(self.tasks_of(topic, group)):",
+                "if tasks or consumer.is_called:",
+                "if tasks:",
             ),
         ),
     ),
     "a pause that a slow run brings back": (
         "a group is resumed beside a run",
-        (Bug(Catalog, "group", "call.keep(group)", "self._groups.put(key, group)"),),
+        (
+            Bug(Catalog, "group", "call.keep(group)", "self._groups.put(key, group)"),
+            Bug(Waker, "wake_after_resumption", "self._wake_again(", "list("),  # likewise
+        ),
     ),
     "a cursor of before a seek, kept after it": (
         "a group is sought beside a run",

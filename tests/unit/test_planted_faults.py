@@ -146,7 +146,7 @@ BUGS: Planted = {
         ),
     ),
     "a first subscriber that a router has not heard of": (
-        Bug(Waker, "wake_for", "if consumer.is_called:", "if False:"),
+        Bug(Waker, "wake_for", "if tasks or consumer.is_called:", "if False:"),
         lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(memory_stage()),
     ),
     "a shard that its new worker has not heard of": (

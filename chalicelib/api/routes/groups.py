@@ -100,7 +100,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     """Resume the group: it gets messages again."""
     topic = context.topic(consistent=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
-    context.deps.waker.wake_group(topic, group)
+    context.deps.waker.wake_after_resumption(topic, group)
     return Response(groups.view(group))
 
 

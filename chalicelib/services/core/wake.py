@@ -161,17 +161,25 @@ class Waker:
         self._start("deliver", task.event() | news.event())
 
     def wake_group(self, topic: Topic, group: Group) -> None:
-        """Start all runs of a group: after a seek, a resumption, a redrive."""
+        """Start all runs of a group: after a seek, a redrive."""
         self._mark(topic)
         for task in self.tasks_of(topic, group):
             self.start(task, News(changed=True))
 
+    def wake_after_resumption(self, topic: Topic, group: Group) -> None:
+        """Start all runs of a group that was paused, now and once more when all processes have heard that it goes
+        on."""
+        self.wake_group(topic, group)
+        uids = self._uids_to_run_for(topic, group)
+        self._wake_again([lane_of(topic, group, uid).shard_key(ANY) for uid in uids])
+
     def wake_for(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Wake what a registration, or its end, changes: the group's runs; in a broadcast the consumer's own."""
-        for task in self.tasks_of(topic, group):
-            if task.consumer_uid in ("", consumer.uid):
-                self.start(task, News(changed=True))
-        if consumer.is_called:
+        """Wake what a registration, or its end, changes: the group's runs; in a broadcast the consumer's own. Who pulls
+        changes them, too: a shard that was left to it may now belong to a consumer that is called."""
+        tasks = [task for task in self.tasks_of(topic, group) if task.consumer_uid in ("", consumer.uid)]
+        for task in tasks:
+            self.start(task, News(changed=True))
+        if tasks or consumer.is_called:
             uid = consumer.uid if POLICIES[group.mode].per_consumer else ""
             self._wake_again([lane_of(topic, group, uid).shard_key(ANY)])
 

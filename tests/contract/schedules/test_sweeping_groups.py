@@ -97,7 +97,7 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
         group = desk.group("late")
     rest(desk)
     if how == "resume":
-        desk.deps.waker.wake_group(desk.topic, admin.pause(desk.topic, group.name, False))
+        desk.deps.waker.wake_after_resumption(desk.topic, admin.pause(desk.topic, group.name, False))
     elif how == "seek":
         desk.seek(group, "earliest")
         desk.deps.waker.wake_group(desk.topic, group)

@@ -144,7 +144,7 @@ def test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(stage: Stage) -
     desk.produce(make.draft())
     desk.deps.admin.pause(desk.topic, group.name, True)
     warm = warmed(desk)
-    desk.deps.waker.wake_group(desk.topic, desk.deps.admin.pause(desk.topic, group.name, False))
+    desk.deps.waker.wake_after_resumption(desk.topic, desk.deps.admin.pause(desk.topic, group.name, False))
     woken(desk, warm)
     assert len(desk.subscribers.calls) == 1
 
@@ -170,6 +170,60 @@ def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage:
     desk.run()
     desk.produce(make.draft())
     assert warm.waker.route({str(desk.topic.shard_key(0)): 0}) == 0
+    woken(desk, warm)
+    assert not desk.subscribers.calls
+    away_from_the_sweep(stage)
+    desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
+    assert len(desk.subscribers.calls) == 1
+
+
+def is_resumed(desk: PushDesk, group: Group) -> Callable[[], None]:
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    return lambda: desk.deps.waker.wake_after_resumption(
+        desk.topic, desk.deps.admin.pause(desk.topic, group.name, False)
+    )
+
+
+def loses_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
+    puller = desk.consumer(group, "desk")
+
+    def leaves() -> None:
+        desk.deps.registry.unregister(desk.topic, group, puller)
+        desk.deps.waker.wake_for(desk.topic, group, puller)
+
+    return leaves
+
+
+def gets_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
+    """The shards are dealt anew: that of the one becomes the subscriber's."""
+    desk.consumer(group, "desk")
+    return lambda: desk.deps.waker.wake_for(desk.topic, group, desk.consumer(group, "another"))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "mode", "shard"),
+    [
+        (is_resumed, "queue", 0),
+        (is_resumed, "broadcast", 0),
+        (loses_who_pulls, "queue", 0),
+        (gets_who_pulls, "serial", 2),
+    ],
+)
+def test_i10_a_message_that_a_run_thinks_is_not_for_it_comes_seconds_later(
+    stage: Stage, prepare: Callable[[PushDesk, Group], Callable[[], None]], mode: str, shard: int
+) -> None:
+    """Its process thinks that the group is paused, or the shard somebody's who pulls."""
+    desk = PushDesk.at(stage, shards=3)
+    group = desk.group(mode=mode)
+    desk.subscriber(group, "one")
+    change = prepare(desk, group)
+    warm = warmed(desk)
+    change()
+    desk.run()
+    (message,) = desk.produce(make.draft(shard=shard))
+    desk.inbox.asked.clear()
+    desk.deps.waker.route({str(desk.topic.shard_key(shard)): message.offset})
+    assert desk.inbox.asked
     woken(desk, warm)
     assert not desk.subscribers.calls
     away_from_the_sweep(stage)
