@@ -135,6 +135,7 @@ class MessageServices(CoreServices):
             counters=self.counters,
             on_timers_stored=self.waker.wake_movers,
             filled=self.empty_lanes.drop,
+            on_freed=self.waker.wake_beside_puller,
         )
         return Settler(context, self.signing_keys, lambda *who: self.registry.note_alive(*who))
 

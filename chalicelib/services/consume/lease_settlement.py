@@ -38,7 +38,8 @@ SettleAnswer = HeadraceError | Already | None
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
     """The services that a settlement uses. `on_timers_stored` is called with new timers, `filled` with cursors that
-    have waiting messages again."""
+    have waiting messages again, `on_freed` with those from which others may claim more than before, and the owner of
+    the settled lease."""
 
     states: CursorStore
     reader: LogReader
@@ -47,6 +48,7 @@ class SettleContext:
     counters: Counters
     on_timers_stored: Callable[[Sequence[Timer]], None]
     filled: Callable[[CursorKey], None]
+    on_freed: Callable[[Topic, Group, CursorKey, str], None]
 
 
 class LeaseSettlement:
@@ -126,12 +128,16 @@ class LeaseSettlement:
 
     def _can_wait(self, state: CursorSnapshot, steps: Sequence[Step]) -> bool:
         """Has the cursor space for the returned messages? In an ordered mode it always has."""
-        in_lane = self._key.shard.topic_uid != self._topic.uid
-        keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
-        if keeps_place or not any(step.result.disposition in RETURNING for step in steps):
+        if self._holds_back or not _returns_any(steps):
             return True
         after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
         return cursor_size.has_room_for_returns(after)
+
+    @property
+    def _holds_back(self) -> bool:
+        """Do messages wait in this cursor for others before them? Nothing does in a retry lane."""
+        in_lane = self._key.shard.topic_uid != self._topic.uid
+        return not in_lane and POLICIES[self._group.mode].holds_back
 
     def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
         after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
@@ -141,8 +147,10 @@ class LeaseSettlement:
         new_state = self._context.states.write(self._key, state, change, records, timers)
         if new_state and timers:
             self._context.on_timers_stored(timers)
-        if new_state and any(step.result.disposition in RETURNING for step in steps):
+        if new_state and _returns_any(steps):
             self._context.filled(self._key)
+        if new_state and (self._holds_back or _returns_any(steps)):
+            self._context.on_freed(self._topic, self._group, self._key, self.owner)
         return new_state
 
     def _trace(self, lease: Lease, claimed_ms: int, steps: Sequence[Step]) -> None:
@@ -160,6 +168,10 @@ class LeaseSettlement:
         dispositions = [step.result.disposition for step in steps if step.was_tried]
         self._context.counters.add(DELIVERED, dispositions.count(Disposition.SUCCESS))
         self._context.counters.add(FAILED, len(dispositions) - dispositions.count(Disposition.SUCCESS))
+
+
+def _returns_any(steps: Sequence[Step]) -> bool:
+    return any(step.result.disposition in RETURNING for step in steps)
 
 
 def stale() -> Conflict:

@@ -8,14 +8,15 @@ schedule look at them again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from ...domain.errors import NotFound, Unavailable, Unreadable
+from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, wake_up
-from ...domain.topic import Consumer, ConsumerState, Group, Topic, lane_of
+from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from .catalog import CACHE_MS, Catalog
@@ -182,6 +183,20 @@ class Waker:
         if tasks or consumer.is_called:
             uid = consumer.uid if POLICIES[group.mode].per_consumer else ""
             self._wake_again([lane_of(topic, group, uid).shard_key(ANY)])
+
+    def wake_beside_puller(self, topic: Topic, group: Group, key: CursorKey, owner: str) -> None:
+        """Start the run of a cursor in which a settlement of this owner let messages go, if the owner pulls and the
+        group has consumers that are called, too. The run leaves a timer for what is not due yet. What a run settles it
+        sees to by itself."""
+        with suppress(HeadraceError):  # as for any wake-up: what was settled is settled
+            if not self._catalog.topic(topic.name).is_called:
+                return
+            consumers = self._catalog.readable_consumers(topic, group)
+            called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
+            if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
+                worker = 0 if key.shard.topic_uid != topic.uid else key.shard.shard % workers_of(topic, group)
+                task = DispatchTask(topic.name, group.name, worker, key.consumer_uid)
+                self.start(task, News(changed=True))
 
     def wake_after_redivision(self, topic: Topic) -> None:
         """Wake a topic's runs after a change of the number of shards, or of a group's settings that `workers_of` reads.

@@ -11,12 +11,16 @@ import pytest
 from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.functions import deliver, route
+from chalicelib.ports.control import Control
 from chalicelib.ports.log import Log, Rows, Stored
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask, News
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.push import PushDesk
+from tests.support.counted import Counted
+from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 
 _SHORTER_THAN_A_SWEEP_S = 10
@@ -259,6 +263,84 @@ def test_a_message_in_a_shard_that_a_worker_does_not_know_yet_comes_seconds_late
     away_from_the_sweep(stage)
     desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
     assert len(desk.subscribers.calls) == 1
+
+
+def returned(desk: PushDesk, group: Group, messages: list[ClaimedMessage]) -> None:
+    desk.nack(group, messages)
+
+
+def returned_by_ladder(desk: PushDesk, group: Group, messages: list[ClaimedMessage]) -> None:
+    desk.nack(group, messages, Nack(delay_ms=None))
+
+
+def acknowledged_before_another(desk: PushDesk, group: Group, messages: list[ClaimedMessage]) -> None:
+    desk.produce(make.draft(ordering_key="k"))
+    assert desk.ack(group, messages) == [None]
+
+
+def returned_to_the_lane(desk: PushDesk, group: Group, messages: list[ClaimedMessage]) -> None:
+    desk.nack(group, messages, Nack(delay_ms=1000))
+    desk.stage.clock.advance(1000)
+    messages = desk.receive(group, 1, lease=12 * 3600)
+    assert messages[0].receipt.entry is not None
+    desk.inbox.asked.clear()
+    desk.nack(group, messages)
+
+
+@pytest.mark.parametrize(
+    ("mode", "settle", "at_once"),
+    [
+        ("queue", returned, 1),
+        ("queue", returned_to_the_lane, 1),
+        ("serial", returned, 1),
+        ("serial", returned_by_ladder, 0),
+        ("serial", acknowledged_before_another, 1),
+    ],
+)
+def test_i10_what_a_settlement_of_who_pulls_lets_go_is_pushed_when_it_is_due(
+    stage: Stage, mode: str, settle: Callable[[PushDesk, Group, list[ClaimedMessage]], None], at_once: int
+) -> None:
+    """Also by a process that has just seen the lease."""
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group(mode=mode, retry=EXACT)
+    desk.subscriber(group, "one")
+    desk.produce(make.draft(ordering_key="k"))
+    messages = desk.receive(group, 1, lease=12 * 3600)
+    away_from_the_sweep(stage)
+    warm = warmed(desk)
+    settle(desk, group, messages)
+    woken(desk, warm)
+    assert len(desk.subscribers.calls) == at_once
+    desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
+    assert len(desk.subscribers.calls) == 1
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_settlement_wakes_nobody_and_reads_nothing_more_where_all_pull(stage: Stage, mode: str) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode=mode)
+    control = Counted(desk.deps.adapters.control)
+    desk.deps = Deps(replace(desk.deps.adapters, control=cast(Control, control)))
+    desk.produce(make.draft())
+    assert desk.nack(group, desk.receive(group)) == [None]
+    assert desk.ack(group, desk.receive(group)) == [None]
+    assert control.calls["consumers"] == 0
+    assert not desk.inbox.asked
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_a_run_wakes_nobody_for_what_it_settles_itself(stage: Stage, mode: str) -> None:
+    desk = PushDesk.at(stage, shards=1)
+    desk.subscriber(desk.group(mode=mode), "one", behaviour=fails(1))
+    desk.produce(make.draft())
+
+    def runs(event: dict[str, Any]) -> None:
+        desk.inbox.asked.clear()
+        deliver(event, Context(), desk.deps)
+
+    woken_by(desk, 0, runs)
+    assert len(desk.subscribers.calls) == 1
+    assert "deliver" not in [function for function, _ in desk.inbox.asked]
 
 
 def test_i10_whoever_registers_while_the_consumers_are_being_read_is_called(
