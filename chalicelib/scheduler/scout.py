@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
+from ..domain.push_limit import pull_uids_of
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
-from ..ports.control import Control
+from ..ports.control import Control, Staffed
 from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.world import Clock
@@ -24,7 +25,7 @@ _PENDING_MS = HOUR_MS  # so long a subscriber that has not agreed is asked each 
 @dataclass(slots=True)
 class Findings:
     """What a look at a topic found: shards and lanes (by the log's partition key) with messages to claim and without
-    a lease; how many have a lease; when to look again at the latest (None: never); how many reads it took.
+    a run's lease; how many have one; when to look again at the latest (None: never); how many reads it took.
     `is_whole`: there was time for all of it. `unreadable` are rows that cannot be read; what only they
     refer to was not looked at."""
 
@@ -52,18 +53,18 @@ class Scout:
     def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings, tails = Findings(), _Tails(self._log)
-        owners: list[tuple[Group, str]] = []
+        owners: list[tuple[Staffed, str]] = []
         for staffed in self._control.staffed_groups(topic, findings.unreadable.append):
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.look_again_by(self._ask_again_ms(consumer))
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
-            owners += [(staffed.group, uid) for uid in _owners(staffed.group, targets)]
-        for group, uid in from_another(owners, self._clock.now_ms()):
+            owners += [(staffed, uid) for uid in _owners(staffed.group, targets)]
+        for staffed, uid in from_another(owners, self._clock.now_ms()):
             if not has_time():
                 findings.is_whole = False
                 break
-            self._owner(topic, group, uid, tails, findings)
+            self._owner(topic, staffed, uid, tails, findings)
         findings.looks += tails.looks
         return findings
 
@@ -71,21 +72,25 @@ class Scout:
         now_ms = self._clock.now_ms()
         return now_ms if now_ms - consumer.created_ms < _PENDING_MS else now_ms + _PENDING_MS
 
-    def _owner(self, topic: Topic, group: Group, uid: str, tails: _Tails, findings: Findings) -> None:
+    def _owner(self, topic: Topic, staffed: Staffed, uid: str, tails: _Tails, findings: Findings) -> None:
+        """Look at the cursors of one owner. A run comes back to its shard before its lease ends; who pulls does not."""
+        group, pull_uids = staffed.group, pull_uids_of(staffed.consumers)
         cursors = self._cursors.of_owner(group.uid, uid)
         findings.looks += 1
         for number in (None, *range(topic.shards)):
             shard = cursor_key(topic, group, number, uid).shard
             now_ms = self._clock.now_ms()
             cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
-            if cursor.leases:
+            leases = cursor.leases.values()
+            if any(lease.owner not in pull_uids for lease in leases):
                 findings.under_way += 1
-                findings.look_again_by(min(lease.deadline_ms for lease in cursor.leases.values()))
+                findings.look_again_by(min(lease.deadline_ms for lease in leases))
             elif due_spans(cursor, now_ms) or tails.has_more(cursor, shard):
                 findings.forgotten.append(str(shard))
                 findings.look_again_by(now_ms)
-            elif cursor.waiting:
-                findings.look_again_by(min(span.due_ms for span in cursor.waiting))
+            elif leases or cursor.waiting:
+                dues_ms = (span.due_ms for span in cursor.waiting)
+                findings.look_again_by(min((*dues_ms, *(lease.deadline_ms for lease in leases))))
 
 
 class _Tails:

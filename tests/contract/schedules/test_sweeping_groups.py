@@ -83,6 +83,24 @@ def test_what_waits_in_a_serial_group_is_found_when_it_is_due(empty_stage: Stage
     assert minutes_to_find(desk, 15) >= 10
 
 
+def test_i10_what_comes_beside_a_message_that_is_pulled_for_hours_is_found(empty_stage: Stage) -> None:
+    """Only the lease of a run says that somebody sees to the shard."""
+    desk, group = pushed(empty_stage)
+    desk.produce(make.draft())
+    assert len(desk.receive(group, lease=12 * 3600)) == 1
+    rest(desk)
+    desk.produce(make.draft())
+    assert minutes_to_find(desk) == 1
+
+
+def test_what_was_pulled_for_hours_and_never_settled_is_found_when_its_lease_ends(empty_stage: Stage) -> None:
+    desk, group = pushed(empty_stage)
+    desk.produce(make.draft())
+    assert len(desk.receive(group, lease=3 * 3600)) == 1
+    rest(desk, 170)
+    assert minutes_to_find(desk, 15) >= 10
+
+
 @pytest.mark.parametrize("how", ["resume", "seek", "register"])
 def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how: str) -> None:
     desk, group = pushed(empty_stage)
