@@ -72,25 +72,14 @@ class Receiver:
         wait_seconds: float,
         lease_seconds: int,
     ) -> list[ClaimedMessage]:
-        """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the group is
-        deleted meanwhile, and Unreadable if nothing came beside a cursor that cannot be read."""
-        policy = POLICIES[group.mode]
-        if policy.per_consumer and consumer is None:
+        """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the topic or
+        the group is deleted meanwhile, and Unreadable if nothing came beside a cursor that cannot be read."""
+        if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
-        uid = consumer.uid if consumer else ""
-        claimant = Claimant(
-            topic=topic,
-            group=group,
-            lease_seconds=lease_seconds,
-            owner=uid,
-            is_called=consumer is not None and consumer.is_called,
-            consumer_uid=uid if policy.per_consumer else "",
-        )
-        # with others that pull, it leaves them their part of a shard's messages
-        claimant = replace(claimant, seat=self._assignments.seat(topic, group, uid, most))
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
+            claimant = self._claimant(topic, group, consumer, most, lease_seconds)
             messages, damage = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
             claimed_messages = self._load_bodies(topic, group, messages)
             seconds_left = (until_ms - self._clock.now_ms()) / 1000
@@ -100,11 +89,27 @@ class Receiver:
                 return claimed_messages
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            topic = self._catalog.topic(topic.name)  # it may have more shards by now
             current_group = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
             # Made anew, perhaps in another mode: that one is for the next call.
             if current_group.uid != group.uid:
                 return []
-            group, claimant = current_group, replace(claimant, group=current_group)
+            group = current_group
+
+    def _claimant(
+        self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int
+    ) -> Claimant:
+        """Who claims; with others that pull, it leaves them their part of a shard's messages."""
+        uid = consumer.uid if consumer else ""
+        return Claimant(
+            topic=topic,
+            group=group,
+            lease_seconds=lease_seconds,
+            owner=uid,
+            is_called=consumer is not None and consumer.is_called,
+            consumer_uid=uid if POLICIES[group.mode].per_consumer else "",
+            seat=None if group.paused else self._assignments.seat(topic, group, uid, most),
+        )
 
     def _load_bodies(
         self, topic: Topic, group: Group, claimed_messages: Sequence[ClaimedMessage]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -11,8 +13,12 @@ from hypothesis import given, settings
 from chalicelib.domain.errors import Conflict, Refused
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import SECOND_MS
+from chalicelib.ports.control import Control
+from chalicelib.ports.world import Clock
 from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage, memory_stage
 
@@ -132,3 +138,40 @@ def test_i7_a_key_keeps_its_order_through_delay_growth_and_retry(plan: list[tupl
     for key in KEYS[:3]:
         expected = [number for k, _, number in sorted(shop.sent, key=lambda draft: draft[1]) if k == key]
         assert shop.started.get(key, []) == expected
+
+
+class Eventful:
+    """A clock on which something happens while somebody sleeps: each event once its time has come."""
+
+    def __init__(self, clock: Clock, events: list[tuple[int, Callable[[], object]]]) -> None:
+        self._clock = clock
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+        while self._events and self._events[0][0] <= self._clock.now_ms():
+            self._events.pop(0)[1]()
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_who_waits_for_messages_gets_those_of_a_shard_that_is_new(stage: Stage, is_registered: bool) -> None:
+    desk = Desk.at(stage, shards=1)
+    group, topic, start_ms = desk.group(), desk.topic, stage.clock.now_ms()
+    consumer = desk.consumer(group, "one") if is_registered else None
+
+    def produce() -> None:
+        desk.produce(make.draft(shard=1))
+
+    clock = Eventful(
+        stage.clock, [(start_ms + 1_000, lambda: grow(desk, shards=2)), (start_ms + 5_000, produce)]
+    )
+    adapters = stage.another()
+    control = Counted(adapters.control)
+    deps = Deps(replace(adapters, clock=cast(Clock, clock), control=cast(Control, control)))
+    (message,) = deps.receiver.receive(topic, group, consumer, 10, 20, 30)
+    assert message.message.shard == 1
+    assert stage.clock.now_ms() - start_ms < 7_000
+    assert control.calls["topic"] <= control.calls["group"] + is_registered, "as seldom as the group"
