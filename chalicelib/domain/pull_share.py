@@ -87,15 +87,17 @@ def _present_parts(current: Round, seat: Seat, now_ms: int) -> list[Part]:
 
 
 def _taken_count(current: Round, seat: Seat, now_ms: int) -> int:
-    """How many messages the claiming consumer has taken. A consumer that returns starts at the lowest count of the
-    active ones, so that it does not catch up."""
+    """How many messages the claiming consumer has taken. A consumer that returns starts between the lowest and
+    the highest count of the active ones: it does not catch up with what it missed, nor wait until they have caught up
+    with what it took before."""
     own = current.parts.get(seat.rank)
     if own and _is_recent(own.last_ms, now_ms):
         return own.taken
     if _is_recent(current.began_ms, now_ms):
         return 0
     others = [part.taken for part in _present_parts(current, seat, now_ms)]
-    return max(own.taken if own else 0, min(others, default=0))
+    taken = own.taken if own else 0
+    return min(max(taken, min(others, default=taken)), max(others, default=taken))
 
 
 def _is_recent(at_ms: int, now_ms: int) -> bool:

@@ -54,14 +54,13 @@ def test_who_comes_first_leaves_the_others_their_parts_for_a_second() -> None:
     [
         pytest.param(2, (10, 8), 8, id="saved nothing up"),
         pytest.param(9, (10, 8), 9, id="got nothing back"),
+        pytest.param(9_000, (10, 8), 10, id="need not wait until the others have as much"),
         pytest.param(2, (), 2, id="is alone"),
         pytest.param(None, (10, 8), 8, id="is new"),
         pytest.param(None, (), 0, id="is new and alone"),
     ],
 )
-def test_who_was_away_goes_on_with_who_has_least(
-    count: int | None, others: tuple[int, ...], mine: int
-) -> None:
+def test_who_was_away_goes_on_among_the_others(count: int | None, others: tuple[int, ...], mine: int) -> None:
     parts = {rank: Part(each, NOW, 10) for rank, each in enumerate(others, 1)}
     if count is not None:
         parts[0] = Part(count, LONG_AGO, 10)
@@ -103,3 +102,18 @@ def test_numbers_stay_small_and_in_proportion() -> None:
     old_round = round_of((9_999, 10), (7, 10))
     assert after(old_round, seat(), 1, 0, NOW).parts == {0: Part(10_000, NOW, 10), 1: Part(7, NOW, 10)}
     assert after(old_round, seat(), 2, 0, NOW).parts == {0: Part(5_000, NOW, 10), 1: Part(3, NOW, 10)}
+
+
+def test_who_took_much_while_it_was_alone_gets_an_equal_part_when_it_returns() -> None:
+    """The other one emptied the shard meanwhile, so the round goes on. Now messages come one by one."""
+    round, now_ms = round_of((9_000, 10), rest=500, last_ms=LONG_AGO), NOW
+    round = after(round, seat(rank=1, total=2), 500, 0, now_ms)
+    counts = [0, 0]
+    for n in range(100):
+        now_ms += 200
+        for rank in (0, 1):
+            one = seat(rank=rank, total=2)
+            if sum(counts) == n and (count := room(round, one, 1, now_ms)):
+                round = after(round, one, count, 0, now_ms)
+                counts[rank] += count
+    assert counts == [50, 50]
