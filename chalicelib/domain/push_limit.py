@@ -35,9 +35,9 @@ def pull_uids_of(consumers: Iterable[Consumer]) -> frozenset[str]:
     return frozenset({"", *(c.uid for c in consumers if not c.is_called)})
 
 
-def is_limited(lease: Lease, pull_uids: Set[str]) -> bool:
-    """Does a lease count for `max_in_flight`? A pulled one does not. Its token tells; of one that an earlier release
-    granted, its owner."""
+def takes_slots(lease: Lease, pull_uids: Set[str]) -> bool:
+    """Do the messages of a lease take slots of `max_in_flight`? Pulled ones do not. Its token tells; of one that an
+    earlier release granted, its owner."""
     return not lease.is_pulled and lease.owner not in pull_uids
 
 
@@ -100,7 +100,7 @@ def in_flight_of(
         counts = [
             (lease.owner, sum(span.count for span in lease.spans))
             for lease in lapse(cursor, now_ms).leases.values()
-            if is_limited(lease, pull_uids)
+            if takes_slots(lease, pull_uids)
         ]
         leased_by_key[key] = sum(count for _, count in counts)
         for owner, count in counts:

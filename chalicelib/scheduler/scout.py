@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
-from ..domain.push_limit import pull_uids_of
+from ..domain.push_limit import pull_uids_of, takes_slots
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
@@ -82,7 +82,7 @@ class Scout:
             now_ms = self._clock.now_ms()
             cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
             leases = cursor.leases.values()
-            if any(lease.owner not in pull_uids for lease in leases):
+            if any(takes_slots(lease, pull_uids) for lease in leases):
                 findings.under_way += 1
                 findings.look_again_by(min(lease.deadline_ms for lease in leases))
             elif due_spans(cursor, now_ms) or tails.has_more(cursor, shard):

@@ -12,7 +12,7 @@ from chalicelib.services.push.run import DispatchRun
 from tests.simulation.figures import count
 from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
-from tests.simulation.unswept import play, play_with_few_slots
+from tests.simulation.unswept import play, play_beside_visitors, play_with_few_slots
 from tests.simulation.world import World
 from tests.support.planting import Bug
 
@@ -29,6 +29,11 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug,
         Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),
         # otherwise a second wake-up makes up for it after seconds
         Bug(Waker, "wake_after_resumption", "self._wake_again(", "list("),
+    ),
+    "what who pulls returns, and nobody is woken for it": (
+        play_beside_visitors,
+        5,
+        Bug(Waker, "wake_beside_puller", "self.start(task, News(changed=True))", "pass"),
     ),
     "a run that never looks beyond where it was told to": (
         play_with_few_slots,
@@ -56,6 +61,14 @@ def test_nothing_due_waits_for_a_sweep(seeds: range) -> None:
 def test_nothing_due_waits_for_a_sweep_where_slots_are_few(seeds: range) -> None:
     for seed in seeds:
         world, complaints = play_with_few_slots(seed)
+        count(world)
+        assert not complaints, story(world, complaints)
+
+
+@pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
+def test_nothing_due_waits_for_a_sweep_beside_who_pulls_for_a_while(seeds: range) -> None:
+    for seed in seeds:
+        world, complaints = play_beside_visitors(seed)
         count(world)
         assert not complaints, story(world, complaints)
 

@@ -17,10 +17,12 @@ from functools import partial
 from typing import Any
 
 from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor_transitions import leased_units
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Group, Topic
 from chalicelib.modes import POLICIES
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.positions import all_keys
 from tests.simulation.actors import begin
 from tests.simulation.clients import TOPIC, SimClient
@@ -34,6 +36,8 @@ BOUND_MS = 20_000
 """Longer than what the stream, an invocation, a cold start, the caches and a few slow calls take together."""
 _BURST = 6  # requests of fifty messages
 _FLOODS = 3
+_VISITS = 3
+_VISITORS_LEASE_S = 600
 _NOTHING_ELSE: dict[str, Any] = {"messages": 0, "delayed": 0, "deals": 0, "lines": 0, "deeds": ()}
 _AFTERWARDS_S = 40  # nobody asks for anything any more; what was asked for must go on
 
@@ -135,6 +139,59 @@ def play_with_few_slots(seed: int) -> tuple[World, list[str]]:
     return play(seed, plan, floods)
 
 
+def play_beside_visitors(seed: int) -> tuple[World, list[str]]:
+    """A seed's world in which consumers come that pull, hold what they get for a while and leave, and what waited in
+    it for a sweep: what they give back or let go, and what lies beside it, is for those that are called."""
+    rng = random.Random(f"visitors {seed}")
+    settings = {
+        "mode": rng.choice(("queue", "serial")),
+        "begin": "earliest",
+        "max_in_flight": rng.choice((1, 2, 8, 32)),
+    }
+    plan = unswept_plan(seed)
+    plan = replace(
+        plan,
+        topic={**plan.topic, "shards": rng.choice((1, 2, 4))},
+        groups=(GroupPlan("g0", settings, called=rng.choice((1, 2))),),
+        **_NOTHING_ELSE,
+        moods={"good": 1.0},
+        answer_ms=rng.choice(((1, 50), (5, 500), (500, 2_000))),
+    )
+
+    def visits(world: World) -> None:
+        for n in range(_VISITS):
+            world.pause(rng.uniform(0, 3))
+            _visit(world, rng, f"visitor{n}")
+            world.pause(BOUND_MS / 1000 + 2)
+
+    return play(seed, plan, visits)
+
+
+def _visit(world: World, rng: random.Random, name: str) -> None:
+    """Come, pull, and leave before or after what was pulled is settled."""
+    world.ask(SimClient.register, "g0", name)
+    messages = []
+    for _ in range(rng.choice((1, 2, 4))):
+        labels = [f"visit {world.stamp()}" for _ in range(rng.choice((2, 8)))]
+        drafts = [draft(label, ordering_key=rng.choice(("a", "b", label))) for label in labels]
+        world.ask(SimClient.produce, *drafts)
+        world.pause(rng.uniform(0, 1))
+        messages += world.ask(SimClient.receive, "g0", rng.choice((1, 3, 10)), name, _VISITORS_LEASE_S) or []
+    leaves_first = rng.random() < 0.5
+    if leaves_first:
+        world.ask(SimClient.unregister, "g0", name)
+    world.pause(rng.choice((0, 6)))
+    for message in messages:
+        world.pause(rng.uniform(0, 1))
+        how = rng.choice((None, None, Nack(0), Nack(None), Nack(4_000)))
+        if how is None:
+            world.ask(SimClient.ack, "g0", [message], name)
+        else:
+            world.ask(SimClient.nack, "g0", [message], how, name)
+    if not leaves_first:
+        world.ask(SimClient.unregister, "g0", name)
+
+
 _MOODS = tuple(mood for mood in MOODS if mood not in ("held", "gone"))
 
 
@@ -218,20 +275,21 @@ class Idle:
         for key, cursor in cursors.items():
             if cursor.is_closed or _at_work(cursor, now_ms):
                 continue
-            has_due = bool(cursor.leases) or any(
+            has_due = any(lease.deadline_ms <= now_ms for lease in cursor.leases.values()) or any(
                 span.due_ms <= now_ms for span in (_heads(cursor) if holds_back else cursor.waiting)
             )
             has_more = self._world.adapters.log.tail(key.shard).offset >= cursor.next
-            if has_due or (has_more and not (holds_back and cursor.waiting)):
+            if has_due or (has_more and not (holds_back and (cursor.waiting or cursor.leases))):
                 yield f"{key.shard} for {group.name} {key.consumer_uid}", cursor.epoch
 
 
 def _heads(cursor: Cursor) -> Iterable[Span]:
-    """The first that waits of each unit: the others are due when it has ended."""
-    return {span.unit: span for span in reversed(cursor.waiting)}.values()
+    """The first that waits of each unit of which none is leased: the others are due when it has ended."""
+    leased = leased_units(cursor)
+    return {span.unit: span for span in reversed(cursor.waiting) if span.unit not in leased}.values()
 
 
 def _at_work(cursor: Cursor, now_ms: int) -> int:
-    return sum(
-        span.count for lease in cursor.leases.values() if lease.deadline_ms > now_ms for span in lease.spans
-    )
+    """How many messages runs have: what is pulled keeps nobody from coming."""
+    leases = (lease for lease in cursor.leases.values() if lease.deadline_ms > now_ms and not lease.is_pulled)
+    return sum(span.count for lease in leases for span in lease.spans)

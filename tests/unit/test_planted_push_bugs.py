@@ -143,7 +143,7 @@ BUGS: Planted = {
         lambda: shared_slots.test_who_others_trust_to_come_back_sees_what_they_returned(),
     ),
     "what callers pulled in the way of those that are called": (
-        Bug(Claimant, "in_flight", " if is_limited(lease, self.pull_uids)", ""),
+        Bug(Claimant, "in_flight", " if takes_slots(lease, self.pull_uids)", ""),
         lambda: in_flight.test_what_callers_pulled_from_a_shard_takes_no_place_there_either(
             memory_stage(), 8
         ),

@@ -8,7 +8,7 @@ from ...domain import pull_share
 from ...domain.cursor import Cursor
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
-from ...domain.push_limit import is_limited
+from ...domain.push_limit import takes_slots
 from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
@@ -54,7 +54,7 @@ class Claimant:
 
     def in_flight(self, cursor: Cursor) -> int:
         """How many leased messages of a cursor count for its limits."""
-        leases = (lease for lease in cursor.leases.values() if is_limited(lease, self.pull_uids))
+        leases = (lease for lease in cursor.leases.values() if takes_slots(lease, self.pull_uids))
         return sum(span.count for lease in leases for span in lease.spans)
 
     def room(self, in_flight: int) -> int:
