@@ -7,9 +7,8 @@ archive, it also keeps rows that the archive does not have yet (keeper.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
 
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
@@ -18,7 +17,7 @@ from ..ports.control import Control, PassOver
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .keeper import RetentionGuard
-from .walk import HasTime, Stretch, Walk, from_another, unreadable
+from .walk import HasTime, Stretch, Walk, unreadable
 
 _JOB = "expire"
 
@@ -56,14 +55,12 @@ class Expirer:
         """`see` is shown each topic. Without a keeper, rows go whether or not they are archived."""
         self._control = control
         self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
-        self._clock = clock
         self._keeper = keeper
         self._expire = expire
         self._see = see
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
-        """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
-        with another cursor."""
+        """Visit the topics, as many as there is time for; the next run goes on there."""
         report, is_whole = ExpireReport(), True
         proved_ends = self._keeper.proved_ends() if self._keeper else {}
 
@@ -74,14 +71,8 @@ class Expirer:
                 report.kept += count
                 is_whole = is_whole and had_time
             passed_over: list[str] = []
-            cursors = list(self._cursors(topic, passed_over.append))
-            for group, uid, shard in from_another(cursors, self._clock.now_ms()):
-                if not has_time():
-                    break
-                try:
-                    report.buried += self._expire(topic, group, shard, uid, has_time)
-                except Unavailable as error:
-                    passed_over.append(error.detail)
+            for group in self._control.groups(topic, passed_over.append):
+                report.buried += self._group(topic, group, has_time, passed_over.append)
             self._see(topic, has_time)
             if passed_over:
                 raise unreadable(passed_over)
@@ -90,15 +81,21 @@ class Expirer:
         report.stretch.finished = report.stretch.finished and is_whole
         return report
 
-    def _cursors(self, topic: Topic, pass_over: PassOver) -> Iterator[tuple[Group, str, int | None]]:
-        """The cursors of all groups: the owner, and the shard or (None) the retry lane. Where they cannot be read, or
-        not reached now, their neighbours' turn comes all the same: their rows will not wait."""
-        for group in self._control.groups(topic, pass_over):
-            try:
-                uids = [""]
-                if POLICIES[group.mode].per_consumer:
-                    uids = [c.uid for c in self._control.consumers(topic, group)]
-            except Unavailable as error:
-                pass_over(error.detail)
-                continue
-            yield from product([group], uids, (*range(topic.shards), None))
+    def _group(self, topic: Topic, group: Group, has_time: HasTime, pass_over: PassOver) -> int:
+        """Bury what a group owes; where that cannot be read, or not reached now, its neighbours' turn comes all the
+        same: their rows will not wait."""
+        count = 0
+        try:
+            uids = [""]
+            if POLICIES[group.mode].per_consumer:
+                uids = [c.uid for c in self._control.consumers(topic, group)]
+        except Unavailable as error:
+            pass_over(error.detail)
+            return 0
+        for uid in uids:
+            for shard in (*range(topic.shards), None):
+                try:
+                    count += self._expire(topic, group, shard, uid, has_time)
+                except Unavailable as error:
+                    pass_over(error.detail)
+        return count
