@@ -18,8 +18,8 @@ from tests.support.planting import Bug
 
 BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug, ...]]] = {
     "what waits in its place, and nobody comes back": (
-        play,
-        0,
+        play_beside_visitors,
+        5,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
     "a mover that is not woken": (play, 0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
