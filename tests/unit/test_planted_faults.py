@@ -22,6 +22,7 @@ from chalicelib.services.core.readiness import Readiness
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.inspect import statuses
 from chalicelib.services.inspect.key_lookup import KeyLookup
+from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
 from chalicelib.store.memory import MemoryTimers
@@ -32,15 +33,18 @@ from tests.contract.services import test_assigning as assigning
 from tests.contract.services import test_burials as burials
 from tests.contract.services import test_burying as burying
 from tests.contract.services import test_changes_meanwhile as meanwhile
+from tests.contract.services import test_claim_plans as plans
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
 from tests.contract.services import test_delayed as delayed
 from tests.contract.services import test_full_cursors as full_cursors
 from tests.contract.services import test_in_flight as in_flight
 from tests.contract.services import test_key_statuses as key_statuses
+from tests.contract.services import test_registering as registering
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as message_statuses
 from tests.contract.services import test_waking as waking
+from tests.contract.services.damaged import test_damaged_rows as damaged_rows
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.planting import Bug, Planted, assert_seen
@@ -87,6 +91,11 @@ def _a_lease_in_pieces_is_small() -> None:
 def _shows_life(sign: str) -> None:
     desk = Desk.at(memory_stage(), shards=4)
     assigning.test_settling_and_extending_are_signs_of_life(desk, sign, "broadcast")
+
+
+def _an_ack_of_who_was_removed_is_answered() -> None:
+    desk = Desk.at(memory_stage(), shards=2)
+    registering.test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(desk, desk.group())
 
 
 BUGS: Planted = {
@@ -305,6 +314,20 @@ BUGS: Planted = {
     "an end of the log where only an answer ended": (
         Bug(LogReader, "_load", "if rows and read_rows.is_end", "if rows"),
         lambda: log_reader.test_an_answer_that_holds_no_more_rows_is_no_end(log_reader.Scene()),
+    ),
+    "waiting messages of a busy key that fill an answer": (
+        Bug(ClaimPlanner, "_dues", "if span.unit in free_units", ""),
+        lambda: plans.test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys(
+            memory_stage(), is_leased=False
+        ),
+    ),
+    "a message of a later release that takes the place of others": (
+        Bug(ClaimPlanner, "_resolve_all", "count += not resolved_slots[-1].newer", "count += 1"),
+        lambda: damaged_rows.test_what_is_left_to_a_later_release_takes_no_place_of_others(memory_stage()),
+    ),
+    "an ack that is refused after it was stored": (
+        Bug(Registry, "note_alive", "(Unavailable, NotFound)", "Unavailable"),
+        _an_ack_of_who_was_removed_is_answered,
     ),
     "a cursor that cannot be read, taken for a new one by who reads several": (
         Bug(CursorStore, "preload", "not in unreadable", "not in ()"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain import breaker
+from chalicelib.domain import breaker, push_limit
 from chalicelib.domain.push_limit import Claimed
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push import run
@@ -16,9 +16,11 @@ from chalicelib.services.push.health import SubscriberHealth
 from chalicelib.services.push.run import DispatchRun
 from chalicelib.services.push.run_time import RunTime
 from chalicelib.services.push.settlements import Settlements
+from chalicelib.services.push.sources import Sources
 from tests.contract.services import test_capacity as capacity
 from tests.contract.services import test_in_flight as in_flight
 from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
+from tests.contract.services import test_push_comebacks as comebacks
 from tests.contract.services import test_shared_slots as shared_slots
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_troubled as troubled
@@ -35,6 +37,34 @@ def _in_a_batch(*, is_gone: bool) -> None:
 
 
 BUGS: Planted = {
+    "what was pulled, taken for pushed": (
+        Bug(
+            push_limit,
+            "takes_slots",
+            "not lease.is_pulled and ",
+            "",
+            also=("chalicelib.services.consume.claimant",),
+        ),
+        lambda: in_flight.test_what_was_pulled_takes_no_place_whatever_becomes_of_who_pulled_it(
+            memory_stage(), "removed"
+        ),
+    ),
+    "a look that begins with the same shard": (
+        Bug(Sources, "in_turn", "bisect(self._shards, behind)", "0"),
+        lambda: comebacks.test_the_shards_of_one_run_take_turns_however_many_others_are_empty(
+            memory_stage(), 0
+        ),
+    ),
+    "many expired messages, taken for the end": (
+        Bug(Claims, "_from_source", "self.has_left_off |= not messages and", "not messages and"),
+        lambda: test_push_runs.test_i10_what_stands_behind_many_expired_messages_does_not_wait_for_a_sweep(
+            has_time=True
+        ),
+    ),
+    "a throttled shard in the way of others": (
+        Bug(Claims, "_from_all", "len(self._refused) >= _FAULTS", "True"),
+        lambda: troubled.test_a_shard_that_cannot_be_read_stops_no_other_one_of_its_run(memory_stage()),
+    ),
     "a paused group that is served on": (
         Bug(
             DispatchRun,

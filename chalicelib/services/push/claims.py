@@ -46,9 +46,8 @@ class Claims:
         self._consumer_uid = consumer_uid
         self.looks = 0
         self._last_shard = -1  # that had messages
-        self.served: dict[
-            int | None, None
-        ] = {}  # the sources that had messages, in the order of their first ones
+        # The sources that had messages, in the order of their first ones.
+        self.served: dict[int | None, None] = {}
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
