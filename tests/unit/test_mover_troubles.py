@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -209,7 +210,9 @@ def test_a_shard_whose_write_hangs_holds_up_no_other() -> None:
         elif shard.topic == "last":
             others_went.set()
 
-    deps = Deps(replace(stage.another(), log=Troubled(stage.adapters.log, put=hang)))
+    deps = process(
+        stage, log=Troubled(stage.adapters.log, put=hang), threads=lambda: ThreadPoolExecutor(FRAGMENTS)
+    )
     slow, good, last = (topic_of(deps, name) for name in ("slow", "good", "last"))
     topics = [slow, good, last]
     ids = [later(deps, topic, 5, seconds) for seconds, topic in enumerate(topics, 1)]
