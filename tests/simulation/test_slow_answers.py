@@ -16,7 +16,7 @@ from tests.support.planting import Bug
 LONG = Bug(TtlCache, "_is_fresh", "max(ages) <= self._max_age_ms", "max(ages) <= 20 * self._max_age_ms")
 BUGS: dict[str, tuple[int, tuple[Bug, ...]]] = {
     "a cache that believes the call that ended last": (
-        5,
+        75,
         (
             Bug(TtlCache, "keep", "if not call.is_overtaken:", "if True:"),
             Bug(TtlCache, "replace", "if call.is_overtaken:", "if False:"),
