@@ -24,7 +24,6 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import require_stored
-from tests.support.inline import Inline
 from tests.support.push import Inbox
 from tests.support.stages import Stage, memory_stage
 
@@ -51,7 +50,7 @@ class Troubled:
 
 
 def process(stage: Stage, **ports: Any) -> Deps:
-    return Deps(replace(stage.another(), **{"threads": Inline, **ports}))
+    return Deps(replace(stage.another(), **ports))
 
 
 def topic_of(deps: Deps, name: str = "shop", **settings: Any) -> Topic:

@@ -27,7 +27,6 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import overtaken
 from tests.support.faults import Death
-from tests.support.inline import Inline
 from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
@@ -70,7 +69,7 @@ class World:
 
     def process(self) -> Deps:
         control = cast(Control, Ill(self.stage.adapters.control, self.ills))
-        return Deps(replace(self.stage.another(), control=control, invoker=Inbox(), threads=lambda: Inline()))
+        return Deps(replace(self.stage.another(), control=control, invoker=Inbox()))
 
     def produce(self, name: str, by: int = 0) -> None:
         deps = self.producers[by]

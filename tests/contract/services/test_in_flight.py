@@ -18,7 +18,6 @@ from chalicelib.services.core.wake import DispatchTask, News, workers_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted
-from tests.support.inline import Inline
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
@@ -46,7 +45,6 @@ def twin(desk: PushDesk, before_looks: Callable[[], None] = lambda: None) -> Dep
         desk.stage.another(),
         sender=lambda: desk.subscribers,
         invoker=desk.inbox,
-        threads=lambda: Inline(),
     )
     return Deps(replace(adapters, cursors=Between(adapters.cursors, before_looks)))
 

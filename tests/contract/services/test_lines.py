@@ -22,7 +22,6 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.inline import Inline
 from tests.support.stages import Stage, memory_stage
 from tests.unit.test_mover_troubles import Troubled
 
@@ -156,7 +155,7 @@ class Line:
     def process(self) -> Deps:
         a = self.stage.another()
         log, timers = Troubled(a.log, put=self.perhaps), Troubled(a.timers, look=self.perhaps)
-        return Deps(replace(a, log=log, timers=timers, threads=Inline))
+        return Deps(replace(a, log=log, timers=timers))
 
     def produce(self, times: list[tuple[int, str]]) -> None:
         now_ms = self.stage.clock.now_ms()
