@@ -17,7 +17,7 @@ from ..ports.control import Control, PassOver
 from ..ports.log import Log
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Walk, from_another, unreadable
+from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, unreadable
 
 _JOB = "checkpoint"
 # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
@@ -51,13 +51,11 @@ class Checkpointer:
         """Visit the topics, as many as there is time for; the next run goes on there."""
         report = CheckpointReport()
 
-        def visit(topic: Topic, has_time: HasTime) -> None:
+        def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             passed_over: list[str] = []
             logs = [topic, *self._lanes(topic, passed_over.append)]
             shards = [(log, shard) for log in logs for shard in range(log.shards)]
-            for log, shard in from_another(shards, self._clock.now_ms()):
-                if not has_time():
-                    break
+            for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
                 report.checkpoints += self._shard(log, shard)
             if passed_over:

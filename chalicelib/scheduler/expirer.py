@@ -7,8 +7,9 @@ archive, it also keeps rows that the archive does not have yet (keeper.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
@@ -17,7 +18,7 @@ from ..ports.control import Control, PassOver
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .keeper import RetentionGuard
-from .walk import HasTime, Stretch, Walk, unreadable
+from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, unreadable
 
 _JOB = "expire"
 
@@ -60,19 +61,24 @@ class Expirer:
         self._see = see
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
-        """Visit the topics, as many as there is time for; the next run goes on there."""
+        """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
+        with another cursor."""
         report, is_whole = ExpireReport(), True
         proved_ends = self._keeper.proved_ends() if self._keeper else {}
 
-        def visit(topic: Topic, has_time: HasTime) -> None:
+        def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
             if self._keeper:
                 count, had_time = self._keeper.keep(topic, proved_ends, has_time)
                 report.kept += count
                 is_whole = is_whole and had_time
             passed_over: list[str] = []
-            for group in self._control.groups(topic, passed_over.append):
-                report.buried += self._group(topic, group, has_time, passed_over.append)
+            cursors = list(self._cursors(topic, passed_over.append))
+            for group, uid, shard in as_many_as_time_allows(cursors, turn, has_time):
+                try:
+                    report.buried += self._expire(topic, group, shard, uid, has_time)
+                except Unavailable as error:
+                    passed_over.append(error.detail)
             self._see(topic, has_time)
             if passed_over:
                 raise unreadable(passed_over)
@@ -81,21 +87,15 @@ class Expirer:
         report.stretch.finished = report.stretch.finished and is_whole
         return report
 
-    def _group(self, topic: Topic, group: Group, has_time: HasTime, pass_over: PassOver) -> int:
-        """Bury what a group owes; where that cannot be read, or not reached now, its neighbours' turn comes all the
-        same: their rows will not wait."""
-        count = 0
-        try:
-            uids = [""]
-            if POLICIES[group.mode].per_consumer:
-                uids = [c.uid for c in self._control.consumers(topic, group)]
-        except Unavailable as error:
-            pass_over(error.detail)
-            return 0
-        for uid in uids:
-            for shard in (*range(topic.shards), None):
-                try:
-                    count += self._expire(topic, group, shard, uid, has_time)
-                except Unavailable as error:
-                    pass_over(error.detail)
-        return count
+    def _cursors(self, topic: Topic, pass_over: PassOver) -> Iterator[tuple[Group, str, int | None]]:
+        """The cursors of all groups: the owner, and the shard or (None) the retry lane. Where they cannot be read, or
+        not reached now, their neighbours' turn comes all the same: their rows will not wait."""
+        for group in self._control.groups(topic, pass_over):
+            try:
+                uids = [""]
+                if POLICIES[group.mode].per_consumer:
+                    uids = [c.uid for c in self._control.consumers(topic, group)]
+            except Unavailable as error:
+                pass_over(error.detail)
+                continue
+            yield from product([group], uids, (*range(topic.shards), None))

@@ -9,7 +9,7 @@ from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
 from ..domain.push_limit import pull_uids_of, takes_slots
 from ..domain.segment import ShardKey
-from ..domain.times import HOUR_MS
+from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports.control import Control, Staffed
@@ -60,7 +60,7 @@ class Scout:
                     findings.look_again_by(self._ask_again_ms(consumer))
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
             owners += [(staffed, uid) for uid in _owners(staffed.group, targets)]
-        for staffed, uid in from_another(owners, self._clock.now_ms()):
+        for staffed, uid in from_another(owners, self._clock.now_ms() // MINUTE_MS):
             if not has_time():
                 findings.is_whole = False
                 break

@@ -34,6 +34,8 @@ T = TypeVar("T")
 HasTime = Callable[[], bool]
 Visit = Callable[[], bool]
 """Makes a visit; False if there was not time for all of it."""
+VisitInTurn = Callable[[Topic, HasTime, int], None]
+"""Visits a topic, as far as there is time for; the number grows from run to run (see `from_another`)."""
 VisitTopic = Callable[[str], Visit]
 """Reads a topic, named; answers what is to be done about it."""
 
@@ -95,11 +97,19 @@ def unreadable(rows: Sequence[str]) -> Unreadable:
     return Unreadable("UNAVAILABLE", " ".join(rows))
 
 
-def from_another(parts: Sequence[T], now_ms: int) -> Sequence[T]:
-    """The parts of one topic, each minute from another one on: so that runs which never have time for all of them come
-    by every one, with nothing to store."""
-    first = (now_ms // MINUTE_MS * _GOLDEN % 2**32) * len(parts) >> 32
+def from_another(parts: Sequence[T], turn: int) -> Sequence[T]:
+    """The parts of one topic, in each turn from another one on: so that runs which never have time for all of them
+    come by every one, with nothing to store. `turn`: any number that grows from run to run."""
+    first = (turn * _GOLDEN % 2**32) * len(parts) >> 32
     return [*parts[first:], *parts[:first]]
+
+
+def as_many_as_time_allows(parts: Sequence[T], turn: int, has_time: HasTime) -> Iterator[T]:
+    """As `from_another`; but one at least, so that no run is for nothing."""
+    for number, part in enumerate(from_another(parts, turn)):
+        if number and not has_time():
+            return
+        yield part
 
 
 class Walk:
@@ -111,11 +121,12 @@ class Walk:
         self._rounds = rounds
         self._clock = clock
 
-    def run(self, visit: Callable[[Topic, HasTime], None], has_time: HasTime) -> Stretch:
+    def run(self, visit: VisitInTurn, has_time: HasTime) -> Stretch:
         """Visit each topic once, as many as there is time for; `has_time` is asked before each. The visit gets a
         `has_time` of its own. An exception of a visit is reported as a trouble of its topic."""
         stretch = Stretch()
         way = _Way(self._job, self._rounds, self._clock.now_ms())
+        turn = way.bookmark.version
         for topic in self._circle(way.bookmark.after, stretch.pass_over):
             if topic is None:
                 way.passes_the_end()
@@ -125,7 +136,7 @@ class Walk:
                 break
             way.comes_to(topic)
             spare_time = self._spare_time(has_time)
-            stretch.visit(topic.name, _as_visit(partial(visit, topic, spare_time)))
+            stretch.visit(topic.name, _as_visit(partial(visit, topic, spare_time, turn)))
             if not spare_time():
                 stretch.finished = False
                 if not has_time():

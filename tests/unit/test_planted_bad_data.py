@@ -64,7 +64,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
     "a burial that stops at the first cursor that cannot be read": (
         Bug(
             Expirer,
-            "_group",
+            "run_once",
             "has_time)\n            except Unavailable as error:",
             "has_time)\n            except ZeroDivisionError as error:",
         ),

@@ -8,6 +8,7 @@ from chalicelib.domain import ladder, spans, strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import Topic
+from chalicelib.scheduler import walk
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
@@ -226,6 +227,18 @@ BUGS: Planted = {
             "else 0",
         ),
         _some_are_kept,
+    ),
+    "a topic that takes all the time it wants": (
+        Bug(
+            walk,
+            "as_many_as_time_allows",
+            "if number and not has_time()",
+            "if False",
+            ("chalicelib.scheduler.expirer",),
+        ),
+        lambda: expiring.test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe(
+            memory_stage()
+        ),
     ),
     "what a burial passes over, forgotten": (
         Bug(ClaimPlanner, "plan_expiry", "passed_over=tuple(passed_over)", "passed_over=()"),

@@ -14,7 +14,7 @@ from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
 from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.scout import Findings, Scout
-from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, Walk
+from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from chalicelib.scheduler.watch import Watch
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -40,7 +40,7 @@ def always() -> bool:
 # Walks and turns.
 
 
-def walk(stage: Stage, visit: Callable[[Topic, HasTime], None], has_time: HasTime = always) -> Stretch:
+def walk(stage: Stage, visit: VisitInTurn, has_time: HasTime = always) -> Stretch:
     a = stage.adapters
     return Walk(job="job", control=a.control, rounds=a.rounds, clock=stage.clock).run(visit, has_time)
 
@@ -48,9 +48,9 @@ def walk(stage: Stage, visit: Callable[[Topic, HasTime], None], has_time: HasTim
 def test_a_run_that_ends_well_says_so_and_so_does_one_that_does_not(stage: Stage) -> None:
     for name in "abc":
         stage.adapters.control.put_topic(make.topic(name), None)
-    assert walk(stage, lambda topic, has_time: None).finished
+    assert walk(stage, lambda topic, has_time, turn: None).finished
     assert stage.adapters.rounds.bookmark("job").is_open is False
-    cut = walk(stage, lambda topic, has_time: None, time_for(4))
+    cut = walk(stage, lambda topic, has_time, turn: None, time_for(4))
     assert (cut.finished, cut.topics) == (False, 2), "a question before each visit, and one after"
 
 
@@ -58,7 +58,7 @@ def test_a_visit_has_two_minutes(stage: Stage) -> None:
     stage.adapters.control.put_topic(make.topic("a"), None)
     answers = []
 
-    def visit(topic: Topic, has_time: HasTime) -> None:
+    def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
         stage.clock.advance(2 * MINUTE_MS - 1)
         answers.append(has_time())
         stage.clock.advance(1)

@@ -73,6 +73,25 @@ def test_a_broadcast_whose_consumers_cannot_be_read_keeps_no_other_group_from_it
     assert desk.deps.expirer.run_once().buried == 1, "the broadcast's turn comes with the next run"
 
 
+def test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe(
+    empty_stage: Stage,
+) -> None:
+    desk = Desk.at(empty_stage, shards=2, retention_days=1)
+    group = desk.group(mode="broadcast")
+    for name in "abcd":
+        desk.consumer(group, name)
+    desk.produce(make.draft(shard=0), make.draft(shard=1))
+    empty_stage.clock.advance(DAY_MS + 1)
+    buried: list[int] = []
+    for _ in range(24):
+        answers = iter(range(3))  # before the topic, after a cursor, before the next one
+        report = desk.deps.expirer.run_once(lambda: next(answers, None) is not None)  # noqa: B023
+        assert not report.stretch.finished
+        buried.append(report.buried)
+    assert max(buried) <= 2
+    assert len(letters(desk, group)) == sum(buried) == 8
+
+
 def test_what_is_under_way_is_left_to_its_holder(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()

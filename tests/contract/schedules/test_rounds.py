@@ -14,7 +14,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.ports.rounds import Bookmark
-from chalicelib.scheduler.walk import HasTime, Stretch, Walk
+from chalicelib.scheduler.walk import HasTime, Stretch, VisitInTurn, Walk
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -53,16 +53,16 @@ class World:
         self.visits: list[str] = []
         self.poison: dict[str, BaseException] = {}
 
-    def visit(self, topic: Topic, has_time: HasTime) -> None:
+    def visit(self, topic: Topic, has_time: HasTime, turn: int) -> None:
         self.visits.append(topic.name)
         if topic.name in self.poison:
             raise self.poison[topic.name]
 
-    def run(self, topics: int, visit: Callable[[Topic, HasTime], None] | None = None) -> Stretch | None:
+    def run(self, topics: int, visit: VisitInTurn | None = None) -> Stretch | None:
         """One run with time for so many topics; None where it died."""
         return self.run_for(2 * topics, visit or self.visit)
 
-    def run_for(self, questions: int, visit: Callable[[Topic, HasTime], None]) -> Stretch | None:
+    def run_for(self, questions: int, visit: VisitInTurn) -> Stretch | None:
         """One run that may ask so often whether there is time."""
         a = self.stage.another()
         try:
@@ -130,7 +130,7 @@ def test_each_topic_has_all_the_time_it_needs_within_as_many_runs_as_there_are_t
     effort_of = dict(zip(world.names, efforts, strict=True))
     runs_of = dict.fromkeys(world.names, 0)
 
-    def visit(topic: Topic, has_time: HasTime) -> None:
+    def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
         if all(has_time() for _ in range(effort_of[topic.name])):
             runs_of[topic.name] = -1
 
@@ -158,8 +158,8 @@ def test_two_runs_at_once_leave_a_place_behind_that_neither_has_not_reached() ->
     world = World(12)
     inner: list[Stretch | None] = []
 
-    def visit(topic: Topic, has_time: HasTime) -> None:
-        world.visit(topic, has_time)
+    def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
+        world.visit(topic, has_time, turn)
         if topic.name == "t002":
             inner.append(world.run(9))
 
@@ -185,7 +185,7 @@ def test_the_age_of_a_round_tells_that_runs_are_too_short() -> None:
 def test_one_topics_work_has_its_bound_in_each_run_and_the_others_their_turn() -> None:
     world = World(3)
 
-    def visit(topic: Topic, has_time: HasTime) -> None:
+    def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
         world.visits.append(topic.name)
         while topic.name == "t001" and has_time():
             world.stage.clock.advance(10_000)
