@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from chalicelib.services.consume.claim import Claimer
+from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.push.run import DispatchRun
 from tests.simulation.figures import count
@@ -19,7 +20,7 @@ from tests.support.planting import Bug
 BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug, ...]]] = {
     "what waits in its place, and nobody comes back": (
         play_beside_visitors,
-        5,
+        156,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
     "a mover that is not woken": (play, 0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
@@ -34,6 +35,11 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug,
         play_beside_visitors,
         5,
         Bug(Waker, "wake_beside_puller", "self.start(task, News(changed=True))", "pass"),
+    ),
+    "a lease that is made shorter, and nobody is woken for its end": (
+        play_beside_visitors,
+        14,
+        Bug(LeaseSettlement, "extend", "if until_ms < lease.deadline_ms:", "if False:"),
     ),
     "a run that never looks beyond where it was told to": (
         play_with_few_slots,

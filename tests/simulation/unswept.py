@@ -168,7 +168,7 @@ def play_beside_visitors(seed: int) -> tuple[World, list[str]]:
 
 
 def _visit(world: World, rng: random.Random, name: str) -> None:
-    """Come, pull, and leave before or after what was pulled is settled."""
+    """Come, pull, and leave before or after what was pulled is settled, or left to a lease that ends sooner."""
     world.ask(SimClient.register, "g0", name)
     messages = []
     for _ in range(rng.choice((1, 2, 4))):
@@ -181,6 +181,9 @@ def _visit(world: World, rng: random.Random, name: str) -> None:
     if leaves_first:
         world.ask(SimClient.unregister, "g0", name)
     world.pause(rng.choice((0, 6)))
+    if rng.random() < 0.25:
+        world.ask(SimClient.extend, "g0", messages, 1, name)
+        messages = []
     for message in messages:
         world.pause(rng.uniform(0, 1))
         how = rng.choice((None, None, Nack(0), Nack(None), Nack(4_000)))

@@ -30,6 +30,7 @@ from chalicelib.store.memory import MemoryTimers
 from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
 from tests.contract.schedules import test_sweeping as sweeping
+from tests.contract.schedules import test_sweeping_groups as sweeping_groups
 from tests.contract.services import test_assigning as assigning
 from tests.contract.services import test_burials as burials
 from tests.contract.services import test_burying as burying
@@ -238,6 +239,12 @@ BUGS: Planted = {
         ),
         lambda: expiring.test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe(
             memory_stage()
+        ),
+    ),
+    "a pulled lease that ends sooner than its mark": (
+        Bug(Waker, "wake_beside_puller", "self._mark(topic)", "pass"),
+        lambda: sweeping_groups.test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before(
+            memory_stage(), "extend"
         ),
     ),
     "what a burial passes over, forgotten": (

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.api import list_pages
 from chalicelib.domain.request import Request
-from chalicelib.services.consume.settle import Settler
+from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.inspect import statuses
 from chalicelib.services.manage.admin import Admin
@@ -67,7 +67,7 @@ BUGS: Planted = {
         lambda: producing.test_i3_the_window_outlives_the_acknowledgement_and_then_ends(memory_stage()),
     ),
     "an extension that shortens the lease of others": (
-        Bug(Settler, "_extend", "lease.attempts().keys() <= offsets", "True"),
+        Bug(LeaseSettlement, "extend", "lease.attempts().keys() <= offsets", "True"),
         lambda: extending.test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others(
             memory_stage()
         ),

@@ -1,8 +1,8 @@
-"""Settling the deliveries of one lease, in as few writes as can hold them."""
+"""Settling the deliveries of one lease, in as few writes as can hold them; extending it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,8 +38,8 @@ SettleAnswer = HeadraceError | Already | None
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
     """The services that a settlement uses. `on_timers_stored` is called with new timers, `filled` with cursors that
-    have waiting messages again, `on_freed` with those from which others may claim more than before, and the owner of
-    the settled lease."""
+    have waiting messages again, `on_freed` with those from which others may claim more than before, or sooner, and the
+    owner of the lease."""
 
     states: CursorStore
     reader: LogReader
@@ -102,6 +102,34 @@ class LeaseSettlement:
                 self._trace(lease, live_receipts[0].claimed_ms, steps)
             state = new_state or states.last(self._key)
         return settled_offsets, None
+
+    def extend(self, offsets: Set[int], deadline_ms: int) -> tuple[Set[int], HeadraceError | None]:
+        """Extend the lease for the messages at these offsets, or end it sooner. Returns those that it still holds, and
+        the error if it was not changed."""
+        states = self._context.states
+        state, is_consistent = states.last(self._key), False
+        while True:
+            lease = state.cursor.leases.get(self._token)
+            leased_offsets = offsets & lease.attempts().keys() if lease else frozenset[int]()
+            if leased_offsets < offsets and not is_consistent:
+                state, is_consistent = states.read(self._key), True
+                continue
+            if lease is None or not leased_offsets:
+                return frozenset(), None
+            self.owner = lease.owner
+            names_all = lease.attempts().keys() <= offsets
+            until_ms = deadline_ms if names_all else max(deadline_ms, lease.deadline_ms)
+            if lease.deadline_ms == until_ms:
+                return leased_offsets, None
+            after = transitions.extend(state.cursor, self._token, until_ms)
+            try:
+                if after and states.write(self._key, state, cursor_write.change(state.cursor, after)):
+                    if until_ms < lease.deadline_ms:
+                        self._context.on_freed(self._topic, self._group, self._key, self.owner)
+                    return leased_offsets, None
+            except HeadraceError as error:
+                return leased_offsets, error
+            state = states.last(self._key)  # the winner's
 
     def answer_to_repeat(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
         """`Already`, if this lease settled the delivery before with the same outcome as `rule` gives now; else

@@ -4,14 +4,12 @@ nothing."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...domain import cursor_transitions as transitions
-from ...domain import cursor_write
 from ...domain.cursor import Disposition
-from ...domain.errors import Conflict, HeadraceError, Malformed
+from ...domain.errors import Conflict, Malformed
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt, verify_receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -71,40 +69,14 @@ class Settler:
         answers, valid_receipts = self._open(group, receipts)
         owners: set[str] = set()
         for (key, token), members in _by_lease(topic, group, valid_receipts).items():
+            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
             offsets = {receipt.leased_offset for _, receipt in members}
-            leased_offsets, error = self._extend(key, token, offsets, deadline_ms, owners)
+            leased_offsets, error = lease.extend(offsets, deadline_ms)
+            owners.add(lease.owner)
             for i, receipt in members:
                 answers[i] = error if receipt.leased_offset in leased_offsets else stale()
         self._note_signs_of_life(topic, group, owners)
         return answers
-
-    def _extend(
-        self, key: CursorKey, token: str, offsets: Set[int], deadline_ms: int, owners: set[str]
-    ) -> tuple[Set[int], HeadraceError | None]:
-        """Extend one lease for the messages at these offsets. Returns those that it still holds, and the error if it
-        was not extended."""
-        states = self._context.states
-        state, is_consistent = states.last(key), False
-        while True:
-            lease = state.cursor.leases.get(token)
-            leased_offsets = offsets & lease.attempts().keys() if lease else frozenset[int]()
-            if leased_offsets < offsets and not is_consistent:
-                state, is_consistent = states.read(key), True
-                continue
-            if lease is None or not leased_offsets:
-                return frozenset(), None
-            owners.add(lease.owner)
-            names_all = lease.attempts().keys() <= offsets
-            until_ms = deadline_ms if names_all else max(deadline_ms, lease.deadline_ms)
-            if lease.deadline_ms == until_ms:
-                return leased_offsets, None
-            after = transitions.extend(state.cursor, token, until_ms)
-            try:
-                if after and states.write(key, state, cursor_write.change(state.cursor, after)):
-                    return leased_offsets, None
-            except HeadraceError as error:
-                return leased_offsets, error
-            state = states.last(key)  # the winner's
 
     def _open(
         self, group: Group, receipt_texts: Sequence[str]

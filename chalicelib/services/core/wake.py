@@ -185,11 +185,12 @@ class Waker:
             self._wake_again([lane_of(topic, group, uid).shard_key(ANY)])
 
     def wake_beside_puller(self, topic: Topic, group: Group, key: CursorKey, owner: str) -> None:
-        """Start the run of a cursor in which a settlement of this owner let messages go, if the owner pulls and the
-        group has consumers that are called, too. The run leaves a timer for what is not due yet. What a run settles it
-        sees to by itself."""
+        """Start the run of a cursor in which this owner let messages go, at once or sooner than promised, if the owner
+        pulls and the group has consumers that are called, too. The run leaves a timer for what is not due yet. What a
+        run settles it sees to by itself."""
         with suppress(HeadraceError):  # as for any wake-up: what was settled is settled
-            if not self._catalog.topic(topic.name).is_called:
+            topic = self._catalog.topic(topic.name)
+            if not topic.is_called:
                 return
             consumers = self._catalog.readable_consumers(topic, group)
             called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
@@ -197,6 +198,7 @@ class Waker:
                 worker = 0 if key.shard.topic_uid != topic.uid else key.shard.shard % workers_of(topic, group)
                 task = DispatchTask(topic.name, group.name, worker, key.consumer_uid)
                 self.start(task, News(changed=True))
+                self._mark(topic)  # the sweep may come by at the lease's first end only
 
     def wake_after_redivision(self, topic: Topic) -> None:
         """Wake a topic's runs after a change of the number of shards, or of a group's settings that `workers_of` reads.

@@ -101,6 +101,22 @@ def test_what_was_pulled_for_hours_and_never_settled_is_found_when_its_lease_end
     assert minutes_to_find(desk, 15) >= 10
 
 
+@pytest.mark.parametrize("how", ["extend", "nack"])
+def test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before(
+    empty_stage: Stage, how: str
+) -> None:
+    """Its mark stands at the lease's first end. In a serial group it waits in the cursor."""
+    desk, group = pushed(empty_stage, mode="queue" if how == "extend" else "serial")
+    desk.produce(make.draft(ordering_key="k"))
+    pulled = desk.receive(group, lease=12 * 3600)
+    rest(desk)
+    if how == "extend":
+        assert desk.extend(group, pulled, 120) == [None]
+    else:
+        desk.nack(group, pulled, Nack(delay_ms=2 * MINUTE_MS))
+    assert minutes_to_find(desk, 6) >= 2
+
+
 @pytest.mark.parametrize("how", ["resume", "seek", "register"])
 def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how: str) -> None:
     desk, group = pushed(empty_stage)

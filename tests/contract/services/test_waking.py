@@ -287,6 +287,10 @@ def returned_to_the_lane(desk: PushDesk, group: Group, messages: list[ClaimedMes
     desk.nack(group, messages)
 
 
+def ended_sooner(desk: PushDesk, group: Group, messages: list[ClaimedMessage]) -> None:
+    assert desk.extend(group, messages, 5) == [None]
+
+
 @pytest.mark.parametrize(
     ("mode", "settle", "at_once"),
     [
@@ -295,6 +299,7 @@ def returned_to_the_lane(desk: PushDesk, group: Group, messages: list[ClaimedMes
         ("serial", returned, 1),
         ("serial", returned_by_ladder, 0),
         ("serial", acknowledged_before_another, 1),
+        ("queue", ended_sooner, 0),
     ],
 )
 def test_i10_what_a_settlement_of_who_pulls_lets_go_is_pushed_when_it_is_due(
