@@ -26,6 +26,7 @@ from chalicelib.services.inspect.key_lookup import KeyLookup
 from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
+from chalicelib.services.push.run import DispatchRun
 from chalicelib.store.memory import MemoryTimers
 from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
@@ -45,6 +46,7 @@ from tests.contract.services import test_key_statuses as key_statuses
 from tests.contract.services import test_registering as registering
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as message_statuses
+from tests.contract.services import test_troubled as troubled
 from tests.contract.services import test_waking as waking
 from tests.contract.services.damaged import test_damaged_rows as damaged_rows
 from tests.support.clock import ManualClock
@@ -238,6 +240,17 @@ BUGS: Planted = {
             ("chalicelib.scheduler.expirer",),
         ),
         lambda: expiring.test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe(
+            memory_stage()
+        ),
+    ),
+    "a run that was refused something and comes back to nothing": (
+        Bug(
+            DispatchRun,
+            "leave",
+            "elif topic_and_group := self._find():",
+            "elif not self._claims.faults and (topic_and_group := self._find()):",
+        ),
+        lambda: troubled.test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(
             memory_stage()
         ),
     ),

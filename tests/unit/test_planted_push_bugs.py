@@ -92,7 +92,9 @@ BUGS: Planted = {
     ),
     "a delivery that failed, in the way of others": (
         Bug(Dispatcher, "deliver", "del self._running[task]", "pass"),
-        lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
+        lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(
+            memory_stage(), RuntimeError("a bug")
+        ),
     ),
     "a run out of time that nobody goes on with": (
         Bug(DispatchRun, "leave", "self._context.waker.start(self.task)", "pass"),

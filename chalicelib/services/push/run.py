@@ -109,23 +109,17 @@ class DispatchRun:
         return self._calls.was_woken()
 
     def until_drained(self) -> None:
-        """Claim and send as long as there are messages; settle every result.
-
-        Raises Unavailable if the store is not available, or was not for one source. The messages in flight have been
-        settled then, if the store took that.
-        """
+        """Claim and send as long as there are messages; settle every result. If the store is not available, the
+        messages in flight are settled, if it takes that, and `leave` tells."""
         with self._context.threads() as pool:
             while self._launch(pool) or self._may_settle_yet():
                 self._settle(self._calls.take_ended())
-        if self._settlements.are_owed:
-            raise unavailable("Outcomes could not be settled.")
-        if faults := self._claims.faults:
-            raise faults[0]
 
     def leave(self) -> None:
         """Make sure that another run follows: at once if time ran out, else when the next message is due.
 
-        Raises Unreadable after that, if a cursor is damaged."""
+        After that, raises Unavailable if the store is not available, or was not for one source; Unreadable if a cursor
+        is damaged."""
         if not self.report.finished:
             self._context.waker.start(self.task)
         elif topic_and_group := self._find():
@@ -136,6 +130,10 @@ class DispatchRun:
             if wakes:
                 self._context.timers.store(wakes)
                 self._context.waker.wake_movers(wakes)
+        if self._settlements.are_owed:
+            raise unavailable("Outcomes could not be settled.")
+        if faults := self._claims.faults:
+            raise faults[0]
         if self._claims.damage:
             raise self._claims.damage
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
-from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
@@ -180,17 +180,18 @@ def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) 
     assert len(desk.subscribers.calls) == 2
 
 
-def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
+@pytest.mark.parametrize("error", [unavailable(), RuntimeError("a bug")], ids=["refused", "bug"])
+def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage, error: Exception) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
     desk.subscriber(group, "one")
     job = DispatchTask(desk.topic.name, group.name)
 
     def fail() -> None:
-        raise unavailable()
+        raise error
 
     dispatcher = _watched(desk, fail, lambda: None)
-    with pytest.raises(Unavailable):
+    with pytest.raises(type(error)):
         dispatcher.deliver(job, lambda: 60.0)
     desk.produce(make.draft())
     dispatcher.deliver(job, lambda: 60.0)

@@ -13,6 +13,7 @@ from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
@@ -25,7 +26,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk, attempts, offsets
-from tests.support.push import PushDesk
+from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
 
@@ -396,3 +397,21 @@ def test_a_shard_that_can_be_read_again_is_served_by_the_same_run(stage: Stage) 
     one = OneRun(stage, lambda key: key.shard == 1 and bool(refusals) and bool(refusals.pop()))
     one.run()
     assert one.pushed == dict.fromkeys(range(4), 5)
+
+
+def test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(stage: Stage) -> None:
+    """What is due there in a moment does not wait for the repetition of the run, or a sweep."""
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(mode="serial", max_in_flight=1, retry=Retry(3, (2,), jitter=0.0))
+    desk.subscriber(group, "one", behaviour=fails(1))
+    desk.produce(make.draft(ordering_key="k", shard=0))
+    desk.produce(make.draft(ordering_key="k", shard=1))
+    log: Any = Troubled(desk.deps.adapters.log, lambda name, *of: name == "read" and of[0].shard == 1)
+    refused = Deps(replace(desk.deps.adapters, log=log))
+    with pytest.raises(Unavailable):
+        refused.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
+    assert len(desk.subscribers.calls) == 1
+    desk.stage.clock.advance(2 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.run()
+    assert next(iter(desk.subscribers.numbers().values())) == [1, 2]
