@@ -224,7 +224,7 @@ SOUGHT: dict[str, Bug] = {
 FIRST = {
     "a check that is believed after the decision": (195, 335, 166),
     "an extension that is answered, and forgotten": (146, 225, 183),
-    "a bound on what is under way that each shard has": (444, 606),
+    "a bound on what is under way that each shard has": (839, 1015),
     "a waiting message that is not there while its time is changed": (2, 14),
     "an attempt for a body that cannot be read now": (98,),
 }

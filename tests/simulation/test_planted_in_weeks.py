@@ -108,6 +108,7 @@ BUGS: dict[str, Bug] = {
 }
 
 SEEN_BY = {
+    "a retry lane that goes with its rows": 38,
     "an append below a cursor": 1210,
     "a deletion that does not wait for caches": 62,
     "a job that begins with the first topic each time": 40,
