@@ -17,7 +17,7 @@ from chalicelib.domain.receipt import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction
 from chalicelib.services.consume.claim import Claimer
-from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
+from chalicelib.services.consume.claimant import Claim, Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import Decide, SettleDecision
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Settler
@@ -129,16 +129,16 @@ class NotingClaimer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._claimer, name)
 
-    def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[ClaimedMessage] | None:
+    def claim(self, claimant: Claimant, shard: int | None, most: int) -> Claim | None:
         reader = self._world.reader_by(claimant.group.uid, claimant.consumer_uid)
         event = self._notes.asked(op=Op.CLAIM, reader=reader, lease_ms=claimant.lease_seconds * 1000)
         try:
-            messages = self._claimer.claim(claimant, shard, most)
+            claim = self._claimer.claim(claimant, shard, most)
         except BaseException:
             self._notes.add(self._notes.answered(event, Told.UNKNOWN))
             raise
-        self._notes.granted(event, messages or ())
-        return messages
+        self._notes.granted(event, claim.messages if claim else ())
+        return claim
 
 
 class NotingSettler:

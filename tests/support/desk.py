@@ -15,7 +15,7 @@ from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
-from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.trace import Event
@@ -59,6 +59,11 @@ class Desk:
     ) -> list[ClaimedMessage]:
         self.deps.mover.tick(range(FRAGMENTS))
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
+
+    def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[ClaimedMessage]:
+        """What one claim grants."""
+        claim = self.deps.claimer.claim(claimant, shard, most)
+        return list(claim.messages) if claim else []
 
     def ack(self, group: Group, deliveries: Iterable[ClaimedMessage]) -> list[str | None]:
         """The code of the refusal for each delivery, None for the good, ALREADY for what is repeated."""

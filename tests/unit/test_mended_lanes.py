@@ -64,7 +64,7 @@ class Lane:
     def _leased(self) -> list[ClaimedMessage]:
         self.desk.deps.mover.tick(range(FRAGMENTS))
         claimant = Claimant(topic=self.desk.topic, group=self.group, lease_seconds=600, consumer_uid=self.uid)
-        return self.desk.deps.claimer.claim(claimant, None, 100) or []
+        return self.desk.claim(claimant, None, 100)
 
     def nack(self, messages: list[ClaimedMessage], how: Nack) -> None:
         assert set(self.desk.nack(self.group, messages, how)) == {None}

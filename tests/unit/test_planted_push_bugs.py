@@ -56,7 +56,7 @@ BUGS: Planted = {
         ),
     ),
     "many expired messages, taken for the end": (
-        Bug(Claims, "_from_source", "self.has_left_off |= not messages and", "not messages and"),
+        Bug(Claims, "_from_source", "self.has_left_off |= claim.has_left_off", "pass"),
         lambda: test_push_runs.test_i10_what_stands_behind_many_expired_messages_does_not_wait_for_a_sweep(
             has_time=True
         ),

@@ -20,7 +20,7 @@ from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from .claim_choice import DEAD_PER_WRITE
 from .claim_plan import ClaimPlan, ClaimPlanner
-from .claimant import Claimant, ClaimedMessage
+from .claimant import Claim, Claimant
 from .lost_entries import LostEntries
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle messages without a delivery
@@ -49,7 +49,6 @@ class Claimer:
         self._attempt_log = attempt_log
         self._clock = clock
         self._random = random
-        self._left_off: set[CursorKey] = set()  # cursors whose last claim was ended by _UNWANTED_WRITES
 
     def expect_rows(self, last: Mapping[str, int]) -> None:
         """Treat a read as stale if it ends before these rows (the last offset by the log's partition key)."""
@@ -97,50 +96,43 @@ class Claimer:
         cursor = self._states.last(key).cursor
         return not cursor.waiting and self._reader.is_end(key.shard, cursor.next)
 
-    def has_left_off(self, claimant: Claimant, shard: int | None) -> bool:
-        """Did the last claim from one cursor end after many writes that settled messages without a delivery? The next
-        one continues behind them."""
-        return claimant.key(shard) in self._left_off
-
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
         return self._states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
 
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
-    ) -> list[ClaimedMessage] | None:
-        """One claim on one shard, or on the retry lane (None). Returns the granted messages; [] if there are none, or
-        if none was found so far (`has_left_off`); None after a lost race.
+    ) -> Claim | None:
+        """One claim on one shard, or on the retry lane (None); None after a lost race.
 
         `most_bytes` bounds their size in the answer; the first message of an answer may be larger.
         """
         key = claimant.key(shard)
-        self._left_off.discard(key)
         for _ in range(_UNWANTED_WRITES):
             state = self._states.last(key)
             if state.cursor.is_closed:
-                return []
+                return Claim()
             now_ms = self._clock.now_ms()
             one = ClaimPlanner(reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
             token += "" if claimant.is_called else PULLED
             plan, after = one.plan_that_fits(state.cursor, most, most_bytes, token)
             if not plan.selection.granted and not plan.selection.settled:
-                return []
+                return Claim()
             if not state.exists and not self._may_begin(claimant):
-                return []
+                return Claim()
             dead_records = self._dead(claimant, shard, plan, now_ms)
             if not self._write(key, state, _change(state, after), dead_records, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
-                return [
+                messages = [
                     one.claimed_message(token, span.attempt, offset, plan.messages[offset])
                     for span in plan.selection.granted
                     for offset in span.offsets()
                 ]
-        self._left_off.add(key)
-        return []
+                return Claim(messages=messages, in_flight=claimant.in_flight(after))
+        return Claim(has_left_off=True)
 
     def _dead(self, claimant: Claimant, shard: int | None, plan: ClaimPlan, now_ms: int) -> Sequence[Record]:
         """The dead letters that a claim makes."""

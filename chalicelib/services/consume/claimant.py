@@ -1,7 +1,9 @@
-"""Who claims (`Claimant`, with its limits), and a message that a claim granted (`ClaimedMessage`)."""
+"""Who claims (`Claimant`, with its limits), what one claim found (`Claim`), and a message that it granted
+(`ClaimedMessage`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...domain import pull_share
@@ -23,6 +25,17 @@ class ClaimedMessage:
     message: Message
     attempt: int
     receipt: Receipt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """The messages that one claim granted, and how many its cursor has leased after it that count for the claimant
+    (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled messages
+    without a delivery; the next one continues behind them."""
+
+    messages: Sequence[ClaimedMessage] = ()
+    in_flight: int = 0
+    has_left_off: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

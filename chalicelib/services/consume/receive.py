@@ -19,7 +19,7 @@ from ..core.bodies import with_bodies
 from ..core.catalog import Catalog, broadcast_needs_consumer
 from ..core.expiring_cache import BoundedCache, TtlCache
 from .claim import Claimer
-from .claimant import Claimant, ClaimedMessage
+from .claimant import Claim, Claimant, ClaimedMessage
 from .decision import decision_after
 from .settle import Settler
 
@@ -170,7 +170,7 @@ class Receiver:
                 continue
             try:
                 count = min(limit, most - len(claimed_messages))
-                messages = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size)
+                claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size)
             except Unreadable as error:
                 damage = error
                 continue
@@ -181,14 +181,14 @@ class Receiver:
                 break
             finally:
                 lock.release()
-            if messages is None:
+            if claim is None:
                 if losses < _LOST_RACES:
                     queue.append((shard, limit, losses + 1, was_busy))
                 continue
-            if messages and shard is not None:
+            if claim.messages and shard is not None:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
-            claimed_messages += messages
-            size += sum(d.message.draft.weight for d in messages)
+            claimed_messages += claim.messages
+            size += sum(each.message.draft.weight for each in claim.messages)
         if faults and not claimed_messages:
             raise faults[0]
         return claimed_messages, damage
@@ -218,17 +218,15 @@ class Receiver:
         in_turn = (n % shards for n in range(first, first + shards))
         return [shard for shard in in_turn if shard not in own]
 
-    def _claim(
-        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int
-    ) -> list[ClaimedMessage] | None:
-        """One claim; notes a retry lane that gave nothing, unless something was put there meanwhile."""
+    def _claim(self, claimant: Claimant, shard: int | None, most: int, most_bytes: int) -> Claim | None:
+        """One claim; notes a retry lane that has nothing, unless something was put there meanwhile."""
         if shard is not None:
             return self._claimer.claim(claimant, shard, most, most_bytes)
         with self._empty_lanes.calling(claimant.key(None)) as call:
-            messages = self._claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
-            if messages is not None and not messages:
+            claim = self._claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
+            if claim == Claim():
                 call.keep(True)
-            return messages
+            return claim
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
         """Mostly the shard that had messages last time (the others may be empty, and a look costs a read); sometimes a

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ...domain.errors import Unavailable, Unreadable
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
-from ..consume.claimant import Claimant, ClaimedMessage
+from ..consume.claimant import Claim, Claimant, ClaimedMessage
 from .batches import batch_of
 from .capacity import Capacity
 from .run_time import RunTime
@@ -148,26 +148,26 @@ class Claims:
             free = min(free, self._capacity.free(sources))
             self._capacity.is_limited |= free <= 0
             claimant = self._claimant(sources, shard, next_consumers[0], len(next_consumers), free)
-            messages = self._claimer.claim(claimant, shard, rooms[next_consumers[0]])
+            claim = self._claimer.claim(claimant, shard, rooms[next_consumers[0]])
             self._refused.pop(shard, None)
-            if messages is None:
+            if claim is None:
                 losses += 1
                 continue
-            if messages:
+            if claim.messages:
                 self._had_messages = True
                 self.served[shard] = None
                 self._last_shard = self._last_shard if shard is None else shard
                 served_uids.add(next_consumers[0].uid)
-                free -= len(messages)
-                sendable = self._within_bounds(sources, claimant, shard, messages)
+                free -= len(claim.messages)
+                sendable = self._within_bounds(sources, claimant, claim)
                 yield next_consumers[0], sendable
-                if len(sendable) < len(messages):
+                if len(sendable) < len(claim.messages):
                     # Another run of this source may have ended while we held them.
                     self._may_have_more |= self._claimer.in_flight(claimant, shard) < claimant.guaranteed
                     return
-            self.has_left_off |= not messages and self._claimer.has_left_off(claimant, shard)
+            self.has_left_off |= claim.has_left_off
             # What comes after this reading of the log is found by the next look, when these messages have ended.
-            if not messages or self._claimer.is_drained(claimant, shard):
+            if not claim.messages or self._claimer.is_drained(claimant, shard):
                 # If it had slots, messages are what is missing.
                 if claimant.room(self._claimer.in_flight(claimant, shard)) > 0:
                     self._capacity.is_limited = was_limited
@@ -183,12 +183,10 @@ class Claims:
         start = rotation % len(consumers)
         return (*consumers[start:], *consumers[:start])
 
-    def _within_bounds(
-        self, sources: Sources, claimant: Claimant, shard: int | None, messages: Sequence[ClaimedMessage]
-    ) -> Sequence[ClaimedMessage]:
+    def _within_bounds(self, sources: Sources, claimant: Claimant, claim: Claim) -> Sequence[ClaimedMessage]:
         """The granted messages that may be sent within the group's limit; the rest is returned, and no attempt is
         counted."""
-        unsure = self._claimer.in_flight(claimant, shard) - claimant.guaranteed
+        messages, unsure = claim.messages, claim.in_flight - claimant.guaranteed
         if unsure <= 0:
             return messages
         try:

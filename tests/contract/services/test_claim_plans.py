@@ -34,7 +34,7 @@ def stage() -> Stage:
 
 def claim(desk: Desk, group: Group, most: int, **settings: Any) -> list[ClaimedMessage]:
     claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, is_called=True, **settings)
-    return desk.deps.claimer.claim(claimant, 0, most) or []
+    return desk.claim(claimant, 0, most)
 
 
 class CountedSlots(LogReader):

@@ -118,7 +118,7 @@ def test_each_claim_of_what_is_given_back_turns_to_another_consumer() -> None:
     claimant, turns = Claimant(topic=desk.topic, group=group, lease_seconds=30), []
     for _ in range(4):
         turns.append(desk.deps.claimer.rotation(claimant, 0))
-        messages = desk.deps.claimer.claim(claimant, 0, 1) or []
+        messages = desk.claim(claimant, 0, 1)
         receipts = [message.receipt for message in messages]
         desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: SettleDecision(Disposition.RELEASED))
     assert turns == sorted(set(turns)), "each is later than the one before"

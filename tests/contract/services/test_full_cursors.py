@@ -66,7 +66,7 @@ class Line:
 
     def _leased(self, shard: int | None) -> list[ClaimedMessage]:
         claimant = Claimant(topic=self.desk.topic, group=self.group, lease_seconds=600)
-        messages = self.desk.deps.claimer.claim(claimant, shard, COUNT) or []
+        messages = self.desk.claim(claimant, shard, COUNT)
         assert len(messages) == COUNT
         return sorted(messages, key=lambda message: message.receipt.offset)
 

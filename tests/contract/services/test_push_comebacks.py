@@ -197,7 +197,9 @@ def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_h
     dead = Claimant(
         topic=desk.topic, group=group, lease_seconds=20, owner=consumer.uid, consumer_uid=consumer.uid
     )
-    assert len(Deps(stage.another()).claimer.claim(dead, 0, 1) or []) == 1
+    claim = Deps(stage.another()).claimer.claim(dead, 0, 1)
+    assert claim is not None
+    assert len(claim.messages) == 1
     desk.inbox.asked.clear()
     deliver(desk, group, consumer_uid=consumer.uid)
     assert wakes(desk) == [20_000]

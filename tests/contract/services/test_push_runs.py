@@ -152,10 +152,10 @@ class Watched:
     def claim(self, claimant: Claimant, shard: int | None, most: int) -> Any:
         if self._first:
             self._first.pop()()
-        messages = self._claimer.claim(claimant, shard, most)
-        if messages == [] and shard is not None and self._when_empty:
+        claim = self._claimer.claim(claimant, shard, most)
+        if claim and not claim.messages and shard is not None and self._when_empty:
             self._when_empty.pop()()
-        return messages
+        return claim
 
 
 def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Dispatcher:

@@ -15,7 +15,7 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.ports.control import Control
 from chalicelib.ports.cursors import Cursors
-from chalicelib.services.consume.claimant import Claimant
+from chalicelib.services.consume.claimant import Claim, Claimant
 from chalicelib.services.manage import registry
 from chalicelib.services.manage.registry import PULLS, Contact, Registration
 from chalicelib.wiring import Deps
@@ -369,7 +369,7 @@ def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gon
     desk.stage.drop_expired()
     desk.produce(make.draft(shard=0))
     claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, consumer_uid=consumer.uid)
-    assert desk.stage.process().claimer.claim(claimant, 0, 5) == []
+    assert desk.stage.process().claimer.claim(claimant, 0, 5) == Claim()
 
 
 def test_another_process_finds_who_has_just_come_and_not_who_has_just_gone() -> None:

@@ -251,7 +251,7 @@ def test_a_retry_waits_for_the_cursor_of_its_quiet_lane_to_be_made_anew(stage: S
     change_cursor(stage, cursor_key(desk.topic, group, None), without("x"))
     reader = anew(desk)
     reader.produce(make.draft())
-    messages = reader.deps.claimer.claim(Claimant(topic=desk.topic, group=group, lease_seconds=30), 0, 1)
+    messages = reader.claim(Claimant(topic=desk.topic, group=group, lease_seconds=30), 0, 1)
     assert messages
     reader.nack(group, messages, Nack(delay_ms=1_000))
     stage.clock.advance(1_000)
