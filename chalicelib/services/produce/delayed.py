@@ -85,7 +85,9 @@ class Delayed:
 
     def _find_half(self, topic: Topic, transaction_id: str) -> DelayedMessage | Transaction | Message | None:
         transaction = self._transactions.get(transaction_id)
-        if transaction is None or transaction.topic_uid != topic.uid:
+        if transaction is None:
+            return self._find_outliving(topic, ids.half_id(transaction_id))
+        if transaction.topic_uid != topic.uid:
             return None
         if transaction.state is not TransactionState.COMMITTED:
             return transaction
@@ -100,6 +102,11 @@ class Delayed:
             else None
         )
         return message if message and message.id == transaction.message_id else None
+
+    def _find_outliving(self, topic: Topic, message_id: str) -> DelayedMessage | Message | None:
+        """A message of a transaction whose row has expired: one that was postponed outlives it."""
+        forward = self._timers.find_moved(message_id)
+        return self._find_timed(topic, message_id, forward.due_ms, None) if forward else None
 
     def _find_timed(
         self, topic: Topic, message_id: str, first_ms: int, shard: int | None

@@ -15,6 +15,7 @@ from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.inspect import prepared_list
 from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import AnyMessage
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.layout import state_home
 from tests.support import factories as make
@@ -268,6 +269,32 @@ def test_what_is_committed_for_later_can_be_changed_and_cancelled_by_its_id(stag
     assert waiting().timer.due_ms == stage.clock.now_ms() + DAY_MS
     delayed_messages.cancel(desk.topic, waiting())
     assert waiting().cancelled
+
+
+def test_what_was_postponed_after_its_commit_is_found_though_its_transaction_is_forgotten(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    transaction = prepare(desk, make.draft("x", due_ms=stage.clock.now_ms() + 30_000))
+    decide(desk.deps, transaction, COMMIT)
+
+    def found() -> AnyMessage:
+        return desk.deps.lookup.find(desk.topic, transaction.message_id)
+
+    waiting = found()
+    assert isinstance(waiting, DelayedMessage)
+    desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": stage.clock.now_ms() + 9 * DAY_MS})
+    stage.clock.advance(3 * DAY_MS)
+    stage.drop_expired()
+    with pytest.raises(NotFound):
+        reread(desk, transaction)
+    assert isinstance(found(), DelayedMessage)
+    other = Desk.at(stage)
+    with pytest.raises(NotFound):
+        other.deps.lookup.find(other.topic, transaction.message_id)
+    stage.clock.advance(6 * DAY_MS)
+    assert len(desk.receive(desk.group())) == 1
+    assert isinstance(found(), Message)
 
 
 def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:
