@@ -192,7 +192,10 @@ class Transactor:
         topic, now_ms = self.topic_of(transaction), self._clock.now_ms()
         draft = committed_draft(transaction, now_ms)
         comes_ms = draft.due_ms or now_ms
-        if topic.expires_s(comes_ms) > transaction.keys_until_s:
+        expires_s = topic.expires_s(comes_ms)
+        # The message's id leads to it by this row; the retention may have been raised since the preparation.
+        transaction = replace(transaction, keep_s=max(transaction.keep_s, expires_s - comes_ms // 1000))
+        if expires_s > transaction.keys_until_s:
             # Under the time at which it was prepared: a list of a key's messages shall not show this one twice.
             self._producer.note_keys(topic, [(draft, comes_ms)], transaction.prepared_ms)
         if draft.due_ms is not None:

@@ -297,6 +297,22 @@ def test_what_was_postponed_after_its_commit_is_found_though_its_transaction_is_
     assert isinstance(found(), Message)
 
 
+@pytest.mark.parametrize(("raised_days", "age_days"), [(1, 1.5), (30, 30.5)])
+def test_what_was_committed_is_found_by_its_id_as_long_as_its_row_is_there(
+    stage: Stage, raised_days: int, age_days: float
+) -> None:
+    """On the last day of its row, because a group has not settled it."""
+    desk = Desk.at(stage, retention_days=1)
+    desk.group()
+    transaction = prepare(desk)
+    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": raised_days})
+    decide(desk.deps, transaction, COMMIT)
+    stage.clock.advance(round(age_days * DAY_MS))
+    stage.drop_expired()
+    topic = desk.deps.catalog.topic(desk.topic.name)
+    assert isinstance(desk.deps.lookup.find(topic, transaction.message_id), Message)
+
+
 def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:
     desk = Desk.at(stage)
     others = [stage.process() for _ in range(4)]
