@@ -150,10 +150,11 @@ class Waker:
                 last[key] = max(message.offset, last.get(key, 0))
         tasks: dict[DispatchTask, dict[str, int]] = {}
         for key, offset in last.items():
-            for task in self._tasks(key):
-                if not self._woken.get((task, key)):
-                    self._woken.put((task, key), True)
-                    tasks.setdefault(task, {})[key] = offset
+            with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
+                for task in self._tasks(key):
+                    if not self._woken.get((task, key)):
+                        self._woken.put((task, key), True)
+                        tasks.setdefault(task, {})[key] = offset
         for task, rows in tasks.items():
             self.start(task, News(rows))
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import AWAKE_MS, SOON_MS, TimerKind
 from chalicelib.domain.times import DAY_MS
-from chalicelib.domain.topic import Topic
+from chalicelib.domain.transaction import TransactionState
+from chalicelib.ports.control import Control
 from chalicelib.services.core.wake import Stored
 from chalicelib.services.produce.appender import ProduceResult
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
 
 
 @pytest.fixture
@@ -85,6 +88,18 @@ def test_a_producer_tells_each_delivery_which_shards_have_new_rows(stage: Stage)
     assert of_billing["last"] == of_few["last"] == {str(desk.topic.shard_key(1)): 0}
 
 
+def test_what_is_stored_is_not_refused_because_its_groups_cannot_be_read_now(stage: Stage) -> None:
+    desk = pushed(stage, wake="direct")
+    throttled = Troubled(stage.adapters.control, lambda name, *_: name == "groups")
+    deps = Deps(replace(desk.deps.adapters, control=cast(Control, throttled)))
+    topic = deps.catalog.topic(desk.topic.name)
+    transaction = deps.transactor.prepare(topic, make.draft("x"), Checks())[0]
+    assert deps.transactor.decide(transaction, TransactionState.COMMITTED).offset == 0
+    deps.waker.wake_after_append(topic, [make.message()])
+    assert throttled.refused == 2
+    assert asked(desk, "deliver") == []
+
+
 def test_nobody_is_woken_for_a_paused_group_or_for_who_is_disabled(stage: Stage) -> None:
     desk = pushed(stage)
     group = desk.deps.catalog.group(desk.topic, "billing")
@@ -111,16 +126,10 @@ def test_each_shard_wakes_its_own_of_several_runs(stage: Stage) -> None:
 def test_a_topic_that_cannot_be_read_now_keeps_no_other_waiting(stage: Stage) -> None:
     desk = pushed(stage)
 
-    class Troubled:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(stage.adapters.control, name)
-
-        def topic(self, name: str, **settings: Any) -> Topic | None:
-            if name == "bad":
-                raise unavailable("throttled")
-            return stage.adapters.control.topic(name, **settings)
-
-    process = Deps(replace(desk.deps.adapters, control=Troubled()))
+    control = Troubled(
+        stage.adapters.control, lambda name, *arguments: name == "topic" and arguments == ("bad",)
+    )
+    process = Deps(replace(desk.deps.adapters, control=cast(Control, control)))
     bad = replace(desk.topic, name="bad")
     with pytest.raises(Unavailable):
         process.waker.route({str(bad.shard_key(0)): None, str(desk.topic.shard_key(0)): 7})
