@@ -117,7 +117,7 @@ class Waker:
         self._store_timers = store_timers
         self._invoker = invoker
         self._clock = clock
-        self._woken: TtlCache[tuple[DispatchTask, str], bool] = TtlCache(clock, _AGAIN_MS)
+        self._woken: TtlCache[str, bool] = TtlCache(clock, _AGAIN_MS)  # by the log's partition key
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
     def route(self, shards: Mapping[str, int | None]) -> int:
@@ -150,11 +150,12 @@ class Waker:
                 last[key] = max(message.offset, last.get(key, 0))
         tasks: dict[DispatchTask, dict[str, int]] = {}
         for key, offset in last.items():
+            if self._woken.get(key):
+                continue
             with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                 for task in self._tasks(key):
-                    if not self._woken.get((task, key)):
-                        self._woken.put((task, key), True)
-                        tasks.setdefault(task, {})[key] = offset
+                    tasks.setdefault(task, {})[key] = offset
+                self._woken.put(key, True)
         for task, rows in tasks.items():
             self.start(task, News(rows))
 

@@ -19,6 +19,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.counted import Counted
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
@@ -62,6 +63,15 @@ def test_a_producer_wakes_the_same_delivery_ten_times_a_second_at_most(stage: St
     stage.clock.advance(1)
     desk.deps.waker.wake_after_append(desk.topic, [make.message()])
     assert len(asked(desk, "deliver")) == 1
+
+
+def test_a_producer_that_needs_to_wake_nobody_reads_nothing(stage: Stage) -> None:
+    desk = pushed(stage, wake="direct")
+    counted = Counted(stage.adapters.control)
+    deps = Deps(replace(desk.deps.adapters, control=cast(Control, counted)))
+    for _ in range(20):
+        deps.waker.wake_after_append(deps.catalog.topic(desk.topic.name), [make.message()])
+    assert counted.calls["groups"] == 1
 
 
 def test_a_producer_tells_each_delivery_which_shards_have_new_rows(stage: Stage) -> None:
