@@ -54,10 +54,11 @@ class RateLimits:
         bucket = self._buckets.of(account, _LocalTokenBucket)
         with bucket.lock:
             now_ms = self._clock.now_ms()
-            if now_ms >= bucket.good_until_ms:
+            if not bucket.visited_ms <= now_ms < bucket.good_until_ms:
                 bucket.permits = 0
             bucket.demand += count
-            if bucket.permits < count and now_ms >= bucket.closed_until_ms:
+            is_closed = bucket.visited_ms <= now_ms < bucket.closed_until_ms  # a clock may step back
+            if bucket.permits < count and not is_closed:
                 self._visit(bucket, account, limit, count - bucket.permits, now_ms)
             permits = min(count, bucket.permits)
             bucket.permits -= permits
@@ -75,7 +76,8 @@ class RateLimits:
         grant = self._token_buckets.take(account, limit, amount, now_ms)
         bucket.permits += grant.count
         bucket.good_until_ms = now_ms + _IN_HAND_MS
-        bucket.visited_ms, bucket.demand = now_ms, 0
+        bucket.visited_ms = bucket.closed_until_ms = now_ms
+        bucket.demand = 0
         if grant.count == amount:
             return
         worth = min(_WORTH_PERMITS, limit // _WORTH)

@@ -87,6 +87,21 @@ def test_processes_share_a_topics_rate(stage: Stage) -> None:
     assert 950 <= sum(counts[-3_333:]) <= 1_050
 
 
+@pytest.mark.parametrize("another", [False, True])
+def test_a_clock_that_is_set_back_stops_nobody(stage: Stage, another: bool) -> None:
+    """Neither its process, which stays away from an empty account for a moment, nor others that see the account."""
+    topic = make.topic(rate_limit=10)
+    before = RateLimits(stage.adapters.token_buckets, stage.clock)
+    assert before.admit(topic, 9) == 5
+    stage.clock.advance(-DAY_MS)
+    after = RateLimits(stage.another().token_buckets, stage.clock) if another else before
+    counts = []
+    for _ in range(100):
+        stage.clock.advance(100)
+        counts.append(after.admit(topic, 1))
+    assert 95 <= sum(counts) <= 105
+
+
 def over(outcomes: list[ProduceResult | HeadraceError]) -> list[int]:
     return [i for i, outcome in enumerate(outcomes) if isinstance(outcome, TooMany)]
 
