@@ -39,7 +39,8 @@ Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 Wake = Callable[[Sequence[Timer]], None]
 """Start the deliveries that WAKE timers stand for. Raises Unavailable if that fails."""
 Check = Callable[[Sequence[Timer]], None]
-"""Start the checks of transactions, whose timers have been stored with their next time."""
+"""Start the checks of transactions, whose timers have been stored with their next time. Raises Unavailable if that
+fails."""
 SetAside = Callable[[Sequence[Timer]], None]
 """Move timers that cannot be read to another partition, and report them."""
 HandOver = Callable[[Sequence[int]], object]
@@ -334,8 +335,8 @@ class MoverRun:
         """Producers may hang: they are asked by a function of its own."""
         later = [next_check(timer, self._clock.now_ms()) for timer in timers]
         self._timers.store(later)  # before anything else: a crash must not end a transaction's checks
-        self._timers.drop(timers)
         self._ways.check(later)
+        self._timers.drop(timers)
         return MoveReport(checked=len(timers))
 
     def _harvest(self, futures: Mapping[_Load, Future[MoveReport]]) -> tuple[set[_Load], set[_Load]]:

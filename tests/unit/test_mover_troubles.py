@@ -15,7 +15,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.times import DAY_SECONDS, SECOND_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.manage.registry import Contact
@@ -148,6 +148,29 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     is_broken = False
     assert process(stage, invoker=Refusing()).mover.run_once().woken == 1
     assert [event["topic"] for event in events] == ["shop"]
+
+
+def test_a_check_whose_invocation_is_refused_comes_as_soon_as_it_is_not() -> None:
+    """And not at the transaction's next check, which may be a day later."""
+    stage = memory_stage()
+    started_ms: list[int] = []
+    refusals = [True] * 3
+
+    class Refusing(Nobody):
+        def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+            if refusals:
+                refusals.pop()
+                raise unavailable("throttled")
+            started_ms.append(stage.clock.now_ms())
+
+    deps = process(stage, invoker=Refusing())
+    checks = Checks("https://bank.example.com/check", DAY_SECONDS)
+    transaction, _ = deps.transactor.prepare(topic_of(deps), make.draft("x"), checks)
+    stage.clock.advance(DAY_SECONDS * SECOND_MS)
+    assert deps.mover.run_once(until(stage, 10)).checked == 1
+    assert [at_ms - transaction.check_ms for at_ms in started_ms] == [3 * SECOND_MS]
+    timers = stage.adapters.timers
+    assert timers.next_ms(fragment_of(transaction.id)) == transaction.check_ms + DAY_SECONDS * SECOND_MS
 
 
 def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> None:

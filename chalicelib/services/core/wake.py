@@ -275,10 +275,11 @@ class Waker:
         self.route(dict.fromkeys(str(timer.shard) for timer in timers))
 
     def start_checks(self, timers: Sequence[Timer]) -> None:
-        """Start checks of the transactions of these CHECK timers; a lost check is repeated by its next timer."""
+        """Start checks of the transactions of these CHECK timers. Raises Unavailable where some were not started: to
+        repeat the others does no harm."""
         checks = [[timer.id, timer.due_ms] for timer in timers]
         for start in range(0, len(checks), _CHECKS_TOGETHER):
-            self._start("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
+            self._invoker.invoke("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
 
     def wake_movers(self, timers: Sequence[Timer]) -> None:
         """Wake a mover for timers that are due before its schedule would see to them.
