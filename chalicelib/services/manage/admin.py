@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...domain.errors import Conflict, NotFound, Refused, unavailable
+from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
 from ...modes import POLICIES
@@ -152,15 +152,25 @@ class Admin:
                 new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
                 if new.mode != old.mode:
                     raise Conflict("MODE_FIXED", f"Group {name!r} is {old.mode}; a group's mode is for life.")
-            if new == old or self._control.put_group(topic, new, old):
-                self._catalog.forget(topic, new)
+            if self._store_group(topic, new, old):
                 return new, old is None
-        raise unavailable("Others keep changing this group; try again.")
+        raise _group_is_busy()
 
     def pause(self, topic: Topic, name: str, paused: bool) -> Group:
-        """Stop or go on handing out the group's messages."""
-        self._catalog.group(topic, name, consistent=True)
-        return self.put_group(topic, name, {"paused": paused})[0]
+        """Stop or go on handing out the group's messages. Raises NotFound: unlike `put_group` it makes none."""
+        for _ in range(_TRIES):
+            old = self._catalog.group(topic, name, consistent=True)
+            new = replace(old, paused=paused)
+            if self._store_group(topic, new, old):
+                return new
+        raise _group_is_busy()
+
+    def _store_group(self, topic: Topic, new: Group, old: Group | None) -> bool:
+        """False: another process has changed it since."""
+        if new != old and not self._control.put_group(topic, new, old):
+            return False
+        self._catalog.forget(topic, new)
+        return True
 
     def group_to_delete(self, topic: Topic, name: str) -> Group:
         """The group of this name, also if its deletion has begun and was not finished. Raises NotFound."""
@@ -187,6 +197,10 @@ class Admin:
         for group in groups:
             self._close(topic, group)
             self._control.delete_group(topic, group)
+
+
+def _group_is_busy() -> Unavailable:
+    return unavailable("Others keep changing this group; try again.")
 
 
 def _default_key_shards(old: Topic, settings: Mapping[str, Any]) -> int | None:

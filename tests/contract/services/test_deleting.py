@@ -72,6 +72,27 @@ def test_a_pause_does_not_make_a_group_again_that_is_being_deleted(stage: Stage)
     assert stage.adapters.control.groups(desk.topic) == []
 
 
+def test_a_pause_does_not_make_a_group_again_that_is_deleted_once_it_was_read(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    control = stage.adapters.control
+
+    class ThenDeleted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(control, name)
+
+        def group(self, topic: Topic, name: str) -> Group | None:
+            row = control.group(topic, name)
+            if row:
+                desk.deps.admin.delete_group(topic, row)
+            return row
+
+    process = Deps(replace(stage.another(), control=ThenDeleted()))
+    with pytest.raises(NotFound):
+        process.admin.pause(desk.topic, group.name, True)
+    assert control.groups(desk.topic) == []
+
+
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_i16_who_still_works_for_a_deleted_group_gets_settles_and_seeks_nothing(
     stage: Stage, mode: str
