@@ -132,6 +132,8 @@ class MoverRun:
         self._told: set[object] = set()
         self._began_ms = clock.now_ms()
         self._outgrown: set[int] = set()  # fragments with what only a later release can read
+        self._stuck: dict[_Load, set[int]] = {}  # what the last drain could not move, and in which fragments
+        self._reached: dict[int, str] = {}  # how far it came in these, where it had no more time
 
     def stay(self, fragments: Iterable[int], has_time: Callable[[], bool], awake_ms: int = 0) -> None:
         """Hold the fragments in which something is due soon, until nothing is, or time is up.
@@ -192,21 +194,42 @@ class MoverRun:
 
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, until `is_enough`. All fragments are moved together, so that timers of one shard
-        become one segment. Timers that cannot be moved now don't hide those after them: the next page is read, too."""
-        positions, stuck_loads = dict.fromkeys(self._held, ""), set[_Load]()
+        become one segment. Timers that cannot be moved now don't hide those after them: the next page is read, too, if
+        not now, then by the next drain."""
+        positions, reached, stuck_before = dict.fromkeys(self._held, ""), self._reached, self._stuck
+        self._stuck = {}
         while positions:
             now_ms = self._clock.now_ms()
             looks = self._visit(positions, now_ms)
             due_timers = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
             self._held |= {f: _next_of(look, now_ms) for f, look in looks.items()}
-            self._held |= self._move(sorted(due_timers, key=attrgetter("due_ms")), stuck_loads)
-            if is_enough():
-                return
+            self._held |= self._move(sorted(due_timers, key=attrgetter("due_ms")))
             positions = {
                 f: look.go_on_after
                 for f, look in looks.items()
                 if look.go_on_after and _is_full(look, now_ms)
             }
+            leaps = self._leaps(positions, reached, stuck_before)
+            positions, reached = positions | leaps, {}
+            if is_enough() and not leaps:
+                break
+        self._reached = positions if self._stuck else {}
+
+    def _leaps(
+        self,
+        positions: Mapping[int, str],
+        reached: Mapping[int, str],
+        stuck_before: Mapping[_Load, set[int]],
+    ) -> dict[int, str]:
+        """Where to go on in fragments in which a load is still stuck: where the last drain left off. Nothing of what
+        was stuck then is moved behind that."""
+        still_stuck = self._stuck.keys() & stuck_before.keys()
+        fragments = {fragment for load in still_stuck for fragment in stuck_before[load]}
+        leaps = {f: reached[f] for f in fragments & reached.keys() if reached[f] > positions.get(f, "~")}
+        for load, met_in in stuck_before.items():
+            if leapt := met_in & leaps.keys():
+                self._stuck.setdefault(load, set()).update(leapt)
+        return leaps
 
     def _visit(self, positions: Mapping[int, str], now_ms: int) -> dict[int, FirstTimers]:
         """The timers that are due in the fragments behind their positions. A fragment that could not be read is read
@@ -234,7 +257,7 @@ class MoverRun:
         self, fragment: int, due_ms: int | None, position: str, until_ms: int
     ) -> _Visit | None:
         """Visit a fragment; None: it is ours no more."""
-        if not position and self._owner and not self._is_renewed(fragment):
+        if self._owner and not self._is_renewed(fragment):
             return None
         if not position and (due_ms is None or due_ms > until_ms):
             next_ms = self._timers.next_ms(fragment, consistent=True)
@@ -295,7 +318,7 @@ class MoverRun:
         if ours:
             self._ways.hand_over(ours)
 
-    def _move(self, due_timers: Sequence[Timer], stuck_loads: set[_Load]) -> dict[int, int]:
+    def _move(self, due_timers: Sequence[Timer]) -> dict[int, int]:
         """Move timers, the earliest first, except loads that are stuck. Returns, for each fragment in which
         something stays, when to look again."""
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
@@ -307,12 +330,13 @@ class MoverRun:
         if newer and self._clock.now_ms() - self._began_ms > _OUTLIVED_MS:
             # Whoever is started now is of the release that is deployed now, which may be able to read it.
             self._outgrown.update(timer.fragment for load in newer for timer in loads[load])
-            stuck_loads.update(newer)
-        tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck_loads}
+            self._stuck.update((load, set()) for load in newer)
+        tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load not in self._stuck}
         before = set(self._moves.under_way)
         finished_loads, refused_loads = self._harvest(self._moves.do(tasks))
         waiting_loads = loads.keys() - (finished_loads - before)
-        stuck_loads |= waiting_loads
+        for load in waiting_loads:
+            self._stuck.setdefault(load, set()).update(timer.fragment for timer in loads[load])
         now_ms = self._clock.now_ms()
         again_ms = {
             load: now_ms + (_RETRY_MS if load in refused_loads else _STILL_MS) for load in waiting_loads

@@ -193,6 +193,35 @@ def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> No
     assert entered(stage, first) == stuck_ids
 
 
+def test_more_that_is_stuck_than_a_drain_can_look_through_hides_nothing() -> None:
+    stage = memory_stage()
+    bad: set[str] = {"bad"}
+
+    def throttled(shard: ShardKey, *_: object) -> None:
+        if shard.topic in bad:
+            raise unavailable("throttled")
+
+    def slow(*_: object) -> None:
+        stage.clock.advance(300)
+
+    deps = process(
+        stage,
+        log=Troubled(stage.adapters.log, put=throttled),
+        timers=Troubled(stage.adapters.timers, first_due=slow),
+    )
+    first, good = topic_of(deps, "bad"), topic_of(deps, "good")
+    stuck_ids = later(deps, first, 3_000, 1)  # one shard's, so in one fragment
+    ids = later(deps, good, 1, 1.5)
+    while fragment_of(ids[-1]) != fragment_of(stuck_ids[0]):
+        good = topic_of(deps, make.uid("good"))
+        ids = later(deps, good, 1, 1.5)
+    deps.mover.run_once(until(stage, 20))
+    assert entered(stage, good) == ids
+    bad.clear()
+    deps.mover.run_once()
+    assert entered(stage, first) == stuck_ids
+
+
 def test_nothing_of_a_shard_goes_past_what_was_refused() -> None:
     stage, refusals = memory_stage(), [True]
 

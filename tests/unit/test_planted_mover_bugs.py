@@ -95,7 +95,7 @@ BUGS: Planted = {
         runs.test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again,
     ),
     "a later one that goes past what was refused": (
-        Bug(MoverRun, "_move", "if load not in stuck_loads}", "if load}"),
+        Bug(MoverRun, "_move", "if load not in self._stuck}", "if load}"),
         troubles.test_nothing_of_a_shard_goes_past_what_was_refused,
     ),
     "a mover that hands on what it never held": (
