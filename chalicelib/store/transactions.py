@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from ..domain.errors import unavailable
+from ..domain.errors import Unreadable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import Transaction, TransactionState, check_timer
@@ -142,10 +142,10 @@ def _item(of: Transaction) -> Item:
 
 
 def _transaction(item: Item) -> Transaction:
-    """The transaction a row holds. Raises Unavailable where it is damaged, or of a later release."""
+    """The transaction a row holds. Raises Unreadable where it is damaged, or of a later release."""
     if transaction := _readable(item):
         return transaction
-    raise unavailable("This transaction cannot be read: it is damaged, or of a later release.")
+    raise Unreadable("UNAVAILABLE", "This transaction cannot be read: it is damaged, or of a later release.")
 
 
 def _readable(item: Item) -> Transaction | None:

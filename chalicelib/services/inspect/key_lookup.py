@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...domain.errors import Conflict, NotFound
+from ...domain.errors import Conflict, NotFound, Unreadable
 from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
@@ -61,11 +61,11 @@ class KeyLookup:
         return messages, before
 
     def _message(self, topic_statuses: TopicStatuses, entry: KeyEntry, filters: Filters) -> AnyMessage | None:
-        """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a
-        later release to read."""
+        """The entry's message if it is wanted. None also for one that never was stored, has expired, cannot be read,
+        or is for a later release to read."""
         try:
             message = self._lookup.find(topic_statuses.topic, entry.message_id)
-        except (NotFound, Conflict):
+        except (NotFound, Conflict, Unreadable):
             return None
         if isinstance(message, Message):
             if not message.draft.id and message.accepted_ms != entry.accepted_ms:

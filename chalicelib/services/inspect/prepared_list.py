@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from ...domain.errors import Unreadable
 from ...domain.topic import Topic
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
 from ...ports.transactions import Transactions
@@ -19,12 +22,19 @@ def in_order(
     The filters' times are times of preparation. One read for the list, and one for each transaction."""
     state, after = start or (UNDECIDED[0], None)
     rows = transactions.of_state(topic, state, after, limit)
-    stored = (transactions.get(row.id) for row in rows)
+    stored = (_readable(transactions, row.id) for row in rows)
     messages = [each for each in stored if each and _passes(each, filters)]
     if len(rows) == limit:
         return messages, (state, rows[-1].sort_key)
     following = UNDECIDED[UNDECIDED.index(state) + 1 :]
     return messages, (following[0], None) if following else None
+
+
+def _readable(transactions: Transactions, id: str) -> Transaction | None:
+    """The transaction; None also for one whose row cannot be read: the list goes on without it."""
+    with suppress(Unreadable):
+        return transactions.get(id)
+    return None
 
 
 def _passes(transaction: Transaction, filters: Filters) -> bool:

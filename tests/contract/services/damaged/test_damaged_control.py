@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.transaction import TransactionState
+from chalicelib.domain.transaction import Transaction, TransactionState
+from chalicelib.services.inspect import prepared_list
+from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.transactions import Checks
 from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
@@ -21,10 +23,15 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     on_dynamodb(stage)
     desk = Desk.at(stage)
     transactor, checks = desk.deps.transactor, Checks("https://example.com", 60)
-    transactions = [transactor.prepare(desk.topic, make.draft(n), checks)[0] for n in range(3)]
+    transactions = [transactor.prepare(desk.topic, make.draft(n, keys=("k",)), checks)[0] for n in range(3)]
     change_transaction(stage, transactions[1].id, damage)
     with pytest.raises(Unavailable, match="cannot be read"):
         transactor.find(transactions[1].id)
+    readable = {transactions[0].message_id, transactions[2].message_id}
+    prepared, _ = prepared_list.in_order(stage.adapters.transactions, desk.topic, Filters(), 10, None)
+    assert {each.message_id for each in prepared} == readable
+    with_key, _ = desk.deps.key_lookup.newest_first(desk.topic, "k", Filters(), 10, None)
+    assert {each.message_id for each in with_key if isinstance(each, Transaction)} == readable
     ids = {
         transaction.id for transaction in transactor.of_state(desk.topic, TransactionState.PREPARED, None, 10)
     }
