@@ -25,7 +25,7 @@ from ...ports.log import Log, Pack
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.log_reader import LogReader
-from ..produce.delayed import already_due
+from ..produce.delayed import already_due, damaged
 from ..produce.producer import Producer, check_size
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
@@ -88,7 +88,7 @@ class Amender:
             if draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
             if draft.dead_reason == DeadReason.UNDECODABLE:
-                raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
+                raise damaged()
             return replace(with_acts(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
         return self._rewrite(topic, message, rewrite, is_told_of)

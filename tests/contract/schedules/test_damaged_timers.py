@@ -17,6 +17,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as store
 from chalicelib.store.attributes import Item
@@ -108,6 +109,29 @@ def test_a_damaged_message_becomes_a_dead_letter_of_every_group(stage: Stage, da
         assert [(letter.message.id, letter.reason) for letter in letters] == [
             (id, DeadReason.UNDECODABLE) for id in bad
         ]
+
+
+def test_a_damaged_message_cannot_be_edited_but_hurried_and_cancelled(stage: Stage) -> None:
+    """An edit would be answered, and its body never delivered."""
+    desk = Desk.at(stage)
+    (id, other), due_ms = later(desk, 2)
+    for each in (id, other):
+        change_timer(stage, due_ms, each, DAMAGES["no JSON"])
+
+    def waiting(id: str) -> DelayedMessage:
+        message = desk.deps.lookup.find(desk.topic, id)
+        assert isinstance(message, DelayedMessage)
+        return message
+
+    with pytest.raises(Conflict, match="UNDECODABLE"):
+        desk.deps.delayed.amend(desk.topic, waiting(id), {"body": b'"whole"'})
+    assert waiting(id).timer.edits == 0
+    desk.deps.delayed.amend(desk.topic, waiting(id), {"due_ms": stage.clock.now_ms()})
+    desk.deps.delayed.cancel(desk.topic, waiting(other))
+    group = desk.group()
+    assert desk.receive(group) == []
+    ((_, letter),) = stage.adapters.records.dead(desk.topic, group, None, 9)
+    assert (letter.message.id, letter.reason) == (id, DeadReason.UNDECODABLE)
 
 
 @pytest.mark.parametrize("damage", ANYWAY.values(), ids=ANYWAY)
