@@ -9,3 +9,5 @@ DAY_MS = 86_400_000
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
+CLOCKS_DIFFER_MS = 15 * SECOND_MS
+"""By how much the clocks of two processes may differ. What is further ahead was stored by a clock that was wrong."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .times import CLOCKS_DIFFER_MS
+
 _NS = 1_000_000_000
 _MS = 1_000_000
 # for each second, what an idle account holds; with what processes hold in hand, at most a second's worth
 _BURST_NS = _NS // 2
-_CLOCKS_DIFFER_NS = 15 * _NS  # at most; a state further ahead is of a clock that was wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ def take(given_until_ns: int, limit: int, count: int, now_ms: int, seconds: int 
     permit_ns, now_ns = max(1, seconds * _NS // limit), now_ms * _MS
     # An account of a few permits a second holds not quite two, so that nothing is lost while nobody asks in time.
     ahead_ns = now_ns + max(seconds * _BURST_NS, 19 * permit_ns // 10)
-    start_ns = now_ns if given_until_ns > ahead_ns + _CLOCKS_DIFFER_NS else max(given_until_ns, now_ns)
+    is_wrong = given_until_ns > ahead_ns + CLOCKS_DIFFER_MS * _MS
+    start_ns = now_ns if is_wrong else max(given_until_ns, now_ns)
     permits = min(count, max(0, ahead_ns - start_ns) // permit_ns)
     after_ns = start_ns + permits * permit_ns
     if permits == count:

@@ -79,7 +79,7 @@ class Timers(Protocol):
 
     def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
         """Take or renew the lease of a fragment, until `until_ms`. Returns None if it is this owner's now, or else the
-        time when another owner's lease ends."""
+        time when another owner's lease ends. One so far ahead that its owner's clock was wrong is none."""
         ...
 
     def release_lease(self, fragment: int, owner: str) -> None:

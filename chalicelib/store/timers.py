@@ -14,6 +14,7 @@ from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import ShardKey
 from ..domain.timer import ANY, ANY_EDITION, UNREADABLE, Timer, TimerKind, kind_by_id, retry_of
+from ..domain.times import CLOCKS_DIFFER_MS
 from ..ports.log import DedupEntry, Moved
 from ..ports.timers import FirstTimers
 from . import codec
@@ -177,11 +178,12 @@ class DynamoTimers:
                 TableName=self._table,
                 Key=lease_key(fragment),
                 UpdateExpression="SET o = :o, u = :u, v = :v",
-                ConditionExpression="attribute_not_exists(o) OR o = :o OR u <= :now",
+                ConditionExpression="attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far",
                 ExpressionAttributeValues={
                     ":o": text(owner),
                     ":u": number(until_ms),
                     ":now": number(now_ms),
+                    ":far": number(until_ms + CLOCKS_DIFFER_MS),
                     ":v": {"N": FORMAT},
                 },
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",

@@ -91,7 +91,9 @@ CLAUSES: dict[str, str] = {
     "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
         "a_delayed_message_has_its_dedup_id_once"
     ),
-    "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now": "one_owns_a_fragment",
+    "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far": (
+        "one_owns_a_fragment"
+    ),
     "timers.release_lease: delete in timers if o = :o": "one_owns_a_fragment",
     "timers.set_aside: delete in timers if attribute_exists(f)": "a_timer_is_set_aside_as_it_was_read",
     "timers.set_aside: delete in timers if attribute_not_exists(e)": "a_timer_is_set_aside_as_it_was_read",

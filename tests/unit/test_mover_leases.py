@@ -121,6 +121,16 @@ def test_what_a_dead_mover_held_goes_when_its_lease_ends(
     assert report.late_ms <= max(0, lease_ms - due_in_ms) + 100
 
 
+def test_what_a_mover_held_whose_clock_was_an_hour_ahead_does_not_wait_for_an_hour() -> None:
+    shed = Shed()
+    timer = make.timer(START_MS + 1_000, fragment=3)
+    shed.timers.store([timer])
+    then_ms = START_MS + 3_600_000
+    assert shed.timers.acquire_lease(3, "dead", then_ms, then_ms + 15_000) is None
+    assert shed.mover.run_once().late_ms <= 100
+    assert shed.moved == [timer]
+
+
 @pytest.mark.parametrize("woken_for", [None, [3]], ids=["by schedule", "woken"])
 def test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(woken_for: list[int] | None) -> None:
     class Renewing(ManualClock):

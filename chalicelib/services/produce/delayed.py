@@ -12,7 +12,7 @@ from ...domain.limits import MAX_SHARDS
 from ...domain.message import Act, DeadReason, Message, with_acts
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
-from ...domain.times import DAY_SECONDS
+from ...domain.times import CLOCKS_DIFFER_MS, DAY_SECONDS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.log import Log
@@ -28,7 +28,6 @@ _NOWHERE = -1
 _ROWS = 64
 _TRIES = 16  # each lost to somebody else's change of the very message
 _FOREVER_MS = 1 << 62
-_CLOCKS_DIFFER_MS = 15_000
 _MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in a shard
 
 
@@ -127,7 +126,7 @@ class Delayed:
         """The message in the log of one of these shards, near the time at which it was due."""
         shards = [topic.shard_key(number) for number in numbers]
         # Who moved it may have had a clock that ran before ours: then it came into its log before its time.
-        spans = [(due_ms, _FOREVER_MS), (due_ms - _CLOCKS_DIFFER_MS, due_ms)]
+        spans = [(due_ms, _FOREVER_MS), (due_ms - CLOCKS_DIFFER_MS, due_ms)]
         looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)
         return next((message for message in looks if message), None)
 

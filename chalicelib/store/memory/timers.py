@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ...domain.errors import newer_format
 from ...domain.timer import UNREADABLE, Timer, TimerKind
+from ...domain.times import CLOCKS_DIFFER_MS
 from ...ports.log import DedupEntry, Moved
 from ...ports.timers import FirstTimers
 from ..layout import timer_key
@@ -114,7 +115,7 @@ class MemoryTimers:
     def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
         with self._tables.lock:
             holder, deadline_ms = self._leases.get(fragment, (owner, 0))
-            if holder != owner and deadline_ms > now_ms:
+            if holder != owner and now_ms < deadline_ms <= until_ms + CLOCKS_DIFFER_MS:
                 return deadline_ms
             self._leases[fragment] = (owner, until_ms)
             return None

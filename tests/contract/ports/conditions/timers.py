@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
+from chalicelib.domain.times import CLOCKS_DIFFER_MS
 from chalicelib.ports.log import AlreadyMoved, DedupEntry, Moved, Stored
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
@@ -120,6 +121,11 @@ def one_owns_a_fragment(stage: Stage) -> None:
     assert timers.acquire_lease(fragment, "a", 2_999, 4_000) == 3_000
     timers.release_lease(fragment, "b")
     assert timers.acquire_lease(fragment, "a", 2_999, 4_000) is None
+    far_ms = 5_000 + CLOCKS_DIFFER_MS
+    assert timers.acquire_lease(fragment, "a", 3_000, far_ms) is None
+    assert timers.acquire_lease(fragment, "b", 3_000, 5_000) == far_ms
+    assert timers.acquire_lease(fragment, "a", 3_000, far_ms + 1) is None
+    assert timers.acquire_lease(fragment, "b", 3_000, 5_000) is None
 
 
 def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
