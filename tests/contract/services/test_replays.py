@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import REPLAY_LIFE
 from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState
-from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.manage.replays import Archived, Progress
 from tests.support import factories as make
@@ -104,3 +104,17 @@ def test_a_replay_that_is_done_stays_so(stage: Stage) -> None:
     with pytest.raises(Conflict):
         replays.send(over, archived(1))
     assert drafts(desk) == []
+
+
+def test_a_replay_puts_nothing_into_a_namesake_of_its_topic(stage: Stage) -> None:
+    """What it sent before is gone with the topic, so it would be done with a part of its messages."""
+    desk = Desk.at(stage)
+    replay = made(desk)
+    require_stored(desk.deps.replays.send(replay, archived(1)))
+    stage.clock.advance(MINUTE_MS)
+    desk.deps.admin.delete_topic(desk.topic)
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"shards": 1})
+    with pytest.raises(Conflict, match="made again"):
+        stage.process().replays.send(replay, archived(1, 2))
+    assert drafts(desk) == []
+    assert len(require_stored(desk.deps.replays.send(made(desk), archived(1, 2)))) == 2
