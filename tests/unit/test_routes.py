@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.support.clock import ManualClock, SeededRandom
 from tests.support.http import Client, Group, Reply, Topic
 from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
+from tests.support.troubled import Troubled
 
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
 
@@ -279,6 +280,26 @@ def test_a_topic_that_wakes_at_once_starts_a_delivery_with_the_answer(api: Clien
     inbox.asked.clear()
     topic.produce("x")
     assert [function for function, _ in inbox.asked] == ["deliver"]
+
+
+@pytest.mark.parametrize(("port", "call"), [("control", "groups"), ("cursors", "get")])
+def test_a_duplicate_is_answered_though_nobody_can_say_what_became_of_it(
+    deps: Deps, topic: Topic, monkeypatch: pytest.MonkeyPatch, port: str, call: str
+) -> None:
+    """A batch that was refused for it would be sent again, and what it stored be there twice."""
+    topic.group()
+    message = {"body": "x", "dedup_id": "d"}
+    first = topic.produce(**message)
+    troubled = Troubled(getattr(deps.adapters, port), lambda name, *_: name == call)
+    changes: dict[str, Any] = {port: troubled}
+    process = Deps(replace(deps.adapters, **changes))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    assert topic.api.post(f"{topic.path}/messages", message).expect(200) == {**first, "duplicate": True}
+    twin, new = topic.batch([message, {"body": "y"}])
+    assert (twin["id"], twin["duplicate"], new["duplicate"]) == (first["id"], True, False)
+    assert troubled.refused
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    assert topic.accepted == 2
 
 
 def test_the_bytes_of_an_event_without_a_type_have_the_usual_one(topic: Topic) -> None:

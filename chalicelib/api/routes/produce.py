@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...domain.errors import HeadraceError, TooLarge
+from ...domain.errors import HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Scope, Topic
@@ -57,21 +57,34 @@ def store_one(context: Context, draft: Draft) -> Response[Produced]:
     return Response(_view(topic, outcome, _state_lookup(context, topic)), 200 if outcome.duplicate else 201)
 
 
-StateLookup = Callable[[], Callable[[str], "MessageState"]]
+StateLookup = Callable[[str], "MessageState | None"]
 
 
 def _state_lookup(context: Context, topic: Topic) -> StateLookup:
-    """Returns a lookup of messages' states. It reads nothing unless there is a duplicate."""
-    return cache(lambda: context.deps.lookup.state_by_id(topic))
+    """Returns a lookup of messages' states, which reads nothing unless there is a duplicate. None where a state cannot
+    be read, and for all after it: to refuse what is stored would have it produced twice, and so might a late answer."""
+    state_by_id = cache(lambda: context.deps.lookup.state_by_id(topic))
+    can_be_read = True
+
+    def state(message_id: str) -> MessageState | None:
+        nonlocal can_be_read
+        try:
+            return state_by_id()(message_id) if can_be_read else None
+        except Unavailable:
+            can_be_read = False
+            return None
+
+    return state
 
 
 def _view(topic: Topic, stored: ProduceResult, state_lookup: StateLookup) -> Produced:
-    """The answer for one message; for a duplicate, the present state of the first."""
-    if not stored.duplicate:
+    """The answer for one message; for a duplicate, the present state of the first, if it can be read."""
+    state = state_lookup(stored.id) if stored.duplicate else None
+    if state is None:
         return produced.view(topic.name, stored)
     from ...services.produce.delayed import DelayedMessage
 
-    status, message = state_lookup()(stored.id)
+    status, message = state
     if isinstance(message, Message):
         stored = replace(stored, shard=message.shard, offset=message.offset, due_ms=message.draft.due_ms)
     elif isinstance(message, DelayedMessage):
