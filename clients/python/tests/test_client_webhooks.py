@@ -8,7 +8,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -260,6 +260,44 @@ def test_what_a_handler_raises_is_what_is_answered(error: Exception, status: int
     answer = webhook(handle).answer("POST", signed_headers(b"1", NOW), b"1")
     assert (answer.status, answer.headers.get("Retry-After")) == (status, after)
     assert b"x" not in answer.body or status != 500
+
+
+def batch_of(count: int) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of a request with so many messages: 0, 1 …"""
+    event = {"source": "/topics/orders", "type": "headrace.message", "specversion": "1.0"}
+    body = json.dumps([{**event, "id": f"m-{n}", "data": n} for n in range(count)]).encode()
+    headers = signed_headers(body, NOW, content_type="application/cloudevents-batch+json")
+    return {name: value for name, value in headers.items() if not name.startswith("ce-")}, body
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("errors", "status", "after"),
+    [
+        ((None, None), 204, None),
+        ((None, Bury("no such customer"), None), 500, None),
+        ((Bury("no such customer"), KeyError("total")), 500, None),
+        ((Bury("no such customer"), Bury("nor this one")), 489, None),
+        ((Retry("10m"), None), 500, None),
+        ((Retry("10m"), Retry(), Retry("20m")), 503, "1200"),
+    ],
+)
+def test_one_message_of_a_request_decides_nothing_about_the_others(
+    errors: Sequence[Exception | None], status: int, after: str | None, is_async: bool
+) -> None:
+    """The answer is for all of them: by 489 those that were handled would be dead letters."""
+
+    def handle(message: Message) -> None:
+        if error := errors[message.body]:
+            raise error
+
+    async def handle_later(message: Message) -> None:
+        handle(message)
+
+    hook = webhook(handle_later if is_async else handle)
+    request = batch_of(len(errors))
+    for answer in (hook.answer("POST", *request), asyncio.run(hook.answer_async("POST", *request))):
+        assert (answer.status, answer.headers.get("Retry-After")) == (status, after)
 
 
 def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:

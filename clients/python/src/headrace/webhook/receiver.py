@@ -95,14 +95,14 @@ class Webhook:
         events = self._read(method, headers, body)
         if isinstance(events, Answer):
             return events
-        error: Exception | None = None
+        errors: list[Exception | None] = []
         for event in events:
             with _Attempt(event) as attempt:
                 result = self._handle(event)
                 if self._async:
                     asyncio.run(result)
-            error = error or attempt.error
-        return _answer_of(error)
+            errors.append(attempt.error)
+        return _answer_of(errors)
 
     async def answer_async(self, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """The same in an event loop; a handler that is not async runs in a thread."""
@@ -111,12 +111,12 @@ class Webhook:
         events = self._read(method, headers, body)
         if isinstance(events, Answer):
             return events
-        error: Exception | None = None
+        errors: list[Exception | None] = []
         for event in events:
             with _Attempt(event) as attempt:
                 await self._handle(event)
-            error = error or attempt.error
-        return _answer_of(error)
+            errors.append(attempt.error)
+        return _answer_of(errors)
 
     def _handle(self, event: Event) -> Any:
         assert self._call is not None
@@ -200,12 +200,18 @@ class _Attempt:
         return True
 
 
-def _answer_of(error: Exception | None) -> Answer:
-    if error is None:
+def _answer_of(errors: Sequence[Exception | None]) -> Answer:
+    """One answer for all messages of a request. Where they ended differently it is 500: the service then sends them
+    again in smaller requests, until each has an answer of its own."""
+    failures = [error for error in errors if error is not None]
+    burials = [error for error in failures if isinstance(error, Bury)]
+    retries = [error for error in failures if isinstance(error, Retry)]
+    if not failures:
         return Answer(204)
-    if isinstance(error, Bury):
-        return Answer(489, _TEXT, error.reason.encode())
-    if isinstance(error, Retry):
-        wait = {"Retry-After": str(error.delay_seconds)} if error.delay_seconds is not None else {}
-        return Answer(503, {**_TEXT, **wait}, error.reason.encode())
-    return Answer(500, _TEXT, type(error).__name__.encode())
+    if len(burials) == len(errors):
+        return Answer(489, _TEXT, burials[0].reason.encode())
+    if len(retries) == len(errors):
+        waits = [retry.delay_seconds for retry in retries if retry.delay_seconds is not None]
+        after = {"Retry-After": str(max(waits))} if waits else {}
+        return Answer(503, {**_TEXT, **after}, retries[0].reason.encode())
+    return Answer(500, _TEXT, type(failures[0]).__name__.encode())
