@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from scripted_service import Service, ignored, message
 
 from headrace import Bury, Message, Retry, errors
+from headrace.calls import encode
 from headrace.consume import holdings as holdings_module
 from headrace.consume.consumer import Consumer
 from headrace.consume.holdings import Holdings
@@ -321,3 +323,24 @@ def test_a_reason_has_a_length_that_the_service_takes(error: Exception) -> None:
     reason = verdict_of(error).reason
     assert reason
     assert len(reason) == 512
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise LookupError
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("caf\udce9.txt"), "OSError: caf?.txt"),  # as Python gives the name of a file
+        (Bury("caf\udce9.txt"), "caf?.txt"),
+        (Bury(cast(Any, ValueError("no total"))), "no total"),
+        (Retry(reason=cast(Any, 404)), "404"),
+        (Mute(), "Mute: (Mute has no text)"),
+    ],
+)
+def test_a_reason_is_a_text_that_can_be_sent_whatever_was_raised(error: Exception, reason: str) -> None:
+    """What fails to be one ended the thread that settles, or left a place taken for good."""
+    verdict = verdict_of(error)
+    assert (verdict.reason, msgspec.json.decode(encode(verdict.reason))) == (reason, reason)

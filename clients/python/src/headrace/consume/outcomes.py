@@ -14,7 +14,7 @@ class Bury(Exception):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = text_of(reason)
 
 
 class Retry(Exception):
@@ -23,7 +23,7 @@ class Retry(Exception):
     def __init__(self, in_seconds: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)
         self.delay_seconds = whole_seconds(in_seconds) if in_seconds is not None else None
-        self.reason = reason
+        self.reason = text_of(reason)
 
 
 @dataclass(frozen=True)
@@ -52,4 +52,12 @@ def verdict_of(error: BaseException | None) -> Verdict:
         return Verdict(False, None, True, error.reason[:_REASON_CHARS] or None)
     if isinstance(error, Retry):
         return Verdict(False, error.delay_seconds, False, error.reason[:_REASON_CHARS] or None)
-    return Verdict(False, None, False, f"{type(error).__name__}: {error}"[:_REASON_CHARS])
+    return Verdict(False, None, False, f"{type(error).__name__}: {text_of(error)}"[:_REASON_CHARS])
+
+
+def text_of(reason: object) -> str:
+    """A reason as a text that can be sent, whatever was given: what became of a message must be told."""
+    try:
+        return str(reason).encode(errors="replace").decode()
+    except Exception:
+        return f"({type(reason).__name__} has no text)"
