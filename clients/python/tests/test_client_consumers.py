@@ -8,6 +8,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,24 @@ def test_a_handler_may_retry_bury_or_fail(hr: Headrace, topic: str) -> None:
     assert (letter.id, letter.last_error) == (sent["bury"].id, "no such customer")
     delivery = hr.get_message(topic, sent["fail"].id).deliveries["g"]
     assert (delivery.status, delivery.last_error) == ("RETRYING", "KeyError: 'customer'")
+
+
+def test_who_asks_for_a_longer_wait_than_there_is_gets_the_longest(hr: Headrace, topic: str) -> None:
+    """The service refuses a longer one, and the message came again when its lease ended."""
+    hr.put_group(topic, "g", begin="earliest")
+    sent, log = hr.send(topic, 1), Log(hr, 1)
+
+    def handle(message: Message) -> None:
+        log.add(message)
+        raise Retry(in_seconds="2d")
+
+    hr.consumer(topic, group="g", **QUICK)(handle)
+    hr.run(for_seconds=30)
+    delivery = hr.get_message(topic, sent.id).deliveries["g"]
+    assert delivery.status == "RETRYING"
+    assert delivery.next_attempt_at is not None
+    wait = delivery.next_attempt_at - datetime.now(timezone.utc)
+    assert timedelta(hours=11) < wait <= timedelta(hours=12)
 
 
 @dataclass

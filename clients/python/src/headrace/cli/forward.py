@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from ..consume.outcomes import LONGEST_WAIT_SECONDS
 from ..durations import rfc3339
 from ..models import Message
 from ..webhook.signing import sign
@@ -72,7 +73,7 @@ class Forwarder:
         except httpx.HTTPError as error:
             return Result(0, (time.monotonic() - start) * 1000, f"{type(error).__name__} {error}".strip())
         after = answer.headers.get("retry-after", "") if answer.status_code in _SLOW_DOWN else ""
-        wait = int(after) if after.isascii() and after.isdigit() else None
+        wait = min(int(after), LONGEST_WAIT_SECONDS) if after.isascii() and after.isdigit() else None
         return Result(
             answer.status_code, (time.monotonic() - start) * 1000, f"HTTP {answer.status_code}", wait
         )

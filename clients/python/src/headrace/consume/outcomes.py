@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ..durations import Duration, whole_seconds
 
+LONGEST_WAIT_SECONDS = 12 * 3600
+"""Of a message that is given back: the service takes none that is longer."""
 _REASON_CHARS = 512
 
 
@@ -18,7 +20,8 @@ class Bury(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler: try again, after `in_seconds` (a duration) or as the ladder says."""
+    """Raise it in a handler: try again, after `in_seconds` (a duration; a consumer that pulls waits 12 hours at most)
+    or as the ladder says."""
 
     def __init__(self, in_seconds: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)
@@ -51,7 +54,9 @@ def verdict_of(error: BaseException | None) -> Verdict:
     if isinstance(error, Bury):
         return Verdict(False, None, True, error.reason[:_REASON_CHARS] or None)
     if isinstance(error, Retry):
-        return Verdict(False, error.delay_seconds, False, error.reason[:_REASON_CHARS] or None)
+        wait = error.delay_seconds
+        wait = min(wait, LONGEST_WAIT_SECONDS) if wait is not None else None
+        return Verdict(False, wait, False, error.reason[:_REASON_CHARS] or None)
     return Verdict(False, None, False, f"{type(error).__name__}: {text_of(error)}"[:_REASON_CHARS])
 
 
