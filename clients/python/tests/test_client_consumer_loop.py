@@ -18,6 +18,7 @@ from headrace.consume import holdings as holdings_module
 from headrace.consume.consumer import Consumer
 from headrace.consume.holdings import Holdings
 from headrace.consume.outcomes import ACK, Verdict, verdict_of
+from headrace.consume.runners import LoopRunner
 from headrace.consume.settings import ConsumerSettings
 from headrace.consume.settling import Settler
 
@@ -344,3 +345,27 @@ def test_a_reason_is_a_text_that_can_be_sent_whatever_was_raised(error: Exceptio
     """What fails to be one ended the thread that settles, or left a place taken for good."""
     verdict = verdict_of(error)
     assert (verdict.reason, msgspec.json.decode(encode(verdict.reason))) == (reason, reason)
+
+
+@pytest.mark.parametrize("have_begun", [False, True])
+def test_a_loop_that_ends_finishes_what_waits_for_a_place_as_well(have_begun: bool) -> None:
+    """Its end cancels all tasks. A message that is never finished keeps the consumer from ending."""
+    finished: dict[str, BaseException | None] = {}
+
+    async def never(each: Message) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        runner = LoopRunner(never, 1, "orders", lambda m, error: finished.update({m.id: error}), loop, None)
+        for name in ("a", "b"):
+            runner.submit(message(name))
+        while len(asyncio.all_tasks()) < 3:
+            await asyncio.sleep(0)
+        for _ in range(9 * have_begun):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert {name: type(error) for name, error in finished.items()} == dict.fromkeys(
+        ("a", "b"), asyncio.CancelledError
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from ..models import Message
@@ -72,16 +72,17 @@ class LoopRunner:
 
     def submit(self, message: Message) -> None:
         assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(self._run(message), self._loop)
+        work = asyncio.run_coroutine_threadsafe(self._run(message), self._loop)
+        # not in the task: one that is cancelled before its turn has no code that runs
+        work.add_done_callback(lambda done: self._finish(message, _error_of(done)))
 
-    async def _run(self, message: Message) -> None:
-        error: BaseException | None = None
-        async with self._places:
-            try:
+    async def _run(self, message: Message) -> BaseException | None:
+        try:
+            async with self._places:
                 await asyncio.wait_for(self._call(message), self._max_runtime)
-            except BaseException as exception:
-                error = exception
-        self._finish(message, error)
+        except BaseException as error:
+            return error
+        return None
 
     def stop(self) -> None:
         """End the loop, if it is our own."""
@@ -89,3 +90,7 @@ class LoopRunner:
             self._own.call_soon_threadsafe(self._own.stop)
             self._thread.join()
             self._own.close()
+
+
+def _error_of(done: Future[BaseException | None]) -> BaseException | None:
+    return asyncio.CancelledError() if done.cancelled() else done.result()
