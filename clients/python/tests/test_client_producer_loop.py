@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -315,6 +316,45 @@ def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
     assert spool_contents(path) == []
 
 
+def test_a_message_that_finds_no_place_on_the_disk_is_not_waited_for(path: Path) -> None:
+    sender = producer(Service(), spool=path)
+    assert sender._spool
+    file = sender._spool._file
+    (pages,) = file.execute("PRAGMA page_count").fetchone()
+    file.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        sender.send("orders", "x" * 100_000)
+    assert sender.pending == 0
+    file.execute("PRAGMA max_page_count = 1000")
+    assert sender.send("orders", 1).result(SOON).offset == 0
+    assert sender.flush(SOON)
+    sender.close()
+
+
+@pytest.mark.parametrize(("change", "tries"), [("UPDATE", 1), ("DELETE", 2)])
+def test_a_disk_that_takes_nothing_is_waited_out(path: Path, clock: Clock, change: str, tries: int) -> None:
+    """What was sent meanwhile goes again under its name, by which the service knows it."""
+    service = Service()
+    sender = producer(service, spool=path, linger_ms=3_600_000)
+    assert sender._spool
+    file = sender._spool._file
+    file.execute(
+        f"CREATE TEMP TRIGGER full BEFORE {change} ON message BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
+    future = sender.send("orders", 1)
+
+    def has_waited(seconds: float) -> bool:
+        file.execute("DROP TRIGGER IF EXISTS full")
+        return False
+
+    clock.wait = has_waited  # type: ignore[method-assign]
+    assert sender.flush(SOON)
+    assert future.result(SOON).offset == 0
+    sender.close()
+    assert service.bodies == [[1]] * tries
+    assert len({batch.request for batch in service.batches}) == 1
+
+
 def test_of_a_batch_only_what_is_decided_leaves_the_spool(path: Path) -> None:
     """What was stored of the request goes again, too: the service knows its messages by their contents."""
     service = Service([sent_at(0), WRONG, FULL], [sent_at(0), FORGOTTEN], [sent_at(2)])
@@ -377,8 +417,7 @@ def test_a_spool_gives_the_oldest_that_go_together(path: Path) -> None:
 def test_what_was_refused_waits_again_behind_all_others(path: Path) -> None:
     spool = Spool(path)
     add(spool, ("a", '{"body":0}'), ("a", '{"body":1}'), ("a", '{"body":2}'))
-    for number in (1, 2):
-        spool.refuse(number, f"no {number}")
+    spool.remove((1, 2), {1: "no 1", 2: "no 2"})
     assert spool.count() == 1
     spool.close()
     assert spool_contents(path) == [(2, None), (0, "no 1"), (1, "no 2")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # a type checker brings it
 
 _LOG = logging.getLogger("headrace")
 _SPOOL_CLOSE_SECONDS = 5.0
+_NO_FAULT_OF_MESSAGES = (Unavailable, Unauthorized, Forbidden, ClientClosed, sqlite3.Error)
 _SPOOL_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -124,7 +126,6 @@ class Producer:
             self._changed.wait_for(lambda: self._pending < self._max_pending or self._closed)
             if self._closed:
                 raise RuntimeError("This producer is closed.")
-            self._pending += 1
             if self._spool:
                 self._futures[self._spool.add(topic, text)] = future
             else:
@@ -137,6 +138,7 @@ class Producer:
                         at=time.monotonic(),
                     )
                 )
+            self._pending += 1
             if self._pending in (1, self._max_batch) or len(self._items) in (1, self._max_batch):
                 self._changed.notify_all()  # only what the sender waits for: a thread that wakes takes time
         return future
@@ -226,32 +228,34 @@ class Producer:
         raise AssertionError("the last try returns")
 
     def _work_spooled(self) -> None:
-        assert self._spool is not None
         troubles = 0
         while self._wait_for_spooled():
-            batch = self._spool.next(self._max_batch, BATCH_BYTES)
-            if batch is None:
-                continue
-            request = batch.request or self._requests.next()
-            if batch.request is None:
-                self._spool.begin(batch.numbers, request, time.time())
-            results: Sequence[Sent | HeadraceError]
             try:
-                results = self._hr.send_batch(Batch(batch.topic, request, batch.messages, batch.first_sent))
-            except (
-                Unavailable,
-                Unauthorized,
-                Forbidden,
-                ClientClosed,
-            ) as error:  # nothing is wrong with the messages
+                self._send_spooled()
+            except _NO_FAULT_OF_MESSAGES as error:
                 _LOG.warning("%d messages wait in the spool: %s", self._pending, error)
                 self._stopping.wait(_SPOOL_PAUSES[min(troubles, len(_SPOOL_PAUSES) - 1)])
                 troubles += 1
-                continue
-            except HeadraceError as error:
-                results = [error] * len(batch.messages)
-            troubles = 0
-            self._settle_spooled(batch, results)
+            else:
+                troubles = 0
+
+    def _send_spooled(self) -> None:
+        """Send what goes together next. Raises what is in the way of all."""
+        assert self._spool is not None
+        batch = self._spool.next(self._max_batch, BATCH_BYTES)
+        if batch is None:
+            return
+        request = batch.request or self._requests.next()
+        if batch.request is None:
+            self._spool.begin(batch.numbers, request, time.time())
+        results: Sequence[Sent | HeadraceError]
+        try:
+            results = self._hr.send_batch(Batch(batch.topic, request, batch.messages, batch.first_sent))
+        except _NO_FAULT_OF_MESSAGES:
+            raise
+        except HeadraceError as error:
+            results = [error] * len(batch.messages)
+        self._settle_spooled(batch, results)
 
     def _wait_for_spooled(self) -> bool:
         """Wait for something to send, and its linger; False: it is over."""
@@ -281,12 +285,11 @@ class Producer:
         settled_results = [
             (n, r) for n, r in pairs if isinstance(r, Sent) or n not in again | {*late_numbers}
         ]
-        for number, result in settled_results:
-            if isinstance(result, HeadraceError):
-                _LOG.error("A message was refused for good, and is kept in the spool: %s", result)
-                self._spool.refuse(number, str(result))
+        reasons = {n: str(r) for n, r in settled_results if isinstance(r, HeadraceError)}
+        for reason in reasons.values():
+            _LOG.error("A message was refused for good, and is kept in the spool: %s", reason)
         gone = [number for number, _ in settled_results if number not in stays]
-        self._spool.remove(gone)
+        self._spool.remove(gone, reasons)
         with self._changed:
             futures = [self._futures.pop(number, Future()) for number, _ in settled_results]
         _resolve(futures, [result for _, result in settled_results])

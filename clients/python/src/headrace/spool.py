@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,38 +113,34 @@ class Spool:
 
     def begin(self, numbers: Sequence[int], request: str, first_sent: float) -> None:
         """Note under which name messages are sent, before they are: what comes after a crash uses the same."""
-        self._change(
-            "UPDATE message SET request = ?, first_sent = ? WHERE number = ?", numbers, request, first_sent
-        )
+        rows = [(request, first_sent, number) for number in numbers]
+        with self._change():
+            self._file.executemany("UPDATE message SET request = ?, first_sent = ? WHERE number = ?", rows)
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Let messages be sent as if for the first time."""
-        self._change("UPDATE message SET request = NULL, first_sent = NULL WHERE number = ?", numbers)
-
-    def remove(self, numbers: Sequence[int]) -> None:
-        """They are sent."""
-        self._change("DELETE FROM message WHERE number = ?", numbers)
-
-    def refuse(self, number: int, reason: str) -> None:
-        """Put a message aside that was refused for good."""
-        with self._lock:
-            self._file.execute("BEGIN")
-            self._file.execute(
-                "INSERT INTO refused SELECT number, topic, fields, ? FROM message WHERE number = ?",
-                (reason, number),
+        rows = [(number,) for number in numbers]
+        with self._change():
+            self._file.executemany(
+                "UPDATE message SET request = NULL, first_sent = NULL WHERE number = ?", rows
             )
-            self._file.execute("DELETE FROM message WHERE number = ?", (number,))
-            self._file.execute("COMMIT")
+
+    def remove(self, numbers: Sequence[int], reasons: Mapping[int, str] | None = None) -> None:
+        """They are sent; or they were refused for good, for these reasons, with which they are put aside."""
+        refusals = [(reason, number) for number, reason in (reasons or {}).items()]
+        with self._change():
+            self._file.executemany(
+                "INSERT INTO refused SELECT number, topic, fields, ? FROM message WHERE number = ?", refusals
+            )
+            self._file.executemany("DELETE FROM message WHERE number = ?", [(number,) for number in numbers])
 
     def readmit(self) -> int:
         """Let what was refused wait again, behind all others; how many it were."""
-        with self._lock:
-            self._file.execute("BEGIN")
+        with self._change():
             count = self._file.execute(
                 "INSERT INTO message (topic, fields) SELECT topic, fields FROM refused ORDER BY number"
             ).rowcount
             self._file.execute("DELETE FROM refused")
-            self._file.execute("COMMIT")
             return count
 
     def contents(self, most: int) -> list[Kept]:
@@ -156,11 +153,12 @@ class Spool:
             ).fetchall()
         return [Kept(number, topic, msgspec.Raw(fields), reason) for number, topic, fields, reason in rows]
 
-    def _change(self, statement: str, numbers: Sequence[int], *values: Any) -> None:
-        with self._lock:
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """All of what is done inside, or nothing: on a full disk, say."""
+        with self._lock, self._file:
             self._file.execute("BEGIN")
-            self._file.executemany(statement, [(*values, number) for number in numbers])
-            self._file.execute("COMMIT")
+            yield
 
     def count(self) -> int:
         """How many messages wait."""
