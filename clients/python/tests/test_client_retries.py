@@ -24,6 +24,7 @@ from headrace.errors import ClientClosed, HeadraceError, RateLimited, Unavailabl
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 PROBLEM = {
+    203: b"<h1>We are back soon</h1>",
     429: b'{"code":"RATE_LIMITED"}',
     503: b'{"code":"UNAVAILABLE"}',
     404: b'{"code":"TOPIC_NOT_FOUND"}',
@@ -127,6 +128,14 @@ def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
     assert len(places) == 3
     assert isinstance(error, RateLimited)
     assert len(tries_of(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
+
+
+def test_a_page_in_the_place_of_an_answer_is_none(servers: list[ThreadingHTTPServer]) -> None:
+    """As by a proxy. It ended the threads that settle, renew and send in the background."""
+    call = Call("GET", "/v1/topics", headers={REQUEST: "r1"})
+    assert tries_of(servers, Service(203, 200), call) == ([0, 1], [None, "1"], None)
+    _, _, error = tries_of(servers, Service(203), call)
+    assert isinstance(error, Unavailable)
 
 
 class Forgetful(socketserver.ThreadingTCPServer):

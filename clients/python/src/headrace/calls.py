@@ -12,6 +12,8 @@ import msgspec
 
 REQUEST = "Headrace-Request"
 RESEND = "Headrace-Resend"
+DOCS = "/docs"
+"""A page. All else is answered by an object of JSON, or nothing."""
 _DAY_SECONDS = 86_400
 _NO_PARTS = ("", ".", "..")  # HTTP clients take them out of a path, with what stands before them
 

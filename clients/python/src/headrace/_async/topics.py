@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ..calls import Call, given, path
+from ..calls import DOCS, Call, given, path
 from ..durations import rfc3339
 from ..models import (
     Archive,
@@ -87,7 +87,7 @@ class AsyncTopics(AsyncCaller):
 
     async def docs(self) -> str:
         """The interface as an HTML page."""
-        return (await self._transport.send(Call("GET", "/docs"))).decode()
+        return (await self._transport.send(Call("GET", DOCS))).decode()
 
     async def create_token(
         self,

@@ -15,7 +15,7 @@ import msgspec
 
 from .._pause import pause
 from .._trust import trust
-from ..calls import REQUEST, RESEND, Call, resend_seconds
+from ..calls import DOCS, REQUEST, RESEND, Call, resend_seconds
 from ..errors import ClientClosed, HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
 
@@ -121,6 +121,13 @@ class Transport:
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, answer.content)
         response_bytes: bytes = answer.content
+        if response_bytes and not response_bytes.startswith(b"{") and call.path != DOCS:
+            raise NoAnswer(
+                "NO_ANSWER",
+                f"{self.urls[self._first]} answered {answer.status_code} with what is none of Headrace's answers. Is "
+                "there a proxy in between?",
+                retryable=True,
+            )
         return response_bytes
 
     def _connections(self, is_fresh: bool) -> Any:
