@@ -137,7 +137,9 @@ def _admin_token(options: Options, store: Store, deps: Deps) -> str:
 
 def _ticket(deps: Deps, token: str) -> str | None:
     """What signs a browser in with the admin token; None where that is not known."""
-    return deps.sign_in_links.ticket(token.split("_")[1])[0] if token.startswith("hr_") else None
+    if not token.startswith("hr_"):
+        return None
+    return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
 
 
 def _create_tables(deps: Deps) -> None:

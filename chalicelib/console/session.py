@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from ..domain.errors import Forbidden, Unauthorized
 from ..domain.signing import derived, verified
 from ..domain.topic import Caller, Token
-from ..services.manage.tokens import FINGERPRINT_CHARS
 from ..wiring import Deps
 
 LASTS_SECONDS = 8 * 3600
@@ -45,8 +44,9 @@ def begin(deps: Deps, text: str, *, secure: bool) -> str:
 
 def begin_by_link(deps: Deps, ticket: str, *, secure: bool) -> str:
     """The `Set-Cookie` of a new session, for a link's ticket. Raises Unauthorized."""
-    token = deps.tokens.holder(deps.sign_in_links.redeem(ticket))
-    return _cookie(deps, token.id, token.secret_hash[:FINGERPRINT_CHARS], secure=secure)
+    token_id, fingerprint = deps.sign_in_links.redeem(ticket)
+    deps.tokens.holder(token_id, fingerprint)
+    return _cookie(deps, token_id, fingerprint, secure=secure)
 
 
 def end(*, secure: bool) -> str:

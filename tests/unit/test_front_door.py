@@ -96,9 +96,9 @@ def test_a_refusal_of_chalices_own_is_a_problem(status: int, status_shown: int, 
 
 def test_a_link_signs_in_to_its_last_moment_and_once(deps: Deps) -> None:
     clock: Any = deps.adapters.clock
-    links = [deps.sign_in_links.ticket("t1")[0] for _ in range(2)]
+    links = [deps.sign_in_links.ticket("t1", "f00d")[0] for _ in range(2)]
     clock.advance(LAST_SECONDS * 1000 - 1)
-    assert deps.sign_in_links.redeem(links[0]) == "t1"
+    assert deps.sign_in_links.redeem(links[0]) == ("t1", "f00d")
     clock.advance(1)
     for link in (links[0], links[1], "ä", ""):
         with pytest.raises(Unauthorized):
@@ -185,10 +185,11 @@ def test_a_sign_in_that_is_refused_is_counted(deps: Deps) -> None:
 
 @pytest.mark.parametrize(("stage", "scheme"), [("", "http"), ("headrace-dev", "https")])
 def test_a_link_leads_to_the_stage_that_made_it(deps: Deps, stage: str, scheme: str) -> None:
-    token, _ = deps.tokens.create("ci", ("produce",))
+    token, text = deps.tokens.create("ci", ("produce",))
     here = Deps(replace(deps.adapters, stage=stage))
     caller = Caller.with_token(token)
-    context = Context(here, caller, "r-1", {"Host": "h.example"}, {}, {}, b"", prefix="/api")
+    headers = {"Host": "h.example", "Authorization": f"Bearer {text}"}
+    context = Context(here, caller, "r-1", headers, {}, {}, b"", prefix="/api")
     link = create_sign_in_link(context).body
     assert link["url"].startswith(f"{scheme}://h.example/api/console/sign-in?ticket=")
-    assert here.sign_in_links.redeem(link["url"].partition("=")[2]) == token.id
+    assert here.sign_in_links.redeem(link["url"].partition("=")[2])[0] == token.id

@@ -13,8 +13,11 @@ def create_sign_in_link(context: Context) -> Response[SignInLink]:
     """A link that signs a browser in to the console with this token, once, within a minute."""
     caller = context.caller
     assert caller is not None, "a call with scopes has a caller"
-    ticket, ends_ms = context.deps.sign_in_links.ticket(caller.token_id)
     headers = {name.lower(): value for name, value in context.headers.items()}
+    text = headers.get("authorization", "").partition(" ")[2].strip()
+    # of this text: after a rotation, a link that the former one made signs nobody in
+    fingerprint = context.deps.tokens.fingerprint_of(text)
+    ticket, ends_ms = context.deps.sign_in_links.ticket(caller.token_id, fingerprint)
     is_tls = bool(context.deps.adapters.stage) or headers.get("x-forwarded-proto") == "https"
     origin = f"{'https' if is_tls else 'http'}://{headers.get('host', 'localhost')}"
     url = f"{origin}{context.prefix}/console/sign-in?ticket={ticket}"

@@ -24,7 +24,7 @@ _USE_MS = HOUR_MS  # how coarsely the last use is known: a write an hour, proces
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
 _CHECKSUM_CHARS = 7
-FINGERPRINT_CHARS = 16
+_FINGERPRINT_CHARS = 16
 _TOKEN = re.compile(r"hr_([0-9A-Za-z]{1,64})_([0-9A-Za-z_-]{8,256})\Z")
 
 
@@ -135,7 +135,7 @@ class Tokens:
         Unauthorized."""
         self.authenticate(text)
         match = _TOKEN.match(text)
-        return _hash(match[2])[:FINGERPRINT_CHARS] if match else ""
+        return _hash(match[2])[:_FINGERPRINT_CHARS] if match else ""
 
     def holder(self, token_id: str, fingerprint: str | None = None) -> Token:
         """The token with this id, read consistently. Raises Unauthorized if it was revoked, has expired, or its text
@@ -145,7 +145,7 @@ class Tokens:
         if token is None or (token.expires_ms is not None and token.expires_ms <= now_ms):
             raise Unauthorized("UNAUTHORIZED", "The token was revoked, or has expired.")
         hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
-        if fingerprint is not None and fingerprint not in [each[:FINGERPRINT_CHARS] for each in hashes]:
+        if fingerprint is not None and fingerprint not in [each[:_FINGERPRINT_CHARS] for each in hashes]:
             raise Unauthorized("UNAUTHORIZED", "The token was rotated: sign in with the new one.")
         return token
 

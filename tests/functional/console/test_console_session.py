@@ -120,6 +120,19 @@ def test_a_link_gives_what_its_token_may_and_ends_with_it(api: Client, stranger:
     assert Browser(stranger.gateway).get(late_link).status == 401
 
 
+def test_a_link_ends_with_the_text_of_the_token_that_made_it(
+    api: Client, stranger: Browser, clock: ShiftingClock
+) -> None:
+    """Who has a token that is rotated because it leaked has no way in by it."""
+    new_token = token_of(api)
+    link, late_link = (link_of(api.with_token(new_token["token"])) for _ in range(2))
+    api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 20}).expect(200)
+    assert "password" not in stranger.get(link).html, "both texts are good"
+    clock.advance(21)
+    assert "password" in stranger.get("/console").html
+    assert Browser(stranger.gateway).get(late_link).status == 401
+
+
 @pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}])
 def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict[str, str]) -> None:
     assert browser.screen
