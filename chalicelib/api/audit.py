@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import observe
 from ..domain.audit import AuditEntry
@@ -25,12 +26,25 @@ TRAFFIC = frozenset(
 _OBJECT_CHARS = 300
 
 
+class Entry(Protocol):
+    """A call of the HTTP interface, or a page of the console."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def handler(self) -> Callable[..., Any]: ...
+
+
 def is_audited(entry: Call) -> bool:
     """Does the call leave an entry?"""
     return entry.method != "GET" and bool(entry.scopes) and entry.handler.__name__ not in TRAFFIC
 
 
-def note(entry: Call, context: Context, result: str, created_id: str = "") -> None:
+def note(entry: Entry, context: Context, result: str, created_id: str = "") -> None:
     """Add an entry. What was done was done: an entry that cannot be stored is told in the log."""
     caller, clock = context.caller, context.deps.adapters.clock
     topic = context.params.get("topic")
@@ -54,7 +68,7 @@ def note(entry: Call, context: Context, result: str, created_id: str = "") -> No
         observe.event("audit entry lost", call=entry.handler.__name__, detail=str(error))
 
 
-def note_denied(entry: Call, context: Context, code: str) -> None:
+def note_denied(entry: Entry, context: Context, code: str) -> None:
     """Add an entry for a call that was refused at the door: of each token and code one an hour and process, so that who
     is refused a thousand times buys no thousand writes."""
     who = (context.by, code)
@@ -63,7 +77,7 @@ def note_denied(entry: Call, context: Context, code: str) -> None:
         note(entry, context, code)
 
 
-def _object(entry: Call, context: Context, created_id: str) -> str:
+def _object(entry: Entry, context: Context, created_id: str) -> str:
     """What it was about: `consumer orders/mailer/me`. `created_id` is the id of what the call made."""
     params = dict(context.params)
     kind = next(reversed(params), "") if params else ""

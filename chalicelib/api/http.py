@@ -178,7 +178,11 @@ def _call_handler(entry: Call, context: Context) -> Response[Any]:
 def perform(entry: Call, context: Context) -> Response[Any]:
     """Make a call from within, for `context.caller`: same checks, same handler, no HTTP. Raises what the handler
     raises."""
-    _check(entry, context.caller, context.params)
+    try:
+        _check(entry, context.caller, context.params)
+    except Forbidden as error:
+        audit.note_denied(entry, context, error.code)
+        raise
     return _call_handler(entry, _with_body(entry, context))
 
 

@@ -69,7 +69,16 @@ def why_not_allowed(deed: Deed, caller: Caller) -> Forbidden | None:
 def do(visit: Visit, deed: Deed, options: Mapping[str, str] | None = None) -> Any:
     """Do it: what the call answers. `options` are headers. Raises what it raises."""
     headers = {"content-type": "application/json", **(options or {})}
-    context = Context(visit.deps, visit.caller, visit.request_id, headers, deed.params, deed.query, deed.raw)
+    context = Context(
+        visit.deps,
+        visit.caller,
+        visit.request_id,
+        headers,
+        deed.params,
+        deed.query,
+        deed.raw,
+        source=visit.source,
+    )
     return _value(perform(deed.call, context))
 
 

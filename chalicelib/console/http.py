@@ -56,6 +56,8 @@ class Visit:
     units: ReadUnits
     request_id: str
     secure: bool
+    source: str
+    """The visitor's address."""
     signed_in: Session | None = None
 
     @property
@@ -209,7 +211,21 @@ def _check(entry: Entry, visit: Visit) -> None:
     check_rate(visit.deps, visit.caller)
     if entry.method == "POST":
         session.check_csrf(visit.session, visit.form.get("csrf", ""))
-    _check_params(visit.caller, visit.params)
+    try:
+        _check_params(visit.caller, visit.params)
+    except Forbidden as error:
+        _note_denied(entry, visit, error.code)
+        raise
+
+
+def _note_denied(entry: Entry, visit: Visit, code: str) -> None:
+    from ..api import audit
+    from ..api.calls import Context
+
+    context = Context(
+        visit.deps, visit.caller, visit.request_id, {}, visit.params, {}, b"", source=visit.source
+    )
+    audit.note_denied(entry, context, code)
 
 
 def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
@@ -248,6 +264,7 @@ def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str]
         units=units,
         request_id=str(context_id),
         secure=secure,
+        source=str((request.context.get("identity") or {}).get("sourceIp") or ""),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from chalicelib import wiring
 from chalicelib.domain.audit import AuditEntry
 from tests.support.browser import Browser, page
@@ -28,6 +30,32 @@ def test_it_shows_who_changed_what_and_what_was_refused(api: Client, browser: Br
     assert "fits." in page(browser, f"audit?token={new_token['id']}&topic=another").text
     assert "fits." in page(browser, f"audit?topic={topic.name}&to=2026-01-01T00:00").text
     assert browser.get("/console/audit?from=yesterday").status == 400
+
+
+@pytest.mark.parametrize("is_page", [True, False])
+def test_what_the_console_refuses_a_token_is_in_the_trail_as_of_any_call(
+    api: Client, stranger: Browser, is_page: bool
+) -> None:
+    new_token, foreign = token(api, topics=["mine.*"]), api.topic()
+    forms = stranger.sign_in(new_token["token"]).forms
+    if is_page:
+        assert stranger.get(f"/console/topics/{foreign.name}").status == 403
+    else:
+        (csrf,) = {form.fields["csrf"] for form in forms if "csrf" in form.fields}
+        fields = {"deed": "put_topic", "topic": foreign.name, "csrf": csrf}
+        assert stranger.post("/console/do", fields).status == 403
+    (entry,) = api.get(f"/v1/audit?token={new_token['id']}").expect(200)["items"]
+    assert (entry["object"], entry["result"]) == (f"topic {foreign.name}", "TOPIC_FORBIDDEN")
+
+
+def test_what_is_done_in_the_console_has_the_address_of_who_did_it(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    page(browser, f"topics/{topic.name}/settings")
+    assert browser.screen
+    browser.submit(browser.screen.form("put_topic"), lease_seconds="9")
+    by_console, by_call = api.get(f"/v1/audit?topic={topic.name}").expect(200)["items"]
+    assert (by_console["result"], by_console["source"]) == ("OK", by_call["source"])
+    assert by_call["source"]
 
 
 def test_a_long_trail_comes_in_pages_and_each_stays_cheap(
