@@ -128,10 +128,12 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         if group.name in statuses
     }
     line = view.time_line(events, statuses, steps, visit.now_ms)
-    word = overall(result.draft, [status.status for status in statuses.values()])
     groups_left = [group.name for group in groups[len(looked_at) :]]
+    is_whole = only is None and not groups_left
+    word = overall(result.draft, [status.status for status in statuses.values()])
     return _trace_model(visit, events, statuses, line) | {
-        "status": word,
+        # another group may have got no further: then only the lines of the groups say how far they are
+        "status": word if is_whole or result.draft.cancelled else None,
         "due_ms": None,
         "kind": "Message",
         "groups_left": groups_left,

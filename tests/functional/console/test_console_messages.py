@@ -382,3 +382,17 @@ def test_very_many_groups_do_not_make_the_search_for_a_dead_letter_dear(
     fate = browser.get(f"/console/topics/{topic.name}/messages/{id}/fate")
     assert fate.status == 200
     assert fate.units <= 20
+
+
+def test_the_status_is_that_of_all_groups_or_is_not_told(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    groups = [topic.group(f"g-{n:02}") for n in range(16)]
+    id = topic.produce("x")["id"]
+    for group in groups[:-1]:
+        group.ack(*group.receive(1))
+    assert api.get(f"{topic.path}/messages/{id}").expect(200)["status"] == "RUNNING"
+    for query in ("", "?group=g-00"):
+        screen = browser.get(f"/console/topics/{topic.name}/messages/{id}{query}")
+        assert "g-00 SUCCESS" in screen.text
+        assert "g-15 NEW" not in screen.text
+        assert "SUCCESS accepted" not in screen.text
