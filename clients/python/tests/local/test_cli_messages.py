@@ -48,6 +48,40 @@ def test_lines_files_and_raw_texts_are_sent(
     assert bodies == {'{"n": 1}', '{"n": 2}', "[3]", b"no {JSON}"}
 
 
+def test_options_are_for_all_messages_and_what_a_line_says_counts_first(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ['{"body": 1, "tag": "own", "keys": ["k"]}', '{"body": null, "headers": {"a": "b"}}']
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    command("send", "orders", "--messages", "--delay", "15m", "--tag", "paid", "--header", "x=y")
+    found = {m.body: m for m in headrace.list_messages("orders", status="DELAYED")}
+    assert [(found[body].tag, found[body].keys) for body in (1, None)] == [("own", ["k"]), ("paid", [])]
+    assert [found[body].headers for body in (1, None)] == [{"x": "y"}, {"a": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--messages"], '{"body": 1, "keys": "order-188"}'),
+        (["--messages"], '{"body": 1, "key": "order-188"}'),
+        (["--messages", '{"body": 1}'], ""),
+        (["--messages", "--raw"], '{"body": 1}'),
+        (["--content-type", "text/csv"], "1"),
+        (["1", "--file", "orders.jsonl"], ""),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    line: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+    command("send", "orders", *arguments, code=USAGE)
+    assert list(headrace.list_messages("orders")) == []
+
+
 def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     large = json.dumps("x" * 300_000)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"1\n{large}\n3\n"))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from ..errors import HeadraceError
@@ -16,7 +17,17 @@ from .arguments import Topic, headers_of, parsed
 from .session import Session, session
 
 _CHUNK = 100
-_FIELDS = {"body", "keys", "tag", "ordering_key", "headers", "dedup_id"}
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """With --messages, a message on a line."""
+
+    body: Any
+    keys: list[str] | None = None
+    tag: str | None = None
+    ordering_key: str | None = None
+    headers: dict[str, str] | None = None
+    dedup_id: str | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +66,7 @@ def send(
 
     With exit code 0 all messages are durable. Refused messages are printed with their line numbers; the exit code is 1.
     """
+    _check_use(body, file, raw=raw, messages=messages, content_type=content_type)
     s = session(context)
     options: dict[str, Any] = {
         "key": key,
@@ -75,6 +87,18 @@ def send(
         raise typer.BadParameter(str(error)) from None
 
 
+def _check_use(
+    body: str | None, file: list[Path] | None, *, raw: bool, messages: bool, content_type: str | None
+) -> None:
+    """Raises BadParameter for what would be passed over."""
+    if body not in (None, "-") and (file or messages):
+        raise typer.BadParameter("Give a body, or lines: --file and --messages are for these.")
+    if raw and messages:
+        raise typer.BadParameter("Choose --raw or --messages.")
+    if content_type and not raw:
+        raise typer.BadParameter("--content-type goes with --raw: all else is JSON.")
+
+
 def _messages_from(
     files: list[Path] | None, options: dict[str, Any], *, raw: bool, messages: bool
 ) -> Iterable[Outgoing]:
@@ -84,7 +108,7 @@ def _messages_from(
         contents = [path.read_bytes() for path in files] if files else [sys.stdin.buffer.read()]
         return (Outgoing(body=content, **options) for content in contents)
     lines = _lines(files)
-    return map(_message_of, lines) if messages else (Outgoing(body=line, **options) for line in lines)
+    return (_message_of(line, options) if messages else Outgoing(body=line, **options) for line in lines)
 
 
 def _tell(s: Session, receipt: Sent) -> None:
@@ -134,13 +158,14 @@ def _lines(files: list[Path] | None) -> Iterator[Any]:
                     yield parsed(line, f"{path or 'standard input'}, line {number},")
 
 
-def _message_of(line: Any) -> Outgoing:
-    if not isinstance(line, dict) or "body" not in line or not line.keys() <= _FIELDS:
-        names = ", ".join(sorted(_FIELDS))
-        raise typer.BadParameter(f"With --messages a line is an object of body and any of: {names}.")
-    return Outgoing(
-        body=line["body"],
-        keys=tuple(line.get("keys", ())),
-        **{name: line.get(name) for name in ("tag", "ordering_key", "dedup_id")},
-        headers=line.get("headers", {}),
-    )
+def _message_of(line: Any, options: dict[str, Any]) -> Outgoing:
+    """The message on a line: what it does not say, the command's options say."""
+    try:
+        message = msgspec.convert(line, _Line)
+    except msgspec.ValidationError as error:
+        names = ", ".join(sorted(_Line.__struct_fields__))
+        raise typer.BadParameter(
+            f"With --messages a line is an object of body and any of: {names}. ({error})"
+        ) from None
+    fields = {name: value for name, value in msgspec.structs.asdict(message).items() if value is not None}
+    return Outgoing(**{**options, "body": None, **fields})
