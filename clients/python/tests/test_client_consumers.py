@@ -18,6 +18,7 @@ import pytest
 
 from headrace import AsyncHeadrace, Bury, Headrace, Message, Outgoing, Retry, errors
 from headrace.models import GroupCounts
+from headrace.once import Once
 
 QUICK = {"wait": 0.2, "rest": 0.05}
 
@@ -222,6 +223,22 @@ def test_middleware_stands_around_the_handler(hr: Headrace, topic: str) -> None:
     hr.send(topic, "handled")
     hr.run(for_seconds=30)
     assert steps == ["in", "handled", "out"]
+
+
+def test_what_one_group_has_handled_the_other_gets_though_they_share_a_file(
+    hr: Headrace, topic: str, tmp_path: Path
+) -> None:
+    once, log = Once(tmp_path / "handled"), Log(hr, 2)
+    for group in ("mailer", "stock"):
+        hr.put_group(topic, group, begin="earliest")
+        hr.consumer(topic, group=group, middleware=[once], **QUICK)(log.add)
+    id = hr.send(topic, 1).id
+    hr.run(for_seconds=10)
+    assert sorted((m.id, m.topic, m.group) for m in log.messages) == [
+        (id, topic, "mailer"),
+        (id, topic, "stock"),
+    ]
+    once.close()
 
 
 def test_async_handlers_run_beside_one_another(hr: Headrace, service: str, topic: str) -> None:

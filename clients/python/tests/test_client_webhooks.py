@@ -364,7 +364,7 @@ def test_what_was_handled_is_known_for_as_long_as_it_is_kept(
     now, handled = [1000.0], list[str]()
     middleware = Once(tmp_path / "handled", keep="1m", clock=lambda: now[0])
     for id, seconds in (("a", 60), ("b", 0), ("a", 1), ("c", 0), ("d", 0), ("a", 0), ("b", 0)):
-        message = cast(Message, SimpleNamespace(id=id))
+        message = cast(Message, SimpleNamespace(id=id, group="mailer"))
         middleware(message, lambda message: handled.append(message.id))
         now[0] += seconds
     assert handled == ["a", "b", "c", "d", "a"], "forgotten when its minute was over"

@@ -16,7 +16,7 @@ _FORGET_EVERY = 1000
 
 
 class Once:
-    """Passes over messages that were handled before: delivery is at least once.
+    """Passes over messages that were handled before for the same group: delivery is at least once.
 
         once = Once("handled.sqlite")
         @hr.consumer("orders", group="mailer", middleware=[once])
@@ -36,20 +36,21 @@ class Once:
         self._file.execute("CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY, at REAL) WITHOUT ROWID")
 
     def __call__(self, message: Message, call: Callable[[Message], Any]) -> Any:
-        if self._knows(message.id):
+        name = f"{message.group}/{message.id}"  # each group of a topic has the same messages
+        if self._knows(name):
             return None
         result = call(message)
-        self._remember(message.id)
+        self._remember(name)
         return result
 
-    def _knows(self, id: str) -> bool:
+    def _knows(self, name: str) -> bool:
         with self._lock:
-            return self._file.execute("SELECT 1 FROM handled WHERE id = ?", (id,)).fetchone() is not None
+            return self._file.execute("SELECT 1 FROM handled WHERE id = ?", (name,)).fetchone() is not None
 
-    def _remember(self, id: str) -> None:
+    def _remember(self, name: str) -> None:
         now = self._clock()
         with self._lock:
-            self._file.execute("INSERT OR IGNORE INTO handled VALUES (?, ?)", (id, now))
+            self._file.execute("INSERT OR IGNORE INTO handled VALUES (?, ?)", (name, now))
             self._count += 1
             if self._count % _FORGET_EVERY == 0:
                 self._file.execute("DELETE FROM handled WHERE at < ?", (now - self._keep,))

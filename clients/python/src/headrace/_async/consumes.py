@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from ..calls import Call, given
 from ..durations import Duration, seconds, whole_seconds
 from ..models import Message, Model, Settled
@@ -45,7 +47,7 @@ class AsyncConsumes(AsyncCaller):
             messages = (await self._transport.ask(call, _Messages)).messages
             seconds_left -= poll
             if messages or seconds_left <= 0:
-                return messages
+                return [msgspec.structs.replace(each, topic=topic, group=group) for each in messages]
 
     async def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
         """Record success of messages (or receipts), 1,000 at most; what came of each."""

@@ -57,10 +57,12 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
 
 
 class Message(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
-    """A message as a consumer has it: this `attempt` (from 1), settled by its `receipt`."""
+    """A message as a consumer of a group has it: this `attempt` (from 1), settled by its `receipt`."""
 
     attempt: int = 1
     receipt: str = ""
+    topic: str = ""
+    group: str = ""
 
 
 class Delivery(Model, frozen=True, kw_only=True):

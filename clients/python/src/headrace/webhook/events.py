@@ -32,11 +32,9 @@ _ENCODED = re.compile(r"(?:%[89A-F][0-9A-F])+")
 
 
 class Event(Message, frozen=True, kw_only=True, rename={"raw_body": "body"}):
-    """A message as it was pushed: a `Message` (without a receipt: the answer settles it) with its place, and the other
-    attributes of its CloudEvent."""
+    """A message as it was pushed: a `Message` (without a receipt: the answer settles it) with the other attributes of
+    its CloudEvent."""
 
-    topic: str = ""
-    group: str = ""
     type: str = ""
     source: str = ""
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
