@@ -83,6 +83,22 @@ test("a consumer acknowledges what is handled and gives back what is not", async
   assert.equal(data?.backlog, 0);
 });
 
+test("a reason may be cut within a character, and the consumer goes on", async () => {
+  const group = "wordy";
+  const params = { path: { topic, group } };
+  const body = { from: "latest", retry: { ladder: [600] } };
+  assert.equal((await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params, body })).error, undefined);
+  const { id } = await hr.send(topic, "x");
+  const stop = new AbortController();
+  const handle = async (): Promise<void> => {
+    stop.abort();
+    throw new Error("x".repeat(504) + "\u{1f600}"); // with "Error: " before it, its first half is the 512th
+  };
+  await hr.consume(topic, group, handle, { wait_seconds: 1, signal: stop.signal });
+  const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
+  assert.equal(data?.deliveries[group]?.status, "RETRYING");
+});
+
 test("a delay is the service's to count, and none is none", async () => {
   assert.equal((await hr.send(topic, "now", { delay_seconds: 0 })).status, "NEW");
   await assert.rejects(

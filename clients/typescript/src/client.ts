@@ -104,7 +104,7 @@ export class Headrace {
       try {
         await handler(message);
       } catch (error) {
-        await this.nack(topic, group, [message], { reason: String(error).slice(0, 512) });
+        await this.nack(topic, group, [message], { reason: textOf(error) });
         return;
       }
       await this.ack(topic, group, message);
@@ -137,6 +137,11 @@ export class Headrace {
     );
     return results;
   }
+}
+
+/** A reason as the service takes it: not cut within a character of two halves. */
+function textOf(error: unknown): string {
+  return new TextDecoder().decode(new TextEncoder().encode(String(error).slice(0, 512)));
 }
 
 /** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request's name. */
