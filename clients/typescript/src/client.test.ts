@@ -99,6 +99,19 @@ test("a reason may be cut within a character, and the consumer goes on", async (
   assert.equal(data?.deliveries[group]?.status, "RETRYING");
 });
 
+test("a transaction whose answer was lost is not prepared twice", async () => {
+  const params = { path: { topic } };
+  const losing = async (request: Request): Promise<Response> => {
+    await fetch(request);
+    throw new TypeError("the connection was cut");
+  };
+  const unlucky = Headrace.fromEnv({ fetch: losing, retries: { baseMs: 1 } });
+  const body = { message: { body: "half" } };
+  await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/transactions", { params, body }));
+  const { data } = await hr.api.GET("/v1/topics/{topic}/transactions", { params });
+  assert.equal(data?.items.length, 1);
+});
+
 test("a delay is the service's to count, and none is none", async () => {
   assert.equal((await hr.send(topic, "now", { delay_seconds: 0 })).status, "NEW");
   await assert.rejects(

@@ -10,7 +10,7 @@ export interface Retries {
 }
 
 const PRODUCES = /\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
-const NOT_REPEATABLE = /\/v1\/(tokens(\/[^/]+\/rotate)?|topics\/[^/]+\/replays|.*\/rotate-secret)$/;
+const NOT_REPEATABLE = /\/v1\/(tokens(\/[^/]+\/rotate)?|topics\/[^/]+\/(replays|transactions)|.*\/rotate-secret)$/;
 const OUTCOME_UNKNOWN = (status: number) => status === 0 || status >= 500;
 
 type Fetch = (request: Request) => Promise<Response>;
