@@ -7,8 +7,9 @@ more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from ..domain.ranges import normalise
 from ..domain.times import DAY_MS, DAY_SECONDS
@@ -24,6 +25,13 @@ _ROWS = 100
 _LONGEST_MS = 60_000  # for one topic: the other half of its time is for what its groups are owed
 
 
+class _Proof(msgspec.Struct):
+    """What is asked of the proof; it has more."""
+
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    lost: dict[str, list[tuple[int, int]]] = {}
+
+
 class RetentionGuard:
     """Looks at the rows of each shard that are not proved to be archived. If there are none near their end, that
     costs half a read unit per shard."""
@@ -35,9 +43,12 @@ class RetentionGuard:
 
     def proved_ends(self) -> Mapping[str, int]:
         """By the log's partition key: the first offset that is not proved to be archived."""
-        proof = json.loads(self._blobs.get(PROOF) or b"{}")
-        ranges, gaps = proof.get("ranges", {}), proof.get("lost", {})
-        return {key: _first_uncovered([*ranges.get(key, ()), *gaps.get(key, ())]) for key in ranges}
+        try:
+            proof = msgspec.json.decode(self._blobs.get(PROOF) or b"{}", type=_Proof)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}  # all rows stay until it can be read; what else the job does is done
+        spans = {key: [*ranges, *proof.lost.get(key, ())] for key, ranges in proof.ranges.items()}
+        return {key: _first_uncovered(each) for key, each in spans.items()}
 
     def keep(self, topic: Topic, proved_ends: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
@@ -62,7 +73,7 @@ class RetentionGuard:
         return count, True
 
 
-def _first_uncovered(spans: Iterable[list[int]]) -> int:
+def _first_uncovered(spans: Iterable[tuple[int, int]]) -> int:
     """The first offset, from 0 on, that is in none of the spans (their last offset belongs to them)."""
     ranges = normalise((first, last + 1) for first, last in spans)
     return ranges[0][1] if ranges and ranges[0][0] == 0 else 0

@@ -62,6 +62,18 @@ def test_without_any_proof_everything_stays(empty_stage: Stage) -> None:
     assert offsets(empty_stage, shard) == [0]
 
 
+@pytest.mark.parametrize("raw", [b'{"ranges":', b'{"ranges": []}', b'{"ranges": {"s": [["0", 1]]}}', b"\xff"])
+def test_a_proof_that_cannot_be_read_proves_nothing_and_stops_nothing(empty_stage: Stage, raw: bytes) -> None:
+    desk, deps, _ = archiving(empty_stage)
+    desk.group()
+    desk.produce(make.draft(1))
+    empty_stage.adapters.blobs.put(PROOF, raw)
+    empty_stage.clock.advance(DAY_MS + 1000)
+    report = deps.expirer.run_once()
+    assert (report.kept, report.buried) == (1, 1)
+    assert deps.body_sweeper.run_once().finished
+
+
 def test_a_gap_in_the_proof_keeps_what_is_behind_it_unless_it_is_lost(empty_stage: Stage) -> None:
     desk, deps, shard = archiving(empty_stage)
     for n in range(4):
