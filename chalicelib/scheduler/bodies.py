@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..domain import blob_expiry
 from ..domain.blob_expiry import BlobExpiry
+from ..domain.errors import Unavailable
 from ..domain.times import DAY_SECONDS
 from ..ports.control import Control
 from ..ports.log import Log
@@ -59,22 +60,30 @@ class BodySweeper:
         others."""
         report = BodyReport()
         now_s = self._clock.now_ms() // 1000
-        proved_ends = self._guard.proved_ends() if self._guard else None
-        for body in self._due_expiries(blob_expiry.day_of(now_s)):
-            if not has_time():
-                report.finished = False
-                break
-            try:
-                if until_s := self._needed_until_s(body, now_s, proved_ends):
-                    self._postpone(body, until_s)
-                    report.postponed += 1
-                else:
-                    self._blobs.delete(body.body)
-                    self._blobs.delete(body.name)
-                    report.deleted += 1
-            except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
-                report.troubles.append(Trouble.of(body.shard.topic, error))
+        try:
+            proved_ends = self._guard.proved_ends() if self._guard else None
+            for body in self._due_expiries(blob_expiry.day_of(now_s)):
+                if not has_time():
+                    report.finished = False
+                    break
+                self._look_at(body, now_s, proved_ends, report)
+        except Unavailable as error:  # the bucket: the same function has more to do than this
+            report.troubles.append(Trouble.of("", error))
         return report
+
+    def _look_at(
+        self, body: BlobExpiry, now_s: int, proved_ends: Mapping[str, int] | None, report: BodyReport
+    ) -> None:
+        try:
+            if until_s := self._needed_until_s(body, now_s, proved_ends):
+                self._postpone(body, until_s)
+                report.postponed += 1
+            else:
+                self._blobs.delete(body.body)
+                self._blobs.delete(body.name)
+                report.deleted += 1
+        except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
+            report.troubles.append(Trouble.of(body.shard.topic, error))
 
     def _due_expiries(self, today: str) -> Iterator[BlobExpiry]:
         after = ""

@@ -7,7 +7,7 @@ archive, it also keeps rows that the archive does not have yet (keeper.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -18,7 +18,7 @@ from ..ports.control import Control, PassOver
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .keeper import RetentionGuard
-from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, unreadable
+from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, unreadable
 
 _JOB = "expire"
 
@@ -64,11 +64,16 @@ class Expirer:
         """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
         with another cursor."""
         report, is_whole = ExpireReport(), True
-        proved_ends = self._keeper.proved_ends() if self._keeper else {}
+        proved_ends: Mapping[str, int] | None = None
+        troubles: list[Trouble] = []
+        try:
+            proved_ends = self._keeper.proved_ends() if self._keeper else None
+        except Unavailable as error:  # the bucket: the next run keeps rows, this one buries what is owed
+            troubles.append(Trouble.of("", error))
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
-            if self._keeper:
+            if self._keeper and proved_ends is not None:
                 count, had_time = self._keeper.keep(topic, proved_ends, has_time)
                 report.kept += count
                 is_whole = is_whole and had_time
@@ -84,6 +89,7 @@ class Expirer:
                 raise unreadable(passed_over)
 
         report.stretch = self._walk.run(visit, has_time)
+        report.stretch.troubles += troubles
         report.stretch.finished = report.stretch.finished and is_whole
         return report
 

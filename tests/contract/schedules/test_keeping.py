@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from chalicelib import functions
+from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS
 from chalicelib.scheduler.expirer import ExpireReport
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
+from chalicelib.store.memory import MemoryBlobs
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -160,3 +164,26 @@ def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_t
     report = deps.expirer.run_once(lambda: next(answers, True))
     assert (report.kept, report.stretch.finished) == (0, False)
     assert deps.expirer.run_once().stretch.finished
+
+
+class Away(MemoryBlobs):
+    """A bucket that does not answer."""
+
+    def get(self, name: str) -> bytes | None:
+        raise unavailable()
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        raise unavailable()
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_what_is_owed_is_buried_though_the_bucket_does_not_answer(empty_stage: Stage, archive: bool) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft(1))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    deps = Deps(replace(empty_stage.another(), archive=archive, blobs=Away()))
+    minutes = SimpleNamespace(get_remaining_time_in_millis=lambda: 600_000)
+    report = functions.expire({}, minutes, deps)
+    assert (report["buried"], report["troubles"]) == (1, 1 + archive)
+    assert len(empty_stage.adapters.records.dead(desk.topic, group, None, 10)) == 1
