@@ -166,6 +166,12 @@ class Spool:
             count: int = self._file.execute("SELECT count(*) FROM message").fetchone()[0]
             return count
 
+    def count_refused(self) -> int:
+        """How many messages were refused for good."""
+        with self._lock:
+            count: int = self._file.execute("SELECT count(*) FROM refused").fetchone()[0]
+            return count
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:

@@ -58,7 +58,7 @@ def send_spool(
     with _open_spool(file) as spool:
         if with_refused:
             spool.readmit()
-        total = spool.count()
+        total, aside_before = spool.count(), spool.count_refused()
     producer = Producer(s.hr, spool=file)
     through = producer.flush(timeout)
     remainder = producer.pending
@@ -68,7 +68,7 @@ def send_spool(
             "NO_ANSWER", f"{remainder} of {number_of(total, 'message')} still in {file}.", retryable=True
         )
     with _open_spool(file) as spool:
-        aside = len(spool.contents(total))
+        aside = spool.count_refused() - aside_before
     s.output.say(f"{total - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
     if aside:
         raise typer.Exit(1)
