@@ -7,11 +7,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_commands import Command
 
 from headrace.cli.app import REFUSED, USAGE
+from headrace.cli.output import Output
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
 
@@ -31,6 +33,23 @@ def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
     events = command("trace", "orders", sent_message["id"], "--json")
     assert [(event["event"], event["outcome"]) for event in events][-1] == ("delivered", "SUCCESS")
     assert "SUCCESS, 1 attempt" in command("show", "orders", sent_message["id"])
+
+
+def test_what_was_not_acknowledged_is_told(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headrace.send("orders", 1)
+
+    class Slow(Output):
+        """Takes longer than the lease, after which somebody else has the message."""
+
+        def many(self, *arguments: Any) -> None:
+            super().many(*arguments)
+            headrace.clock.advance(hours=1)
+            assert headrace.receive("orders", "mailer")
+
+    monkeypatch.setattr("headrace.cli.app.Output", Slow)
+    assert "RECEIPT_STALE" in command("receive", "orders", "mailer", "--wait", "5s", "--ack", code=REFUSED)
 
 
 def test_lines_files_and_raw_texts_are_sent(

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ..errors import of_problem
+from ..models import Settled
 from .arguments import Group, Topic
 from .output import short
 from .session import session
@@ -37,7 +39,13 @@ def receive(
     messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer)
     rows = ((m, (m.id, m.attempt, m.keys, m.tag, short(m.body), m.receipt[:12] + "…")) for m in messages)
     s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, "Nothing there.")
+    answers: list[Settled] = []
     if ack:
-        s.hr.ack(topic, group, *messages)
+        answers = s.hr.ack(topic, group, *messages)
     if back:
-        s.hr.nack(topic, group, *messages, delay=0)
+        answers = s.hr.nack(topic, group, *messages, delay=0)
+    refusals = [(m.id, each.error) for m, each in zip(messages, answers, strict=False) if each.error]
+    for id, error in refusals:
+        s.output.fail(f"{id}: {of_problem(error)}")
+    if refusals:
+        raise typer.Exit(1)
