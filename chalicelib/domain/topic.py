@@ -281,6 +281,16 @@ class Caller:
         """Do the token's patterns allow this group?"""
         return _matches_any(group, self.groups)
 
+    @property
+    def has_all_groups(self) -> bool:
+        """Is the token for all groups? Else nothing may be told that is of all of them together."""
+        return "*" in self.groups
+
+    @property
+    def has_all(self) -> bool:
+        """Is the token for all topics and groups?"""
+        return "*" in self.topics and self.has_all_groups
+
     def excess(self, token: Token) -> str | None:
         """Which right the token would have and its creator has not, in a word; None if there is none."""
         if not self.scopes.issuperset(token.scopes):

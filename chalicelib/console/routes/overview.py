@@ -27,7 +27,7 @@ def overview(visit: Visit) -> Shown:
     topics, next_start = _topics(visit, visit.name_before)
     is_all = next_start is None and "after" not in visit.query
     board = visit.deps.board
-    troubles = {} if is_all else _noted_ranks(visit)
+    troubles = {} if is_all or not visit.caller.has_all_groups else _noted_ranks(visit)
     if not is_all and not board.is_turn_of(topics):
         _look_at_others(visit, troubles)
     surveys = board.renew(topics, lambda: visit.has_read_units(_ENOUGH))
@@ -39,7 +39,8 @@ def overview(visit: Visit) -> Shown:
         if survey.topic.uid not in here and visit.caller.may_use(survey.topic.name) and not is_all
     ]
     history = {topic.uid: board.points(topic) for topic in [*topics, *(other.topic for other in others)]}
-    model_view = view(topics, surveys, history, visit.now_ms, others)
+    may_sum = visit.caller.has_all_groups
+    model_view = view(topics, surveys, history, visit.now_ms, others, may_sum=may_sum)
     names = {line.topic.name for line in model_view.lines if line.survey}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
     model = {"overview": model_view, "following": next_start, "uncounted": other_troubles}

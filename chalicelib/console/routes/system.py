@@ -69,11 +69,12 @@ def system(visit: Visit) -> Shown:
     visit.deps.readiness.check()
     bookmarks = {job: rounds.bookmark(job) for job in _JOBS}
     now_ms = visit.now_ms
+    readings = visit.deps.adapters.readings
     model = {
         "bookmarks": bookmarks,
         "every_ms": _JOBS,
         "late_ms": {job: _late_ms(bookmark, _JOBS[job], now_ms) for job, bookmark in bookmarks.items()},
-        "today": today(visit.deps.adapters.readings.latest(STAGE, HOURS, _TWO_DAYS), now_ms),
+        "today": today(readings.latest(STAGE, HOURS, _TWO_DAYS), now_ms) if visit.caller.has_all else None,
         "version": __version__,
     }
     return Page("system.html", model)

@@ -31,13 +31,14 @@ def topic_page(visit: Visit) -> Shown:
         visit.deps.board.keep(survey)
     survey = survey.seen_by(visit.caller)
     points = visit.deps.board.points(topic)
+    may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
     model = {
         "topic": topic,
         "survey": survey,
         "strips": strip.strips(survey, _names(visit, topic, survey)),
         "troubles": [each for group in survey.groups for each in of_group(topic, group, visit.now_ms)],
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
-        "settled_rate": rate_of([(point.at_ms, point.settled) for point in points]),
+        "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
         "spark": spark([(point.at_ms, point.accepted) for point in points]),
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
         "first_shard": first,

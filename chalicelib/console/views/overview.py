@@ -85,16 +85,21 @@ def overview(
     history: Mapping[str, Sequence[Point]],
     now_ms: int,
     others: Sequence[TopicSurvey] = (),
+    *,
+    may_sum: bool = True,
 ) -> Overview:
     """The overview of these topics; surveys and history by the topics' uids. Of `others` those with which something is
-    wrong are shown with them."""
+    wrong are shown with them. `may_sum`: what was settled, which is known of all groups together, may be told."""
     worst = sorted(
         (survey for survey in others if worst_of(survey, now_ms)),
         key=lambda survey: -worst_of(survey, now_ms),
     )[:_MOST_OTHERS]
     surveys = {**surveys, **{survey.topic.uid: survey for survey in worst}}
     topics = [*topics, *(survey.topic for survey in worst)]
-    lines = [_line(topic, surveys.get(topic.uid), history.get(topic.uid, ()), now_ms) for topic in topics]
+    lines = [
+        _line(topic, surveys.get(topic.uid), history.get(topic.uid, ()), now_ms, may_sum=may_sum)
+        for topic in topics
+    ]
     lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
     troubles = [
         trouble
@@ -106,7 +111,9 @@ def overview(
     return Overview(troubles, lines, sum(line.survey is None for line in lines))
 
 
-def _line(topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int) -> Line:
+def _line(
+    topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int, *, may_sum: bool
+) -> Line:
     if survey is None:
         return Line(topic=topic)
     groups = survey.groups
@@ -123,7 +130,7 @@ def _line(topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now
         more_retrying=any(group.more_retrying for group in groups),
         more_dead=any(group.more_dead for group in groups),
         accepted_rate=rate_of([(point.at_ms, point.accepted) for point in points]),
-        settled_rate=rate_of([(point.at_ms, point.settled) for point in points]),
+        settled_rate=rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
         spark=spark([(point.at_ms, point.accepted) for point in points]),
     )
 

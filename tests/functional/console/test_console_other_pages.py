@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
+from chalicelib import wiring
+from chalicelib.console.views.figures import NOTHING
 from tests.support.browser import Browser, page
-from tests.support.http import Client
+from tests.support.http import Client, ShiftingClock
 
 
 def token(api: Client, **fields: Any) -> Any:
@@ -120,6 +123,41 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
         assert "theirs" not in screen.text, path
     for path in ("", "/settings", "/dead-letters"):
         assert stranger.get(f"/console/topics/{topic.name}/groups/theirs{path}").status == 403
+
+
+def test_a_token_for_some_groups_sees_no_number_of_all_of_them_together(
+    api: Client, browser: Browser, stranger: Browser, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=1)
+    topic.group("mine")
+    theirs = topic.group("theirs")
+    path = f"topics/{topic.name}"
+    page(browser, path)
+    topic.produce(1)
+    theirs.ack(*theirs.receive(1))
+    clock.advance(20)
+    assert re.search(r"Settled 0\.0\d+", page(browser, path).text)
+    stranger.sign_in(token(api, topics=[topic.name], groups=["mine"])["token"])
+    for place in (path, ""):
+        text = stranger.get(f"/console/{place}".rstrip("/")).text
+        assert "mine" in text
+        assert f"Settled {NOTHING}" in text, place
+    assert "Today, UTC" in page(browser, "system").text
+    assert "Today, UTC" not in page(stranger, "system").text
+
+
+def test_the_page_of_the_system_names_no_topic_of_others(
+    api: Client, browser: Browser, stranger: Browser
+) -> None:
+    mine, theirs = api.topic(), api.topic()
+    rounds = wiring.deps().adapters.rounds
+    before = rounds.bookmark("checkpoint")
+    during = rounds.keep("checkpoint", replace(before, after=theirs.name, is_open=True))
+    stranger.sign_in(token(api, topics=[mine.name])["token"])
+    pages = [page(each, "system").text for each in (browser, stranger)]
+    assert during
+    rounds.keep("checkpoint", replace(before, version=during.version))
+    assert [theirs.name in text for text in pages] == [True, False]
 
 
 def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
