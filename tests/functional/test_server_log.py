@@ -52,7 +52,7 @@ def _use(form: str) -> None:
     log = logger(form)
     times = iter([1.0, 1.014])
     LoggedGateway(Teapot(), log, lambda: next(times)).handle(
-        "POST", "/v1/topics/x\x1b[31m?a=1", {"authorization": "Bearer hr_a_secret"}, b"body"
+        "POST", "/v1/topics/x\x1b[31m?ticket=secret", {"authorization": "Bearer hr_a_secret"}, b"body"
     )
     observe.event("attempt failed", **_FAILED)
     observe.report("deliver", {"SUCCESS": 3})
@@ -64,7 +64,7 @@ def test_people_read_a_line_for_each_request_and_each_failed_push(capsys: pytest
     output = capsys.readouterr()
     assert output.out == ""
     assert [line.split("  ", 1)[1] for line in output.err.splitlines()] == [
-        "POST   /v1/topics/x?[31m?a=1  418  14 ms",
+        "POST   /v1/topics/x?[31m  418  14 ms",
         "push failed: orders/shop to hook, attempt 2 of message m-1: HTTP 500 (RETRY)",
         "backlog over alarm  topic=orders  messages=12",
     ]
