@@ -99,17 +99,29 @@ test("a reason may be cut within a character, and the consumer goes on", async (
   assert.equal(data?.deliveries[group]?.status, "RETRYING");
 });
 
+const losingAll = async (request: Request): Promise<Response> => {
+  await fetch(request);
+  throw new TypeError("the connection was cut");
+};
+
 test("a transaction whose answer was lost is not prepared twice", async () => {
   const params = { path: { topic } };
-  const losing = async (request: Request): Promise<Response> => {
-    await fetch(request);
-    throw new TypeError("the connection was cut");
-  };
-  const unlucky = Headrace.fromEnv({ fetch: losing, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
   const body = { message: { body: "half" } };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/transactions", { params, body }));
   const { data } = await hr.api.GET("/v1/topics/{topic}/transactions", { params });
   assert.equal(data?.items.length, 1);
+});
+
+test("what would do more the second time is not sent again", async () => {
+  const params = { path: { topic } };
+  const { deliver_at } = await hr.send(topic, "postponed", { delay_seconds: 7200, dedup_id: "postponed" });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const body = { postpone_seconds: 60 };
+  await assert.rejects(unlucky.api.PATCH("/v1/topics/{topic}/messages", { params, body }));
+  const query = { dedup_id: "postponed" };
+  const { data } = await hr.api.GET("/v1/topics/{topic}/messages", { params: { ...params, query } });
+  assert.equal(Date.parse(data?.items[0]?.deliver_at ?? ""), Date.parse(deliver_at ?? "") + 60_000);
 });
 
 test("a delay is the service's to count, and none is none", async () => {

@@ -10,7 +10,8 @@ export interface Retries {
 }
 
 const PRODUCES = /\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
-const NOT_REPEATABLE = /\/v1\/(tokens(\/[^/]+\/rotate)?|topics\/[^/]+\/(replays|transactions)|.*\/rotate-secret)$/;
+const NOT_REPEATABLE =
+  /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
 const OUTCOME_UNKNOWN = (status: number) => status === 0 || status >= 500;
 
 type Fetch = (request: Request) => Promise<Response>;
@@ -29,7 +30,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     if (named && !first.headers.has("Headrace-Request")) {
       first.headers.set("Headrace-Request", `${sender}-${sends++}`);
     }
-    const repeatable = first.method !== "POST" || !NOT_REPEATABLE.test(path);
+    const repeatable = !NOT_REPEATABLE.test(`${first.method} ${path}`);
     const began = Date.now();
     let perhapsStored = false;
     for (let attempt = 1; ; attempt++) {

@@ -84,7 +84,7 @@ class Messages(Caller):
         page_token: str | None = None,
     ) -> RescheduledMessages:
         """Hurry, postpone or cancel delayed messages, those with the ids or a page of those due between `begin` and
-        `end`; or tell what it would change."""
+        `end`; or tell what it would change. A `postpone` is not repeated after a lost answer: look at the list."""
         changes = {
             **({"deliver_at": rfc3339(deliver_at)} if deliver_at is not None else {}),
             **({"postpone_seconds": round(seconds(postpone))} if postpone is not None else {}),
@@ -101,6 +101,7 @@ class Messages(Caller):
             "PATCH",
             path("topics", topic, "messages"),
             changes,
+            repeatable=postpone is None,
             key=key,
             tag=tag,
             shard=shard,
@@ -206,10 +207,11 @@ class Messages(Caller):
         filter: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> int:
-        """Send dead letters again: those with the ids, those that match the filter, or all; how many it were."""
+        """Send dead letters again: those with the ids, or `limit` (1,000) of those that match the filter, or of all;
+        how many it were. Without ids it is not repeated after a lost answer: others would be sent as well."""
         url_path = group_path(topic, group, "dead-letters", "redrive")
         body = given(ids=list(ids) if ids is not None else None, filter=filter, limit=limit)
-        return (self._ask(dict[str, int], "POST", url_path, body))["redriven"]
+        return (self._ask(dict[str, int], "POST", url_path, body, repeatable=ids is not None))["redriven"]
 
     def create_replay(
         self, topic: str, begin: datetime | str, end: datetime | str, **settings: Any
