@@ -57,12 +57,14 @@ def get_due(context: Context) -> Response[DueView]:
 
     It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
     from ...services.inspect.delayed_list import reader
-    from ...services.inspect.due_hours import due_hours
+    from ...services.inspect.due_hours import due_hours, lanes_of
 
     query = context.query
     from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
-    read = reader(context.deps.adapters.timers, consistent=False)
-    return Response(due.view(*due_hours(read, context.topic(), from_ms)))
+    topic, deps = context.topic(), context.deps
+    read = reader(deps.adapters.timers, consistent=False)
+    lanes = lanes_of(deps.catalog, topic, context.may_use_group)
+    return Response(due.view(*due_hours(read, topic, lanes, from_ms)))
 
 
 @call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))

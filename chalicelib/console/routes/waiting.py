@@ -24,14 +24,15 @@ _PER_SHARD = 10
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
     from ...services.inspect.delayed_list import reader
-    from ...services.inspect.due_hours import due_hours
+    from ...services.inspect.due_hours import due_hours, lanes_of
     from ..views.heat import heat_map
 
     check_may_read(visit)
     topic = visit.topic()
     read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
     from_ms = _looked_ms(visit, topic) // HOUR_MS * HOUR_MS
-    hours, until_ms = due_hours(read, topic, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
+    lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
+    hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
     model = {
         "topic": topic,
         "delayed": delayed_of(visit, topic, read, _LINES),

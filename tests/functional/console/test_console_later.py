@@ -35,6 +35,34 @@ def test_what_is_due_is_told_by_the_hour_delays_and_retries_apart(api: Client) -
     api.get(f"{topic.path}/due?from=x").refused(400, "VALIDATION")
 
 
+def retries(api: Client, topic: Topic) -> int:
+    hours = api.get(f"{topic.path}/due").expect(200)["hours"]
+    return sum(hour["retries"] for hour in hours)
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may_use(
+    api: Client, mode: str
+) -> None:
+    topic = api.topic(shards=1, mode=mode)
+    consumer = {"consumer": "c"} if mode == "broadcast" else {}
+    for name in ("mine", "theirs"):
+        group = topic.group(name)
+        if consumer:
+            group.register("c")
+    topic.produce("fails")
+    for name in ("mine", "theirs"):
+        path = f"{topic.path}/groups/{name}"
+        (message,) = api.post(f"{path}/receive", {"wait_seconds": 1, **consumer}).expect(200)["messages"]
+        api.post(f"{path}/nack", {"receipts": [message["receipt"]], "delay_seconds": 7200}).expect(200)
+    limited = {"name": "t", "scopes": ["consume"], "groups": ["mine"]}
+    holder = api.with_token(api.post("/v1/tokens", limited).expect(201)["token"])
+    assert (retries(api, topic), retries(holder, topic)) == (2, 1)
+    api.delete(f"{topic.path}/groups/theirs").expect(204)
+    topic.group("theirs")
+    assert retries(api, topic) == 1, "those of the group before are nobody's"
+
+
 def test_the_map_leads_to_the_list_of_an_hour(api: Client, browser: Browser) -> None:
     topic = api.topic()
     soon = topic.produce("soon", delay_seconds=2 * 3600)["id"]
