@@ -37,8 +37,8 @@ class Segment:
     """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts.
 
     `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote it. `planned_s` is its
-    original expiry, if it is kept for longer. A `newer` segment was written by a later release in a format that this
-    one cannot read: it has messages, which must be left alone.
+    original expiry, if it is kept for longer. One that `is_of_later_release` has a format that this one cannot read:
+    it has messages, which must be left alone.
     """
 
     first: int
@@ -51,7 +51,7 @@ class Segment:
     edition: int = 0
     by: str = ""
     planned_s: int = 0
-    newer: bool = False
+    is_of_later_release: bool = False
 
     @property
     def ends_ms(self) -> int:
@@ -65,7 +65,7 @@ class Segment:
         return self.first + self.count
 
     def message(self, shard: int, offset: int) -> Message | None:
-        """The message at `offset`; None in a tombstone, and in a `newer` segment."""
+        """The message at `offset`; None in a tombstone, and in a segment of a later release."""
         if not self.drafts:
             return None
         draft = self.drafts[offset - self.first]

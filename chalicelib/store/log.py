@@ -296,7 +296,7 @@ def segment_of(item: Item) -> Segment:
         head, drafts = _head_of_damaged(item), _with_origins(codec.salvage(payload, len(origins)), origins)
         return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
     if is_newer(item):
-        return Segment(**head, newer=True)
+        return Segment(**head, is_of_later_release=True)
     if payload is None and head["request_id"] == TOMBSTONE:
         return Segment(**head)
     drafts = codec.read(payload, head["count"])

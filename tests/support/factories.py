@@ -162,19 +162,19 @@ def claimed_message(
     attempt: int = 1, offset: int = 0, of: Draft | None = None, **settings: Any
 ) -> ClaimedMessage:
     """A message that was granted as this attempt of nine."""
-    claimed_message = message(offset, of, shard=settings.pop("shard", 0))
+    stored_message = message(offset, of, shard=settings.pop("shard", 0))
     receipt = Receipt(
         group_uid=settings.pop("group_uid", "g0"),
         consumer_uid=settings.pop("consumer_uid", ""),
-        id=claimed_message.id,
-        shard=claimed_message.shard,
+        id=stored_message.id,
+        shard=stored_message.shard,
         offset=offset,
         token=settings.pop("token", "1.aaaa"),
         last_attempt=settings.pop("last_attempt", 9),
         claimed_ms=settings.pop("claimed_ms", START_MS),
         **settings,
     )
-    return ClaimedMessage(claimed_message, attempt, receipt)
+    return ClaimedMessage(stored_message, attempt, receipt)
 
 
 def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:

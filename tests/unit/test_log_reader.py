@@ -175,7 +175,7 @@ def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:
 
 def test_a_row_of_a_later_release_ends_a_read_and_is_counted(scene: Scene) -> None:
     scene.put(0)
-    newer = replace(make.segment(1), newer=True)
+    newer = replace(make.segment(1), is_of_later_release=True)
     scene.log._store(SHARD, newer)
     scene.put(2)
     assert scene.offsets() == [0]

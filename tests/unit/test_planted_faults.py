@@ -355,7 +355,9 @@ BUGS: Planted = {
         ),
     ),
     "a message of a later release that takes the place of others": (
-        Bug(ClaimPlanner, "_resolve_all", "count += not resolved_slots[-1].newer", "count += 1"),
+        Bug(
+            ClaimPlanner, "_resolve_all", "count += not resolved_slots[-1].is_of_later_release", "count += 1"
+        ),
         lambda: damaged_rows.test_what_is_left_to_a_later_release_takes_no_place_of_others(memory_stage()),
     ),
     "an ack that is refused after it was stored": (

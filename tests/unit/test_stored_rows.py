@@ -263,7 +263,7 @@ def test_a_row_of_the_log_comes_back() -> None:
     edited_item = {**stored(make.segment(8)), "e": number(2), "y": number(5), "p": text("tok")}
     row = log.segment_of(edited_item)
     assert (row.edition, row.planned_s, row.by) == (2, 5, "tok")
-    assert log.segment_of({**edited_item, **LATER}).newer
+    assert log.segment_of({**edited_item, **LATER}).is_of_later_release
 
 
 @pytest.mark.parametrize("damage", [{"n": number(0)}, {"n": number(50_001)}, {"a": text("?")}])

@@ -113,10 +113,12 @@ class Claimer:
             if state.cursor.is_closed:
                 return Claim()
             now_ms = self._clock.now_ms()
-            one = ClaimPlanner(reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
+            planner = ClaimPlanner(
+                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
+            )
             token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
             token += "" if claimant.is_called else PULLED
-            plan, after = one.plan_that_fits(state.cursor, most, most_bytes, token)
+            plan, after = planner.plan_that_fits(state.cursor, most, most_bytes, token)
             if not plan.selection.granted and not plan.selection.settled:
                 return Claim()
             if not state.exists and not self._may_begin(claimant):
@@ -127,7 +129,7 @@ class Claimer:
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
                 messages = [
-                    one.claimed_message(token, span.attempt, offset, plan.messages[offset])
+                    planner.claimed_message(token, span.attempt, offset, plan.messages[offset])
                     for span in plan.selection.granted
                     for offset in span.offsets()
                 ]

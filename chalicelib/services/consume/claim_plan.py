@@ -91,7 +91,7 @@ class ClaimPlanner:
             trust,
             len(dues) if self._policy.reads_units else most,
         )
-        by_offset = {slot.offset: slot for slot in slots if not slot.newer}
+        by_offset = {slot.offset: slot for slot in slots if not slot.is_of_later_release}
         back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
@@ -163,7 +163,7 @@ class ClaimPlanner:
         for offset, span in waits:
             (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
             candidate = self._candidate(slot, span)
-            if slot.newer or not is_settled(candidate):
+            if slot.is_of_later_release or not is_settled(candidate):
                 continue
             candidates.append(candidate)
             slots.append(slot)
@@ -205,7 +205,7 @@ class ClaimPlanner:
         slots = self._reader.slots_from(
             self._key.shard, current.next, current.segment_at, wanted_count, trust
         )
-        return list(takewhile(lambda slot: not slot.newer, self._resolve_all(slots, trust)))
+        return list(takewhile(lambda slot: not slot.is_of_later_release, self._resolve_all(slots, trust)))
 
     def _to_bury(
         self, cursor: Cursor, trust: Freshness, has_time: Callable[[], bool]
@@ -239,7 +239,7 @@ class ClaimPlanner:
             resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
             message = resolved_slots[-1].message
             size += message.draft.size if message else 0
-            count += not resolved_slots[-1].newer
+            count += not resolved_slots[-1].is_of_later_release
             if size > MAX_ANSWER_BYTES or count == most:
                 break
         return resolved_slots
@@ -248,7 +248,7 @@ class ClaimPlanner:
         if slot.message is None:
             return slot
         message = retry_lane.resolve(self._reader, self._claimant.topic, slot.message, trust)
-        return replace(slot, message=message, newer=message is None)
+        return replace(slot, message=message, is_of_later_release=message is None)
 
     def _with_hint(self, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
         if selection.next <= cursor.next:

@@ -29,7 +29,7 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
     if origin.whole and origin.id:
         return _whole(entry, origin)
     slot = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset]
-    if slot.newer:
+    if slot.is_of_later_release:
         return None
     message = slot.message
     if not origin.id:  # of a damaged entry only shard and offset are known

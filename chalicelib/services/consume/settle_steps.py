@@ -156,7 +156,7 @@ class StepMaker:
         trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
         slot = reader.fetch(self._key.shard, [receipt.leased_offset], trust)[receipt.leased_offset]
         message = retry_lane.resolve(reader, self._topic, slot.message, trust) if slot.message else None
-        if slot.newer or (slot.message and message is None):
+        if slot.is_of_later_release or (slot.message and message is None):
             raise unavailable("Only a later release can read this message; try again.")
         return message
 

@@ -29,14 +29,14 @@ _SKEW_MS = HOUR_MS  # how much the clocks of two processes may differ, generousl
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One offset and its message; None if there is none (any more), for `count` offsets. A `newer` message can only be
-    read by a later release and must be left alone."""
+    """One offset and its message; None if there is none (any more), for `count` offsets. One that `is_of_later_release`
+    cannot be read by this one, and must be left alone."""
 
     offset: int
     message: Message | None
     segment_first: int
     count: int = 1
-    newer: bool = False
+    is_of_later_release: bool = False
 
     @property
     def end(self) -> int:
@@ -133,7 +133,7 @@ class LogReader:
             if segment is None:
                 end = at
                 break
-            if segment.newer:
+            if segment.is_of_later_release:
                 self._counters.add(NEWER_FORMAT, 1)
                 break
             chunk = list(_slots(shard, segment, at, most - len(slots)))
@@ -273,7 +273,7 @@ class LogReader:
 
 def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:
     if not segment.drafts:
-        yield Slot(at, None, segment.first, segment.end - at, segment.newer)
+        yield Slot(at, None, segment.first, segment.end - at, segment.is_of_later_release)
         return
     for offset in range(at, min(segment.end, at + most)):
         yield Slot(offset, segment.message(shard.shard, offset), segment.first)

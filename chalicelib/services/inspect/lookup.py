@@ -202,7 +202,7 @@ class Lookup:
             return None
         _, shard, offset = location
         slot = self._reader.fetch(topic.shard_key(shard), [offset], self._reader.recent())[offset]
-        if slot.newer:
+        if slot.is_of_later_release:
             raise newer_format()
         return slot.message if slot.message and slot.message.id == message_id else None
 

@@ -255,7 +255,7 @@ def test_whatever_becomes_of_a_row_its_neighbours_are_delivered_once(
     group = desk.group()
     change_row(desk.stage, desk.topic.shard_key(0), 2, damage)
     reader = anew(desk)
-    newer = desk.rows()[1].newer
+    newer = desk.rows()[1].is_of_later_release
     offsets = reader.drain(group)
     assert len(offsets) == len(set(offsets))
     assert {*offsets} - {2, 3} == ({0, 1} if newer else {0, 1, 4, 5})
