@@ -100,7 +100,10 @@ BUGS: dict[str, Bug] = {
         ClaimPlanner, "_candidate", "draft.dead_reason is not None", "False"
     ),
     "a topic that takes nothing more once it was over its limit": Bug(
-        RateLimits, "take", "now_ms >= bucket.closed_until_ms", "not bucket.closed_until_ms"
+        RateLimits,
+        "take",
+        "now_ms < bucket.closed_until_ms",
+        "now_ms and bucket.visited_ms < bucket.closed_until_ms",
     ),
     "a rate limit that stays as it was": Bug(
         RateLimits, "_visit", "limit, amount, now_ms)", "1_000, amount, now_ms)"
