@@ -29,6 +29,7 @@ _RETRY_MS = 1_000  # after a refusal
 _STILL_MS = 250  # beside work that goes on
 _PATIENCE_SECONDS = 1.0  # of real time: what takes longer is left to itself
 _PAGE = 250  # of one fragment
+_CHECKS_TOGETHER = 25
 _OUTLIVED_MS = 10_000  # a run so old may be of a release that is no more
 
 K = TypeVar("K")
@@ -359,8 +360,10 @@ class MoverRun:
         """Producers may hang: they are asked by a function of its own."""
         later = [next_check(timer, self._clock.now_ms()) for timer in timers]
         self._timers.store(later)  # before anything else: a crash must not end a transaction's checks
-        self._ways.check(later)
-        self._timers.drop(timers)
+        for start in range(0, len(timers), _CHECKS_TOGETHER):
+            part = slice(start, start + _CHECKS_TOGETHER)
+            self._ways.check(later[part])  # if it is refused, those before it are not started again
+            self._timers.drop(timers[part])
         return MoveReport(checked=len(timers))
 
     def _harvest(self, futures: Mapping[_Load, Future[MoveReport]]) -> tuple[set[_Load], set[_Load]]:

@@ -173,6 +173,34 @@ def test_a_check_whose_invocation_is_refused_comes_as_soon_as_it_is_not() -> Non
     assert timers.next_ms(fragment_of(transaction.id)) == transaction.check_ms + DAY_SECONDS * SECOND_MS
 
 
+def test_checks_that_were_started_are_not_started_again_with_the_refused_ones() -> None:
+    stage = memory_stage()
+    started: list[str] = []
+
+    class Refusing(Nobody):
+        """Takes no more than two invocations a second."""
+
+        invoked_ms: tuple[int, int] = (0, 0)
+
+        def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+            if function != "check":
+                return
+            now_ms = stage.clock.now_ms()
+            if self.invoked_ms[0] > now_ms - SECOND_MS:
+                raise unavailable("throttled")
+            self.invoked_ms = (self.invoked_ms[1], now_ms)
+            assert len(event["checks"]) <= 25
+            started.extend(transaction_id for transaction_id, _ in event["checks"])
+
+    deps = process(stage, invoker=Refusing())
+    checks = Checks("https://bank.example.com/check", DAY_SECONDS)
+    topic = topic_of(deps)
+    ids = [deps.transactor.prepare(topic, make.draft(n), checks)[0].id for n in range(800)]
+    stage.clock.advance(DAY_SECONDS * SECOND_MS)
+    deps.mover.run_once(until(stage, 60))
+    assert sorted(started) == sorted(ids)
+
+
 def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> None:
     stage = memory_stage()
     bad: set[str] = {"bad"}

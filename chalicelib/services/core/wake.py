@@ -23,7 +23,6 @@ from .catalog import CACHE_MS, Catalog
 from .counters import UNDECODABLE, Counters
 from .expiring_cache import TtlCache
 
-_CHECKS_TOGETHER = 25
 _SLACK_MS = 500  # how much clocks may differ
 _TOLD_MS = 60_000  # how long a process does not log the same row again
 _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the stream wakes for it as well
@@ -275,11 +274,9 @@ class Waker:
         self.route(dict.fromkeys(str(timer.shard) for timer in timers))
 
     def start_checks(self, timers: Sequence[Timer]) -> None:
-        """Start checks of the transactions of these CHECK timers. Raises Unavailable where some were not started: to
-        repeat the others does no harm."""
-        checks = [[timer.id, timer.due_ms] for timer in timers]
-        for start in range(0, len(checks), _CHECKS_TOGETHER):
-            self._invoker.invoke("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
+        """Start one run that checks the transactions of these CHECK timers. Raises Unavailable; to start it twice does
+        no harm."""
+        self._invoker.invoke("check", {"checks": [[timer.id, timer.due_ms] for timer in timers]})
 
     def wake_movers(self, timers: Sequence[Timer]) -> None:
         """Wake a mover for timers that are due before its schedule would see to them.

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.timer import AWAKE_MS, SOON_MS, TimerKind
+from chalicelib.domain.timer import AWAKE_MS, SOON_MS
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.ports.control import Control
@@ -160,12 +160,3 @@ def test_a_mover_is_woken_for_what_its_schedule_would_see_to_too_late_and_once(s
     stage.clock.advance(1)
     wake([make.timer(START_MS, 3)])
     assert len(asked(desk, "mover")) == 1
-
-
-def test_checks_go_together_up_to_twenty_five(stage: Stage) -> None:
-    desk = pushed(stage)
-    timers = [make.timer(START_MS, id=f"c{n}", kind=TimerKind.CHECK) for n in range(51)]
-    desk.deps.waker.start_checks(timers)
-    checks = [event["checks"] for event in asked(desk, "check")]
-    assert [len(each) for each in checks] == [25, 25, 1]
-    assert [check for each in checks for check in each] == [[timer.id, timer.due_ms] for timer in timers]
