@@ -175,7 +175,10 @@ class Appender:
             if segment.allocation is Allocation.RESERVED and not (
                 tail and tail.allocation is Allocation.RESERVED
             ):
-                self._log.begin_reserving(key, segment.end)
+                with suppress(
+                    Unavailable
+                ):  # it is stored; who reserves next finds no counter, and creates it
+                    self._log.begin_reserving(key, segment.end)
             self._tails.put(key, Tail(segment.end - 1, segment.allocation))
         elif losses % 2:  # the tail runs ahead of us: ask for it
             self._tails.drop(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
@@ -11,11 +12,12 @@ from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, u
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.log import Stored
+from chalicelib.ports.log import Log, Stored
 from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
 from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
 
 HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
 
@@ -36,11 +38,11 @@ def dense(desk: Desk) -> bool:
     return True
 
 
-def turn(desk: Desk) -> None:
-    """Let the desk's one shard turn RESERVED by overtaking a writer often enough."""
+def turn(desk: Desk, log: Log | None = None) -> None:
+    """Let the desk's one shard turn RESERVED by overtaking a writer (with a log of its own) often enough."""
     rival = desk.deps.producer
     log = overtaken(
-        desk.stage.another().log,
+        log or desk.stage.another().log,
         lambda _: rival.produce(desk.topic, make.drafts(1)),
         LOSSES_BEFORE_RESERVING,
     )
@@ -79,6 +81,18 @@ def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage
     assert dense(desk)
     assert never_mixed(desk)
     assert sum(row.count for row in desk.rows()) == LOSSES_BEFORE_RESERVING + 1 + 6
+
+
+def test_who_turns_the_shard_is_answered_though_its_counter_cannot_be_created(stage: Stage) -> None:
+    """The shard is hot, so this is when it is throttled."""
+    desk = Desk.at(stage)
+    throttled = Troubled(stage.another().log, lambda name, *_: name == "begin_reserving")
+    turn(desk, cast(Log, throttled))
+    assert throttled.refused == 1
+    for producer in (desk.deps.producer, desk.producer()):
+        require_stored(producer.produce(desk.topic, make.drafts(3)))
+    assert dense(desk)
+    assert never_mixed(desk)
 
 
 def test_a_writer_that_may_choose_hops_to_another_shard_instead(stage: Stage) -> None:
