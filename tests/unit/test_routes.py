@@ -302,6 +302,24 @@ def test_a_duplicate_is_answered_though_nobody_can_say_what_became_of_it(
     assert topic.accepted == 2
 
 
+@pytest.mark.parametrize(("port", "call"), [("control", "assignment"), ("timers", "store")])
+def test_a_new_secret_is_shown_though_what_follows_its_storing_fails(
+    deps: Deps, topic: Topic, monkeypatch: pytest.MonkeyPatch, port: str, call: str
+) -> None:
+    """Repeating the call shows it no more."""
+    group = topic.group()
+    troubled = Troubled(getattr(deps.adapters, port), lambda name, *_: name == call)
+    changes: dict[str, Any] = {port: troubled}
+    process = Deps(replace(deps.adapters, **changes))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    body = {"url": "https://hooks.example.com"}
+    view = topic.api.put(f"{group.path}/consumers/mail", body).expect(201)
+    assert view["secret"].startswith("whsec_")
+    assert troubled.refused
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    assert "secret" not in topic.api.put(f"{group.path}/consumers/mail", body).expect(200)
+
+
 def test_the_bytes_of_an_event_without_a_type_have_the_usual_one(topic: Topic) -> None:
     event = {"specversion": "1.0", "type": "t", "source": "s", "id": "1", "data_base64": "AAE="}
     media = {"Content-Type": "application/cloudevents+json"}

@@ -135,7 +135,7 @@ class Registry:
                 self._positions.begin(topic, group, LATEST, uid)
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1
-                member = self.membership(topic, group, replace(new, version=version))
+                member = self._membership_if_known(topic, group, replace(new, version=version))
                 is_new = signing.signs(new) and new.secrets[0] not in old_secrets
                 return Registration(member, new.uid == uid, secret if is_new else None)
         raise _busy()
@@ -251,6 +251,14 @@ class Registry:
         rank = assignment.rank(consumer.uid)
         shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
         return Membership(consumer, rank, len(assignment.members), shards)
+
+    def _membership_if_known(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
+        """The same of a consumer that was just stored. Its secret is shown once, so that a refusal would lose it; its
+        rank and shards can be asked for later."""
+        try:
+            return self.membership(topic, group, consumer)
+        except Unavailable:
+            return Membership(consumer, None, 0, ())
 
     def consumer_to_remove(self, topic: Topic, group: Group, name: str) -> Consumer:
         """The consumer of this name, also if its removal from a broadcast has begun and was not finished. Raises
