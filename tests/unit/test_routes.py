@@ -120,6 +120,22 @@ def test_what_a_page_has_postponed_does_not_come_by_again_but_what_was_edited_do
     assert [item["id"] for item in rest["items"]] == [second]
 
 
+def test_each_is_postponed_once_though_the_pages_are_read_by_clocks_that_differ(
+    topic: Topic, clock: ManualClock
+) -> None:
+    ids = [topic.produce(n, delay_seconds=HOUR_SECONDS + n)["id"] for n in range(3)]
+    changed: list[str] = []
+    query = ""
+    for _ in range(9):
+        page = change(topic, f"?limit=1{query}", postpone_seconds=HOUR_SECONDS).expect(200)
+        changed += [item["id"] for item in page["items"]]
+        if "next_page_token" not in page:
+            break
+        query = f"&page_token={page['next_page_token']}"
+        clock.advance(-1_000)
+    assert changed == ids
+
+
 def test_those_from_a_time_on_are_changed_and_nobody_is_brought_before_now(
     topic: Topic, clock: ManualClock
 ) -> None:

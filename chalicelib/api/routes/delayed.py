@@ -48,14 +48,16 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
             raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
         return Response({"items": [_change_by_id(context, topic, id) for id in body.ids]})
     purpose = list_filters.purpose("delayed", [topic.name], context.query, _FILTERS)
-    rows, next_start = _page(context, topic, purpose)
-    return Response(page(context, purpose, [_change_row(context, topic, row) for row in rows], next_start))
+    rows, next_start, began_ms = _page(context, topic, purpose)
+    items = [_change_row(context, topic, row, began_ms) for row in rows]
+    return Response(page(context, purpose, items, next_start))
 
 
 def _page(
     context: Context, topic: Topic, purpose: str
-) -> tuple[Sequence[DelayedMessage], list[str | int] | None]:
-    """A page of delayed messages, and where the next begins; without those that an earlier page has postponed."""
+) -> tuple[Sequence[DelayedMessage], list[str | int] | None, int]:
+    """A page of delayed messages, without those that an earlier page has postponed; where the next begins; and when the
+    first was read."""
     from ...services.inspect.delayed_list import reader, soonest_first
 
     filters, key = list_filters.of_query(context.query), list_filters.key(context.query)
@@ -64,7 +66,7 @@ def _page(
     read = reader(context.deps.adapters.timers)
     rows, position = soonest_first(read, topic, filters, key, list_pages.limit(context.query), after)
     rows_to_show = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
-    return rows_to_show, [position, began_ms] if position else None
+    return rows_to_show, [position, began_ms] if position else None, began_ms
 
 
 def _postponed_since(row: DelayedMessage, began_ms: int) -> bool:
@@ -88,8 +90,9 @@ def _change_by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage
     return {"id": id, "error": problem(Refused("NOT_DELAYED", reason), context.request_id)}
 
 
-def _change_row(context: Context, topic: Topic, row: DelayedMessage) -> RescheduledMessage:
-    """What became of one; or would, where nothing is to be done yet."""
+def _change_row(context: Context, topic: Topic, row: DelayedMessage, began_ms: int = 0) -> RescheduledMessage:
+    """What became of one; or would, where nothing is to be done yet. `began_ms`: when the first page was read, maybe
+    by a clock that is ahead of ours."""
     body, id = context.body, row.timer.id
     try:
         due_ms = None if body.cancel else _due_ms(context, row)
@@ -98,7 +101,7 @@ def _change_row(context: Context, topic: Topic, row: DelayedMessage) -> Reschedu
             if due_ms is None:
                 cancel(context, topic, row)
             else:
-                context.deps.delayed.amend(topic, row, {"due_ms": due_ms}, context.by)
+                context.deps.delayed.amend(topic, row, {"due_ms": due_ms}, context.by, began_ms)
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
     return {"id": id, "changed": is_change, "deliver_at": None if due_ms is None else at(due_ms)}

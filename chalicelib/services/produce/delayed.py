@@ -169,14 +169,20 @@ class Delayed:
         return None
 
     def amend(
-        self, topic: Topic, waiting: DelayedMessage, changes: Mapping[str, Any], by: str = ""
+        self,
+        topic: Topic,
+        waiting: DelayedMessage,
+        changes: Mapping[str, Any],
+        by: str = "",
+        since_ms: int = 0,
     ) -> DelayedMessage:
         """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. `by` is
-        the token's id. Raises Conflict (it is too late, others keep changing it, or it is damaged) and TooLarge."""
+        the token's id; the change is not noted as earlier than `since_ms`. Raises Conflict (it is too late, others keep
+        changing it, or it is damaged) and TooLarge."""
         for _ in range(_TRIES):
             if waiting.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
-            if new := self._amend(topic, waiting.timer, changes, by):
+            if new := self._amend(topic, waiting.timer, changes, by, since_ms):
                 return new
             waiting = self._read_again(waiting)
         raise changed_meanwhile("message")
@@ -188,7 +194,9 @@ class Delayed:
             raise already_due()
         return current
 
-    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> DelayedMessage | None:
+    def _amend(
+        self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str, since_ms: int
+    ) -> DelayedMessage | None:
         """None where the timer is gone or another."""
         assert old.draft is not None
         if old.draft.dead_reason == DeadReason.UNDECODABLE and changes.keys() - {"due_ms"}:
@@ -198,7 +206,7 @@ class Delayed:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms
-        draft = replace(with_acts(draft, *self._acts_of(changes, due_ms, by)), due_ms=None)
+        draft = replace(with_acts(draft, *self._acts_of(changes, due_ms, by, since_ms)), due_ms=None)
         if draft.expires_ms is not None:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
@@ -209,8 +217,8 @@ class Delayed:
         self._waker.wake_movers([new])
         return DelayedMessage(replace(new, edits=old.edits + 1))
 
-    def _acts_of(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:
-        now_ms = self._clock.now_ms()
+    def _acts_of(self, changes: Mapping[str, Any], due_ms: int, by: str, since_ms: int) -> Iterator[Act]:
+        now_ms = max(self._clock.now_ms(), since_ms)
         if changes.keys() - {"due_ms"}:
             yield Act("EDITED", now_ms, by)
         if "due_ms" in changes:
