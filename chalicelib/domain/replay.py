@@ -23,7 +23,8 @@ class ReplayState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Which messages of `source` (accepted from `from_ms` on and before `to_ms`) go into the topic `into`.
+    """Which messages of `source` (accepted from `from_ms` on and before `to_ms`) go into the topic `into` (`into_uid`
+    tells it from a later one; None: an earlier release noted none).
 
     `group` is the one group that gets them (`group_uid` tells it from an earlier one); None: all. `where` is the text
     of a predicate over their bodies. `rate` is messages a second. `matched` and `sent` are what the job counted so far;
@@ -37,6 +38,7 @@ class Replay:
     from_ms: int
     to_ms: int
     rate: int
+    into_uid: str | None = None
     group: str | None = None
     group_uid: str | None = None
     tag: str | None = None

@@ -279,6 +279,7 @@ class ReplayRow(Row[Replay]):
     from_ms = NumberAttribute()
     to_ms = NumberAttribute()
     rate = NumberAttribute()
+    into_uid = UnicodeAttribute(null=True)
     group = UnicodeAttribute(null=True)
     group_uid = UnicodeAttribute(null=True)
     tag = UnicodeAttribute(null=True)

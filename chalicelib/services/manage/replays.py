@@ -16,7 +16,6 @@ from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
 from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ...domain.message import Draft
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
-from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...ports.control import Control
 from ...ports.world import Clock, Jobs, Random
@@ -86,6 +85,7 @@ class Replays:
             id=ids.replay_id(replay.source, now_ms, self._random.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
+            into_uid=topic.uid,
             group_uid=uid,
         )
         self._put(new_replay, None)
@@ -144,7 +144,7 @@ class Replays:
             raise _replay_over("It is a dry run, which sends nothing.")
         if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
             raise _replay_over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
-        if topic.created_ms > replay.created_ms + CLOCKS_DIFFER_MS:
+        if replay.into_uid not in (None, topic.uid):
             raise _replay_over("Its topic was deleted and made again; make another.")
         if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
             raise _replay_over("Its group was deleted and made again; make another.")

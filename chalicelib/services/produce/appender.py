@@ -177,7 +177,7 @@ class Appender:
             ):
                 with suppress(
                     Unavailable
-                ):  # it is stored; who reserves next finds no counter, and creates it
+                ):  # it is stored; who reserves next creates the counter that is missing
                     self._log.begin_reserving(key, segment.end)
             self._tails.put(key, Tail(segment.end - 1, segment.allocation))
         elif losses % 2:  # the tail runs ahead of us: ask for it
