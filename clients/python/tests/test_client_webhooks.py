@@ -210,6 +210,19 @@ def test_a_pushed_message_says_where_it_comes_from() -> None:
     assert event.accepted_at == datetime(2026, 11, 21, 8, 8, 44, 951000, timezone.utc)
 
 
+@pytest.mark.parametrize("kind", [Event, "Event", Message, Message | None, Event | None])
+def test_a_handler_may_say_that_it_wants_the_event(kind: Any) -> None:
+    """It is no type of a body, which would be none for any message."""
+    events: list[Any] = []
+
+    def handle(each: Any) -> None:
+        events.append(each)
+
+    handle.__annotations__["each"] = kind
+    assert webhook(handle).answer("POST", signed_headers(b"7", NOW), b"7").status == 204
+    assert [(type(each), each.body) for each in events] == [(Event, 7)]
+
+
 def test_a_test_event_is_taken_and_no_handler_sees_it() -> None:
     webhook, events = Webhook(SECRET, clock=lambda: NOW), list[Any]()
     webhook.handler(events.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -57,9 +58,16 @@ def _makers(handler: Handler) -> list[Callable[[Message], Any]]:
 
 
 def _maker(kind: Any) -> Callable[[Message], Any]:
-    if kind in (Message, Any) or isinstance(kind, str):
+    if kind is Any or isinstance(kind, str) or _is_of_messages(kind):
         return _itself
     return partial(_body, kind)
+
+
+def _is_of_messages(kind: Any) -> bool:
+    """Is it `Message`, or what is more than that, such as an `Event`? (Or one of several in a union.)"""
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(kind) if is_union else (kind,)
+    return any(isinstance(each, type) and issubclass(each, Message) for each in kinds)
 
 
 def _itself(message: Message) -> Message:
