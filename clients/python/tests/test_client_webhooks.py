@@ -223,6 +223,19 @@ def test_a_handler_may_say_that_it_wants_the_event(kind: Any) -> None:
     assert [(type(each), each.body) for each in events] == [(Event, 7)]
 
 
+@pytest.mark.parametrize(("kind", "status"), [(bytes, 204), (dict, 489), (Check, 489), (str, 489)])
+def test_bytes_are_no_value_of_another_type(kind: Any, status: int) -> None:
+    bodies: list[Any] = []
+
+    def handle(each: Any) -> None:
+        bodies.append(each)
+
+    handle.__annotations__["each"] = kind
+    headers = signed_headers(b"<order/>", NOW, content_type="application/xml")
+    assert webhook(handle).answer("POST", headers, b"<order/>").status == status
+    assert bodies == ([b"<order/>"] if status == 204 else [])
+
+
 def test_a_test_event_is_taken_and_no_handler_sees_it() -> None:
     webhook, events = Webhook(SECRET, clock=lambda: NOW), list[Any]()
     webhook.handler(events.append)

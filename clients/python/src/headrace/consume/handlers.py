@@ -78,10 +78,11 @@ def _body(kind: Any, message: Message) -> Any:
     """The body as the type that the handler wants. One that does not fit never will: Bury."""
     validate = getattr(kind, "model_validate_json", None)  # pydantic
     try:
-        if message.body_base64 is not None:
-            return message.body
+        is_json = message.body_base64 is None
         if validate is not None:
-            return validate(bytes(message.raw_body))
+            return validate(bytes(message.raw_body) if is_json else message.body)
+        if not is_json:
+            return msgspec.convert(message.body, kind)
         return msgspec.json.decode(message.raw_body, type=kind)
     except ValueError as error:
         raise Bury(f"The body is no {getattr(kind, '__name__', kind)}: {error}") from error
