@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from headrace import Headrace, Outgoing, Retries
 from headrace.calls import encode, path, resend_seconds
+from headrace.consume.settings import ConsumerSettings
 from headrace.durations import rfc3339, seconds, whole_seconds
 from headrace.errors import NoAnswer, RateLimited, TopicNotFound, of_answer
 from headrace.outgoing import RequestIds, chunks
@@ -181,3 +183,12 @@ def test_what_ends_a_line_is_not_of_the_token() -> None:
 def test_what_is_no_address_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="HEADRACE_URL"):
         Headrace(url, "hr_a_b")
+
+
+@pytest.mark.parametrize("host", ["jörgs-laptop", "地址", "-x_y.example.com", "h" * 200, ""])
+def test_a_consumer_has_a_name_that_the_service_takes_whatever_its_hosts_is(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    name = ConsumerSettings("orders", "mailer").consumer_name()
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", name)

@@ -57,3 +57,20 @@ def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, hea
         assert [push.headers["headrace-group"].partition("-")[0] for push in subscriber.pushes] == ["listen"]
     assert [group.group for group in headrace.list_groups("orders")] == ["mailer"]
     headrace.expect("orders", "mailer").delivered(0)
+
+
+@pytest.mark.parametrize("user", ["SHOP\\Jörg Müller", "x" * 200, None])
+def test_a_listener_has_a_name_whatever_the_users_is(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch, user: str | None
+) -> None:
+    def getuser() -> str:
+        if user is None:
+            raise KeyError("uid")
+        return user
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+    headrace.send("orders", 1)
+    with headrace.subscriber("orders", "unused") as subscriber:
+        command("listen", "orders", "--forward", subscriber.url, "--from", "earliest", "-n", "1")
+        groups = {push.headers["headrace-group"] for push in subscriber.pushes} - {"unused"}
+    assert [name.partition("-")[0] for name in groups] == ["listen"]

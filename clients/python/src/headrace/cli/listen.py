@@ -6,6 +6,7 @@ import base64
 import contextlib
 import getpass
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
         s.hr.get_group(topic, group)
         yield group
         return
-    name = f"listen-{getpass.getuser()}-{socket.gethostname().split('.')[0]}-{os.getpid()}"
+    name = _own_name()
     settings = {"filter": filter} if filter else {}
     s.hr.put_group(topic, name, begin=begin, mode="queue", **settings)
     try:
@@ -90,6 +91,17 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
             s.hr.delete_group(topic, name)
         except HeadraceError as error:
             s.output.fail(f"Group {name} is left over ({error}): headrace groups delete {topic} {name}")
+
+
+def _own_name() -> str:
+    """A name that tells whose group it is, of characters that a name may have."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # of a container that has no names
+        user = str(os.getuid())
+    host = socket.gethostname().split(".")[0]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"listen-{user[:40]}-{host[:60]}")
+    return f"{plain}-{os.getpid()}"
 
 
 def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, most: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class ConsumerSettings:
 
     def consumer_name(self) -> str:
         """The name to register under: this host, process and consumer."""
-        host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())[:60].strip("-.")
+        host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:60].strip("-.")
         return self.name or f"{host or 'host'}-{os.getpid()}-{new_id(4)}"
 
 
