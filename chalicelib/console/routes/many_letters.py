@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain.errors import Malformed
 from ..http import File, Page, Shown, Visit, page
 from .dead_letters import LETTERS, filter_of, read_letters, which_of
-from .messages import check_may_read
+from .messages import body_fields, check_may_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,15 +145,11 @@ def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
 
 
 def _line(letter: DeadLetter) -> bytes:
-    import base64
-
     import msgspec
 
-    from ...domain.message import holds_json
     from ..views.figures import moment
 
     draft = letter.message.draft
-    json = draft.has_body and holds_json(draft)
     row: dict[str, Any] = {
         "id": letter.message.id,
         "shard": letter.message.shard,
@@ -166,10 +162,6 @@ def _line(letter: DeadLetter) -> bytes:
         "tag": draft.tag,
         "keys": list(draft.keys),
         "headers": dict(draft.headers),
-        **(
-            {"body": msgspec.Raw(draft.body)}
-            if json
-            else {"body_base64": base64.b64encode(draft.body).decode()}
-        ),
+        **body_fields(draft),
     }
     return msgspec.json.encode(row) + b"\n"

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
+    from ...domain.message import Draft
     from ...domain.topic import Group, Topic
     from ...services.inspect.lookup import AnyMessage
 
 _STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
 _FOR_THE_TRACE = 10  # read units that are left for what the page shows of the message that it looks for
 _ROLES = {"consume", "admin"}
+_MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 
 
 @page("GET", "/console/topics/{topic}/messages")
@@ -150,20 +152,20 @@ def _trace_model(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[st
 
 @page("GET", "/console/topics/{topic}/messages.jsonl")
 def message_lines(visit: Visit) -> Shown:
-    """The messages of a list as JSON lines."""
-    import base64
-
+    """The messages of a list as JSON lines, each with its body as long as all bodies together have 4 MB."""
     import msgspec
 
-    from ...domain.message import holds_json
+    from ...services.core.bodies import with_body
     from ..http import File
 
     result = messages(visit)
     assert isinstance(result, Page)
-    rows = []
+    rows, room = [], _MOST_BYTES
     for line in result.model["lines"]:
         draft = line.draft
-        body: Any = msgspec.Raw(draft.body) if draft.has_body and holds_json(draft) else None
+        if draft.size <= room:
+            draft = with_body(visit.deps.adapters.blobs, line.message).draft
+            room -= draft.size
         rows.append(
             {
                 "id": line.message.id,
@@ -172,7 +174,8 @@ def message_lines(visit: Visit) -> Shown:
                 "keys": list(draft.keys),
                 "tag": draft.tag,
                 "statuses": dict(line.statuses),
-                **({"body": body} if body else {"body_base64": base64.b64encode(draft.body).decode()}),
+                "size": draft.size,
+                **body_fields(draft),
             }
         )
     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
@@ -181,3 +184,18 @@ def message_lines(visit: Visit) -> Shown:
         "application/x-ndjson",
         {"Content-Disposition": f'attachment; filename="{visit.params["topic"]}.jsonl"'},
     )
+
+
+def body_fields(draft: Draft) -> dict[str, Any]:
+    """The body; nothing where it is not here, which is not the same as an empty one."""
+    import base64
+
+    import msgspec
+
+    from ...domain.message import holds_json
+
+    if not draft.has_body:
+        return {}
+    if holds_json(draft):
+        return {"body": msgspec.Raw(draft.body)}
+    return {"body_base64": base64.b64encode(draft.body).decode()}

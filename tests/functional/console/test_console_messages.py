@@ -129,6 +129,17 @@ def test_the_list_goes_out_as_json_lines(browser: Browser, orders: Group) -> Non
     assert (row["body"], row["statuses"]) == ({"n": 2}, {"mailer": "DEAD"})
 
 
+def test_a_large_body_goes_out_whole_or_is_left_out(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1, max_body_bytes=4_194_304)
+    for n, size in enumerate((300_000, 3_900_000, 10)):
+        topic.produce({"n": n, "text": "x" * size})
+    rows = browser.get(f"/console/topics/{topic.name}/messages.jsonl").html.splitlines()
+    small, large, first = map(json.loads, rows)
+    assert [len(row["body"]["text"]) for row in (small, large)] == [10, 3_900_000]
+    assert first["size"] > 300_000
+    assert not {"body", "body_base64"} & first.keys()
+
+
 def test_a_message_shows_its_path_and_what_is_to_come(browser: Browser, orders: Group) -> None:
     page(browser, orders.topic, "group=mailer&status=RETRYING")
     assert browser.screen
