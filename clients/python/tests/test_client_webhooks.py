@@ -383,6 +383,20 @@ def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
     middleware.close()
 
 
+def test_what_an_async_handler_fails_to_handle_is_not_taken_for_handled(tmp_path: Path) -> None:
+    middleware, attempts = Once(tmp_path / "handled"), list[Message]()
+
+    async def handle(message: Message) -> None:
+        attempts.append(message)
+        if len(attempts) == 1:
+            raise OSError
+
+    hook = webhook(handle, middleware=[middleware])
+    answers = [hook.answer("POST", signed_headers(b"1", NOW), b"1").status for _ in range(3)]
+    assert (answers, len(attempts)) == ([500, 204, 204], 2)
+    middleware.close()
+
+
 def test_what_was_handled_is_known_for_as_long_as_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class Once:
         @hr.consumer("orders", group="mailer", middleware=[once])
 
     It remembers after the handler is through, so a crash in between lets the message come again. Where that must not
-    be, note `message.id` in your own database, in the transaction that does the work. For handlers that are not async.
+    be, note `message.id` in your own database, in the transaction that does the work.
     """
 
     def __init__(
@@ -40,6 +41,13 @@ class Once:
         if self._knows(name):
             return None
         result = call(message)
+        if inspect.isawaitable(result):  # of an async handler, which has not begun yet
+            return self._remember_after(name, result)
+        self._remember(name)
+        return result
+
+    async def _remember_after(self, name: str, handling: Awaitable[Any]) -> Any:
+        result = await handling
         self._remember(name)
         return result
 

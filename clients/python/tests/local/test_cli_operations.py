@@ -35,6 +35,24 @@ def test_a_dead_letter_is_mended_and_sent_again(
     assert message.body == {"order": 13}
 
 
+def test_a_redrive_says_when_there_may_be_more_than_it_sent(
+    command: Command, headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headrace.send_many("orders", range(1_001))
+    for _ in range(2):
+        headrace.nack(
+            "orders",
+            "mailer",
+            *headrace.receive("orders", "mailer", max=1_000),
+            dead_letter=True,
+            reason="no",
+        )
+    for redriven in (1_000, 1):
+        capsys.readouterr()
+        assert run(["dead", "redrive", "orders", "mailer", "--yes"]) == 0
+        assert ("run it again" in capsys.readouterr().err) is (redriven == 1_000)
+
+
 def test_a_seek_is_previewed(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send_many("orders", [1, 2, 3])
     headrace.ack("orders", "mailer", *headrace.receive("orders", "mailer"))

@@ -28,7 +28,13 @@ def bound(handler: Handler, middleware: Sequence[Middleware]) -> Callable[[Messa
     call: Callable[[Message], Any] = inner
     for layer in reversed(middleware):
         call = partial(_around, layer, call)
-    return call
+    return partial(_awaited, call) if is_async(handler) else call
+
+
+async def _awaited(call: Callable[[Message], Any], message: Message) -> Any:
+    """A layer may answer by itself, without anything to await."""
+    result = call(message)
+    return await result if inspect.isawaitable(result) else result
 
 
 def _around(layer: Middleware, call: Callable[[Message], Any], message: Message) -> Any:
