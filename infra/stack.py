@@ -199,13 +199,19 @@ class Deployment:
         return f"https://s3.{self._aws.region}.amazonaws.com/{self._artifacts}/{key}"
 
     def _create_change_set(self, kind: str, template_url: str) -> str:
-        """The change set; empty if nothing changes. Tables and bucket of an earlier stack are taken in again."""
-        adopt = ["--import-existing-resources"] if kind == "CREATE" else []
+        """The change set; empty if nothing changes. Tables and bucket of an earlier stack are taken in again, and in an
+        update a table that an earlier update left behind: one that failed, or was taken back."""
         name = f"headrace-{time.time_ns()}"
         stack = ("--stack-name", self._name, "--change-set-name", name)
         self._aws.run(
-            *("cloudformation", "create-change-set", *stack, "--change-set-type", kind, *adopt),
-            *("--template-url", template_url, "--capabilities", *_CAPABILITIES),
+            *("cloudformation", "create-change-set", *stack, "--change-set-type", kind),
+            *(
+                "--import-existing-resources",
+                "--template-url",
+                template_url,
+                "--capabilities",
+                *_CAPABILITIES,
+            ),
             *("--tags", "Key=headrace,Value=" + self._name),
         )
         self._aws.run("cloudformation", "wait", "change-set-create-complete", *stack, check=False)

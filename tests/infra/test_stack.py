@@ -173,6 +173,30 @@ def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reserv
     assert "only 10 left in eu-central-1. It is deployed without" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("stack", "kind"), [((255, "does not exist"), "CREATE"), (status("UPDATE_ROLLBACK_COMPLETE"), "UPDATE")]
+)
+def test_tables_that_a_stack_left_behind_are_taken_in_also_by_an_update(
+    environment: Environment, tmp_path: Path, stack: tuple[int, str], kind: str
+) -> None:
+    """An update that failed, or was taken back by one to an earlier release, leaves the tables that it added."""
+    resources = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}}}
+    for file in ("template.json", "packaged.json"):
+        (tmp_path / file).write_text(json.dumps({"Resources": resources}))
+    variables = environment(
+        cloudformation__describe_stacks=stack,
+        s3api__head_bucket=(0, "{}"),
+        cloudformation__create_change_set=(255, "so far"),
+    )
+    with pytest.raises(StackError, match="so far"):
+        Deployment(Aws(variables), read("dev"), tmp_path).deploy()
+    (request,) = [
+        line for line in (tmp_path / "asked").read_text().splitlines() if "create-change-set" in line
+    ]
+    assert f"--change-set-type {kind}" in request
+    assert "--import-existing-resources" in request
+
+
 def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
     events = [
         {"LogicalResourceId": "Api", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "limit of 10"}
