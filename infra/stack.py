@@ -148,9 +148,15 @@ class Deployment:
         return False
 
     def _status(self) -> str:
-        """The stack's status; empty if there is none."""
-        answer = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name, check=False)
-        return str(answer["Stacks"][0]["StackStatus"]) if answer else ""
+        """The stack's status; empty if there is none. Refused, where AWS does not say: who took that for none would
+        delete the logs of a stack that is at work."""
+        try:
+            answer = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
+        except Refused as error:
+            if "does not exist" not in str(error):
+                raise
+            return ""
+        return str(answer["Stacks"][0]["StackStatus"])
 
     def _outputs(self) -> dict[str, str]:
         answer = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)

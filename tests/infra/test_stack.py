@@ -217,6 +217,24 @@ def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) ->
         )
 
 
+def test_a_stack_of_which_aws_says_nothing_is_not_taken_for_a_new_one(
+    environment: Environment, tmp_path: Path
+) -> None:
+    """Before a creation the functions' logs are deleted; whoever is at work there would write no line any more."""
+    logs = {"logGroups": [{"logGroupName": "/aws/lambda/headrace-dev-mover"}]}
+    for file in ("template.json", "packaged.json"):
+        (tmp_path / file).write_text(json.dumps({"Resources": {"Bucket": {"Properties": {}}}}))
+    variables = environment(
+        cloudformation__describe_stacks=(254, "An error occurred (Throttling): Rate exceeded"),
+        s3api__head_bucket=(0, "{}"),
+        logs__describe_log_groups=(0, json.dumps(logs)),
+    )
+    for work in (Deployment.deploy, lambda each: each.destroy(with_data=False)):
+        with pytest.raises(Refused, match="Rate exceeded"):
+            work(Deployment(Aws(variables), read("dev"), tmp_path))
+    assert "delete" not in (tmp_path / "asked").read_text()
+
+
 class Versions(Aws):
     """An AWS with a bucket that has so many versions and markers."""
 
