@@ -29,11 +29,18 @@ class Data:
         return [table for table in table_names if table in existing_names]
 
     def has_bucket(self) -> bool:
+        """Refused, where AWS does not say."""
         try:
             self._aws.run("s3api", "head-bucket", "--bucket", self.bucket)
-        except Refused:
+        except Refused as error:
+            if "404" not in str(error):
+                raise
             return False
         return True
+
+    def is_left(self) -> bool:
+        """Is there anything that `delete` would delete? It may have been stopped on the way."""
+        return bool(self.tables() or self.has_bucket() or self._keys())
 
     def delete(self) -> None:
         """Delete all of it. Refused, where AWS does not let one."""
@@ -52,12 +59,18 @@ class Data:
             self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
 
     def _keys(self) -> list[str]:
-        """The keys that encrypted this stage's secrets: one for each time that it was deployed anew."""
+        """The keys that encrypted this stage's secrets: one for each time that it was deployed anew. Without those that
+        are to be deleted, which have their tag until then, and refuse to be deleted once more."""
         tag_filter = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
         kind = ("--resource-type-filters", "kms:key")
         command = ("resourcegroupstaggingapi", "get-resources", *tag_filter, *kind)
         answer = self._aws.ask(*command, check=False) or {}
-        return [str(each["ResourceARN"]) for each in answer.get("ResourceTagMappingList", [])]
+        arns = [str(each["ResourceARN"]) for each in answer.get("ResourceTagMappingList", [])]
+        return [arn for arn in arns if not self._is_doomed(arn)]
+
+    def _is_doomed(self, key: str) -> bool:
+        answer = self._aws.ask("kms", "describe-key", "--key-id", key)
+        return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
     def _empty_bucket(self) -> None:
         """All versions of all objects: `aws s3 rb` knows the latest only."""

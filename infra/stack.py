@@ -79,7 +79,7 @@ class Deployment:
 
     def destroy(self, *, with_data: bool) -> list[str]:
         """Delete it, and what it keeps only `with_data`; what is left, in words. Raises StackError."""
-        if not self._status() and not (with_data and self._data.tables()):
+        if not self._status() and not (with_data and self._data.is_left()):
             raise StackError(
                 f"There is no stack {self._name} in {self._aws.region} of account {self._aws.account}. If it is "
                 "elsewhere, set AWS_REGION or AWS_PROFILE."

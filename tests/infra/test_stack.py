@@ -275,30 +275,46 @@ class Kept(Aws):
     account, region = "123456789012", "eu-central-1"
 
     def __init__(self, *, refused_call: str = "") -> None:
-        self._refuses = refused_call
+        self.refuses = refused_call
+        self.has_stack = self.has_bucket = True
         self.tables = ["headrace-dev-log", "headrace-dev-control", "headrace-dev2-log", "somebody-elses"]
         self.keys = [
             "arn:aws:kms:eu-central-1:123456789012:key/a",
             "arn:aws:kms:eu-central-1:123456789012:key/b",
         ]
+        self.doomed_keys: list[str] = []
         self.trail: list[tuple[str, ...]] = []
 
     def run(self, *arguments: str, check: bool = True) -> str:
         self.trail.append(arguments)
-        if self._refuses and self._refuses in arguments and check:
+        if self.refuses and self.refuses in arguments and check:
             raise Refused("AccessDenied")
+        if "head-bucket" in arguments and not self.has_bucket:
+            raise Refused("An error occurred (404) when calling the HeadBucket operation: Not Found")
         if "delete-table" in arguments:
             self.tables.remove(arguments[-1])
+        self.has_stack &= "delete-stack" not in arguments
+        self.has_bucket &= "rb" not in arguments
+        if "schedule-key-deletion" in arguments:
+            key = arguments[arguments.index("--key-id") + 1]
+            if key in self.doomed_keys:
+                raise Refused(f"An error occurred (KMSInvalidStateException): {key} is pending deletion.")
+            self.doomed_keys.append(key)
         return ""
 
     def ask(self, *arguments: str, check: bool = True) -> Any:
         self.trail.append(arguments)
         if "list-tables" in arguments:
             return {"TableNames": self.tables}
+        if "describe-stacks" in arguments and not self.has_stack:
+            raise Refused("An error occurred (ValidationError): Stack with id headrace-dev does not exist")
         if "describe-stacks" in arguments:
             return {"Stacks": [{"StackStatus": "UPDATE_COMPLETE"}]}
         if "get-resources" in arguments and "Key=headrace,Values=headrace-dev" in arguments:
             return {"ResourceTagMappingList": [{"ResourceARN": key} for key in self.keys]}
+        if "describe-key" in arguments:
+            is_doomed = arguments[arguments.index("--key-id") + 1] in self.doomed_keys
+            return {"KeyMetadata": {"KeyState": "PendingDeletion" if is_doomed else "Enabled"}}
         return None
 
     def asked(self, operation: str) -> list[tuple[str, ...]]:
@@ -338,6 +354,27 @@ def test_where_a_table_cannot_be_deleted_its_keys_stay() -> None:
     with pytest.raises(Refused, match="AccessDenied"):
         Deployment(aws, read("dev")).destroy(with_data=True)
     assert not aws.asked("schedule-key-deletion")
+
+
+@pytest.mark.parametrize("call", ["delete-table", "rb", "schedule-key-deletion"])
+def test_a_deletion_with_data_that_was_stopped_goes_on_where_it_was(call: str) -> None:
+    """Stack and tables go first; the versions of a large bucket take hours."""
+    aws = Kept(refused_call=call)
+    with pytest.raises(Refused, match="AccessDenied"):
+        Deployment(aws, read("dev")).destroy(with_data=True)
+    aws.refuses = ""
+    assert Deployment(aws, read("dev")).destroy(with_data=True) == []
+    assert (aws.has_stack, aws.has_bucket, aws.doomed_keys) == (False, False, aws.keys)
+    with pytest.raises(StackError, match="There is no stack"):
+        Deployment(aws, read("dev")).destroy(with_data=True)
+
+
+def test_keys_of_an_earlier_deletion_do_not_hold_up_those_of_this_one() -> None:
+    """A key that is to be deleted has its tag for a week more."""
+    aws = Kept()
+    aws.doomed_keys = aws.keys[:1]
+    Deployment(aws, read("dev")).destroy(with_data=True)
+    assert aws.doomed_keys == aws.keys
 
 
 def said(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any], *arguments: str) -> int:
