@@ -70,7 +70,7 @@ class Schedules:
             if self._wait(max(0.0, at - self._clock())):
                 return
             schedule = self._schedules[number]
-            self._invoke(schedule.function, _event(schedule.function))
+            self._invoke(schedule.function, event_of(schedule.function))
             heapq.heapreplace(due, (max(at + schedule.period_seconds, self._clock()), number))
 
     def stop(self) -> None:
@@ -78,7 +78,8 @@ class Schedules:
         self._stopping.set()
 
 
-def _event(function: str) -> dict[str, Any]:
+def event_of(function: str) -> dict[str, Any]:
+    """What a function gets when its time has come."""
     return {
         "version": "0",
         "id": str(uuid.uuid4()),

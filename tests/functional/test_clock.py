@@ -15,11 +15,16 @@ import pytest
 from standardwebhooks import Webhook
 
 import app
+from chalicelib import wiring
 from chalicelib.api.calls import CALLS
+from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
-from local.functions import Invocations
+from local.functions import Invocations, functions_of
+from local.memory import ExpiryPump, expiry
+from tests.support import factories as make
+from tests.support.desk import Desk, records
 from tests.support.local_service import serving
 from tests.support.receiver import Receiver, Reply, Visit
 from tests.support.stages import memory_stage
@@ -120,6 +125,20 @@ def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
     is_done.set()
     first.join(30)
     assert not first.is_alive()
+
+
+def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber that hangs keeps the clock from arriving, ten days later; expired rows go each minute."""
+    desk = Desk.at(memory_stage(), retention_days=1)
+    group, message = desk.group(), desk.produce(make.draft())[0]
+    monkeypatch.setattr(wiring, "deps", lambda: desk.deps)
+    pump = ExpiryPump(lambda: expiry(desk.stage.adapters), functions_of(app.app))
+    desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
+    pump.drop()
+    assert desk.rows() == []
+    assert [record.status for record in records(desk, group).values()] == [Status.DEAD]
+    assert (message.offset, desk.produce(make.draft())[0].offset) == (0, 1)
+    assert len(desk.receive(group)) == 1, "and what comes later is delivered"
 
 
 def test_no_deployed_stage_has_it() -> None:
