@@ -108,7 +108,15 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         _FIVE,
         6,
     ),
-    ("DelaysLate", "Delayed messages or retries come late.", "DelayLateness", 30_000, "Maximum", _MINUTE, 3),
+    (
+        "DelaysLate",
+        "Delayed messages or retries come late.",
+        "DelayLateness",
+        30_000,
+        "Maximum",
+        3 * _FIVE,  # a busy mover runs for so long, and tells at its end
+        1,
+    ),
     (
         "NotArchived",
         "Messages near their end are kept, for the archive lacks them.",
