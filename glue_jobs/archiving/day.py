@@ -172,7 +172,7 @@ class _DayArchiver:
         if count := self._backfill_attempts(attempt_counts):
             progress(f"{self._window.name}: {count} traces came from DynamoDB")
             self._backfilled_traces = count
-            self._engine.look_again()
+            self._engine.look_again([DELIVERIES])  # messages are written already
             attempt_counts = self._engine.attempt_counts()
         return self._engine.write_deliveries(attempt_counts, self._with_ids(attempt_counts, scan))
 

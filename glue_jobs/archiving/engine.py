@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -11,6 +11,7 @@ from glue_jobs.archiving.window import Window
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.ranges import Ranges, size
+from glue_jobs.common.schemas import TABLES
 
 Gap = tuple[str, int, int, int]
 """The shard (the log's partition key), first and last offset; a gap without an end goes on to what was accepted by the
@@ -103,11 +104,11 @@ class Written:
 
 
 class Engine(Protocol):
-    """Of one window. It reads the journal as it was when it was made, or when `look_again` was called."""
+    """Of one window. It reads the journal as it was when it was made, or when `look_again` was called, or later."""
 
     @property
     def digest(self) -> str:
-        """Tells the journal's objects."""
+        """Tells the journal's objects that were there then."""
 
     @property
     def damaged_objects(self) -> set[str]:
@@ -117,8 +118,9 @@ class Engine(Protocol):
     def damaged_rows(self) -> set[str]:
         """Which rows of DynamoDB can't be read, and why, as far as they were met."""
 
-    def look_again(self) -> None:
-        """The journal was added to."""
+    def look_again(self, tables: Iterable[str] = TABLES) -> None:
+        """The journal of these tables was added to. What has been read of a table must be read anew then: `digest`
+        tells its new objects."""
 
     def write_messages(self, old: Manifest | None) -> Written:
         """Write the messages to a temporary folder. A large body whose file is missing is taken from `old`, the

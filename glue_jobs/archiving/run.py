@@ -15,7 +15,7 @@ from glue_jobs.archiving.day import Result, archive, note_unchanged
 from glue_jobs.archiving.engine import ARROW, AUTO, Settings, Unusual
 from glue_jobs.archiving.on_arrow.engine import OnArrow, is_for_arrow
 from glue_jobs.archiving.on_spark.engine import OnSpark
-from glue_jobs.archiving.window import Window, inputs
+from glue_jobs.archiving.window import Window, digest_of, inputs, size_of
 from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.damage import name_damage
@@ -79,8 +79,8 @@ class ArchiveJob:
         earlier days were fetched into the journal meanwhile, archive those days, too. Raises an error that would stop
         every day, such as a full disk."""
         windows = list(windows)
-        journal = (entry for window in windows for entry in inputs(self._bucket, window)[0])
-        self._is_small = sum(entry.size for entry in journal) < session.SMALL_BYTES
+        journal_bytes = sum(size_of(inputs(self._bucket, window)) for window in windows)
+        self._is_small = journal_bytes < session.SMALL_BYTES
         for window in windows:
             self._try(window, again=again)
         for day in sorted(self._late):
@@ -115,7 +115,7 @@ class ArchiveJob:
 
     def _archive(self, window: Window) -> Result:
         """Archive a window: by Arrow if it is small and nothing in it is unusual, else by Spark."""
-        if self._engine == ARROW or (self._engine == AUTO and is_for_arrow(inputs(self._bucket, window)[0])):
+        if self._engine == ARROW or (self._engine == AUTO and is_for_arrow(inputs(self._bucket, window))):
             try:
                 with OnArrow(self._bucket, window, self._settings) as arrow:
                     return archive(arrow, self._bucket, window, self._settings)
@@ -212,7 +212,7 @@ def manifest_if_unchanged(bucket: Bucket, window: Window) -> Manifest | None:
         old
         and old.complete
         and old.until_hour >= window.until_hour
-        and old.input == inputs(bucket, window)[1]
+        and old.input == digest_of(inputs(bucket, window))
     ):
         return old
     return None

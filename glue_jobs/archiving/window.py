@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from glue_jobs.common.bucket import Bucket, Entry
-from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+from glue_jobs.common.schemas import TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,24 @@ class Window:
         return [f"day={at:%Y-%m-%d}/hour={at:%H}" for at in (self.begin - timedelta(hours=1), self.end)]
 
 
-def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:
-    """The journal objects of a window, and a text that changes with any of them."""
-    entries = [
-        entry
-        for table in (MESSAGES, DELIVERIES)
-        for entry in bucket.entries(f"journal/{table}/day={window.name}")
-        if entry.name.endswith(".gz") and any(f"/{hour}/" in entry.name for hour in window.hours)
-    ]
-    text = "".join(f"{entry.name} {entry.size}\n" for entry in entries)
-    return entries, f"{len(entries)} {hashlib.sha256(text.encode()).hexdigest()}"
+def inputs(bucket: Bucket, window: Window, tables: Iterable[str] = TABLES) -> dict[str, list[Entry]]:
+    """The journal objects of a window, by table."""
+    return {
+        table: [
+            entry
+            for entry in bucket.entries(f"journal/{table}/day={window.name}")
+            if entry.name.endswith(".gz") and any(f"/{hour}/" in entry.name for hour in window.hours)
+        ]
+        for table in tables
+    }
+
+
+def size_of(entries: Mapping[str, Iterable[Entry]]) -> int:
+    """How many bytes they have together."""
+    return sum(entry.size for some in entries.values() for entry in some)
+
+
+def digest_of(entries: Mapping[str, Iterable[Entry]]) -> str:
+    """A text that changes with any of them."""
+    lines = [f"{entry.name} {entry.size}\n" for table in TABLES for entry in entries[table]]
+    return f"{len(lines)} {hashlib.sha256(''.join(lines).encode()).hexdigest()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving import trace_rows
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.bucket import Entry
 from tests.glue.jobs import either_engine, read_summary
-from tests.glue.journals import DAY, NEXT, NOON_MS, Place
+from tests.glue.journals import DAY, NEXT, NOON_MS, Place, message
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
 
@@ -130,8 +132,8 @@ class Queue:
             ExpressionAttributeNames={"#a": name},
         )
 
-    def archive(self, *argv: str) -> int:
-        return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv)
+    def archive(self, *argv: str, bucket: Any = None) -> int:
+        return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv, bucket=bucket)
 
     def offsets(self) -> list[int]:
         return [offset for _, _, offset in self.place.places()]
@@ -305,3 +307,38 @@ def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path)
     next(queue.place.folder.glob("journal/messages/**/at-00004.jsonl.gz")).unlink()
     assert queue.archive() == DONE
     assert queue.place.files() == files
+
+
+class Meanwhile:
+    """A bucket in which something happens once attempts have come back from DynamoDB."""
+
+    def __init__(self, place: Place, happens: Callable[[], object]) -> None:
+        self._place, self._happens = place, happens
+        self._has_happened = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place.bucket, name)
+
+    def entries(self, folder: str) -> list[Entry]:
+        if not self._has_happened and [*self._place.folder.glob("journal/deliveries/**/part-*.gz")]:
+            self._has_happened = True
+            self._happens()
+        return self._place.bucket.entries(folder)
+
+
+def test_what_is_changed_while_attempts_come_back_is_archived_the_next_night(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cancel() -> None:
+        line = {**message(1, topic_uid="u1"), "edition": 1}
+        queue.place.journal("cancelled", [{**line, "void": "cancelled"}])
+
+    queue.put(0)
+    queue.settle("a", 0)
+    queue.settle("b", 2, line=False)
+    assert queue.archive(bucket=Meanwhile(queue.place, cancel)) == DONE
+    assert read_summary(capsys)["backfilled_traces"] == 1
+    assert queue.archive() == DONE
+    assert queue.offsets() == [0, 2, 3]
+    assert queue.archive() == DONE
+    assert read_summary(capsys)["unchanged"] == 1

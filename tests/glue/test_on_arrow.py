@@ -20,6 +20,7 @@ from glue_jobs.archiving.publish import ASIDE, Mismatch
 from glue_jobs.archiving.window import Window
 from glue_jobs.common.bucket import Entry, FolderBucket
 from glue_jobs.common.manifest import TooNew
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from tests.glue.journals import DAY, NOON_MS, Line, delivery, message
 
 SHARD = {"topic": "orders", "topic_uid": "u1", "shard": 0}
@@ -349,4 +350,5 @@ def test_what_is_gone_or_empty_or_much_is_sparks(
 
 def test_a_window_of_so_many_bytes_is_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "MOST_BYTES", 10)
-    assert [engine.is_for_arrow([Entry("a", 4), Entry("b", size)]) for size in (6, 7)] == [True, False]
+    journals = [{MESSAGES: [Entry("a", 4)], DELIVERIES: [Entry("b", size)]} for size in (6, 7)]
+    assert [engine.is_for_arrow(each) for each in journals] == [True, False]

@@ -23,11 +23,11 @@ from glue_jobs.archiving.on_arrow import lines, rows
 from glue_jobs.archiving.on_arrow.files import Files
 from glue_jobs.archiving.on_arrow.spill import Key, Spill, in_order, partition
 from glue_jobs.archiving.on_arrow.workers import Item, Made, Workers
-from glue_jobs.archiving.window import Window, inputs
+from glue_jobs.archiving.window import Window, digest_of, inputs, size_of
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part, TooNew
 from glue_jobs.common.ranges import Range, Ranges, merged
-from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES
 
 MOST_BYTES = 1_000_000_000
 """Of compressed journal in a window, beyond which it is Spark's, which can use more than one machine. So much
@@ -37,9 +37,9 @@ _LARGE_BYTES = 128_000_000  # of large bodies in a block of offsets
 _ASKERS = 8  # of DynamoDB, at once
 
 
-def is_for_arrow(journal: Iterable[Entry]) -> bool:
+def is_for_arrow(journal: Mapping[str, Iterable[Entry]]) -> bool:
     """Is it small enough for one machine?"""
-    return sum(entry.size for entry in journal) <= MOST_BYTES
+    return size_of(journal) <= MOST_BYTES
 
 
 class OnArrow:
@@ -51,6 +51,7 @@ class OnArrow:
         self._workers = Workers()
         self._files: dict[str, list[Path]] = {}
         self._ids = lru_cache(8)(self._ids_of)
+        self._entries: dict[str, list[Entry]] = {}
         self.damaged_objects: set[str] = set()
         self.damaged_rows: set[str] = set()
         self.look_again()
@@ -62,8 +63,12 @@ class OnArrow:
         self._workers.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def look_again(self) -> None:
-        self._entries, self.digest = inputs(self._bucket, self._window)
+    @property
+    def digest(self) -> str:
+        return digest_of(self._entries)
+
+    def look_again(self, tables: Iterable[str] = TABLES) -> None:
+        self._entries |= inputs(self._bucket, self._window, tables)
         self._attempts: Spill | None = None
 
     # Messages
@@ -264,7 +269,7 @@ class OnArrow:
     # What all share
 
     def _journal(self, table: str) -> list[Entry]:
-        entries = [entry for entry in self._entries if entry.name.startswith(f"journal/{table}/")]
+        entries = self._entries[table]
         if not all(entry.size for entry in entries):
             raise Unusual("An object of the journal is empty.")
         return entries

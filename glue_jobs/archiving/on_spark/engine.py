@@ -20,7 +20,7 @@ from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.ranges import Range, Ranges, merged
-from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES, TABLES
 from glue_jobs.common.session import empty_table
 
 _TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
@@ -46,10 +46,8 @@ class OnSpark:
     def damaged_objects(self) -> set[str]:
         return self._journal.damaged_objects
 
-    def look_again(self) -> None:
-        damaged_objects = self._journal.damaged_objects
-        self._journal = Journal(self._spark, self._bucket, self._window)
-        self._journal.damaged_objects |= damaged_objects
+    def look_again(self, tables: Iterable[str] = TABLES) -> None:
+        self._journal.look_again(tables)
 
     # Messages
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.archiving.on_spark.transforms import READABLE
-from glue_jobs.archiving.window import Window, inputs
-from glue_jobs.common.bucket import Bucket
+from glue_jobs.archiving.window import Window, digest_of, inputs
+from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import TooNew
 from glue_jobs.common.output import progress
-from glue_jobs.common.schemas import JOURNAL, JOURNAL_VERSION
+from glue_jobs.common.schemas import JOURNAL, JOURNAL_VERSION, TABLES
 from glue_jobs.common.session import empty_table
 
 _BROKEN = (
@@ -39,9 +39,23 @@ class Journal:
 
     def __init__(self, spark: SparkSession, bucket: Bucket, window: Window) -> None:
         self._spark, self._bucket, self._window = spark, bucket, window
-        self._entries, self.digest = inputs(bucket, window)
-        self.damaged_objects = {entry.name for entry in self._entries if not entry.size}
+        self._entries: dict[str, list[Entry]] = {}
+        self.damaged_objects: set[str] = set()
+        self.look_again()
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self._entries)
+
+    def look_again(self, tables: Iterable[str] = TABLES) -> None:
+        """The journal of these tables was added to."""
+        self._entries |= inputs(self._bucket, self._window, tables)
+        self.damaged_objects |= {entry.name for entry in self._all_entries if not entry.size}
         self._is_broken = False
+
+    @property
+    def _all_entries(self) -> list[Entry]:
+        return [entry for entries in self._entries.values() for entry in entries]
 
     def lines(self, table: str, hours: Sequence[str] = ()) -> DataFrame:
         """A table's lines, of the window or of other hours."""
@@ -82,7 +96,7 @@ class Journal:
 
     def large_topics(self, table: str, most: int) -> dict[str, int]:
         """About how many lines the topics have that have more than `most`, by a sample of the objects."""
-        entries = [e for e in self._entries if e.size and e.name.startswith(f"journal/{table}/")]
+        entries = [entry for entry in self._entries[table] if entry.size]
         size = sum(entry.size for entry in entries)
         if size <= most * _LEAST_BYTES:
             return {}
@@ -102,7 +116,7 @@ class Journal:
         return self._spark.read.option("ignoreCorruptFiles", self._is_broken)
 
     def _broken_objects(self) -> set[str]:
-        uris = [self._bucket.uri(entry.name) for entry in self._entries if entry.size]
+        uris = [self._bucket.uri(entry.name) for entry in self._all_entries if entry.size]
         files = self._spark.read.format("binaryFile").load(uris).select("path", "content")
         paths = (
             files.rdd.filter(lambda row: not _is_whole(bytes(row.content)))
