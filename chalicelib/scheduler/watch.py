@@ -7,7 +7,7 @@ cursors in any case, since a seek back changes them without a new message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..domain import ranges
 from ..domain.cursor import Cursor, raise_floor
@@ -27,7 +27,8 @@ _WHOLE_EVERY = 15
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The backlog of the topic's group that is furthest behind. `age_ms` is the age of its oldest message."""
+    """The backlog of the topic's group that is furthest behind. `age_ms` is the age of the oldest message that any of
+    its groups owes: one that stands still may owe few."""
 
     topic: str
     group: str
@@ -141,7 +142,7 @@ class Watch:
             backlogs, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm)
         )
         watch.backlog = worst.messages
-        return worst
+        return replace(worst, age_ms=max((backlog.age_ms for backlog in backlogs), default=0))
 
     def _tail(self, topic: Topic, shard: int) -> int:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)

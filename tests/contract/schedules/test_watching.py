@@ -8,6 +8,7 @@ import pytest
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
+from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.scheduler.watch import Backlog, Watch
 from tests.support import factories as make
@@ -47,6 +48,18 @@ def seen(watch: Watch) -> list[tuple[str, int]]:
 
 def both_shards(count: int) -> list[Draft]:
     return [make.draft(shard=n % 2) for n in range(count)]
+
+
+def test_a_message_that_waits_for_long_is_told_though_another_group_owes_more(desk: Desk) -> None:
+    busy, stuck = desk.group("busy"), desk.group("stuck")
+    desk.produce(make.draft(shard=0))
+    desk.drain(busy)
+    desk.stage.clock.advance(5 * HOUR_MS)
+    desk.produce(*both_shards(4))
+    desk.ack(stuck, [each for each in desk.receive(stuck) if each.message.offset or each.message.shard])
+    (backlog,) = watch_of(desk).run_once().backlogs
+    assert (backlog.group, backlog.messages) == ("busy", 4)
+    assert backlog.age_ms == 5 * HOUR_MS
 
 
 def test_the_group_that_is_furthest_behind_counts_and_so_does_its_oldest_message(desk: Desk) -> None:
