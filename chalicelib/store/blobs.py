@@ -50,7 +50,7 @@ class S3Blobs:
                 Bucket=self._bucket, Prefix=prefix, StartAfter=after, MaxKeys=limit
             )
         except (ClientError, BotoCoreError) as error:
-            raise translate(error) from error
+            raise unavailable() from error  # likewise: they may be listed another time
         return [each["Key"] for each in page.get("Contents", ())]
 
 

@@ -19,6 +19,7 @@ _TRANSIENT = {
     "LimitExceededException",
     "RequestTimeout",
     "SlowDown",  # S3's
+    "InternalError",  # likewise
     *CONFLICTS,
 }
 

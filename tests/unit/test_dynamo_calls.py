@@ -53,6 +53,7 @@ def cancelled(*reasons: Mapping[str, Any], resends: int = 0) -> ClientError:
         "LimitExceededException",
         "RequestTimeout",
         "SlowDown",
+        "InternalError",
         "TransactionConflictException",
         "TransactionInProgressException",
     ],

@@ -6,16 +6,17 @@ import json
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from chalicelib import functions
-from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS
 from chalicelib.scheduler.expirer import ExpireReport
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
-from chalicelib.store.memory import MemoryBlobs
+from chalicelib.store.blobs import S3Blobs
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -166,23 +167,30 @@ def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_t
     assert deps.expirer.run_once().stretch.finished
 
 
-class Away(MemoryBlobs):
-    """A bucket that does not answer."""
+class Away:
+    """A client of S3 that answers so, whatever it is asked."""
 
-    def get(self, name: str) -> bytes | None:
-        raise unavailable()
+    def __init__(self, code: str) -> None:
+        self._code = code
 
-    def names(self, prefix: str, after: str, limit: int) -> list[str]:
-        raise unavailable()
+    def __getattr__(self, operation: str) -> Any:
+        def refuse(**request: Any) -> Any:
+            raise ClientError({"Error": {"Code": self._code}}, operation)
+
+        return refuse
 
 
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied", "NoSuchBucket"])
 @pytest.mark.parametrize("archive", [True, False])
-def test_what_is_owed_is_buried_though_the_bucket_does_not_answer(empty_stage: Stage, archive: bool) -> None:
+def test_what_is_owed_is_buried_though_the_bucket_does_not_answer(
+    empty_stage: Stage, archive: bool, code: str
+) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()
     desk.produce(make.draft(1))
     empty_stage.clock.advance(DAY_MS + 1000)
-    deps = Deps(replace(empty_stage.another(), archive=archive, blobs=Away()))
+    blobs = S3Blobs(Away(code), "bucket")
+    deps = Deps(replace(empty_stage.another(), archive=archive, blobs=blobs))
     minutes = SimpleNamespace(get_remaining_time_in_millis=lambda: 600_000)
     report = functions.expire({}, minutes, deps)
     assert (report["buried"], report["troubles"]) == (1, 1 + archive)
