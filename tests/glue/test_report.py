@@ -197,9 +197,17 @@ def test_the_counts_of_hours_are_cut_into_days_that_overlap_by_a_moment(tmp_path
         assert first["groups"]["g"]["dead"] == [0] * 24 + [2]
 
 
-def test_an_empty_archive_has_nothing_to_report(place: Place) -> None:
-    with pytest.raises(report.NothingArchived, match="run make archive"):
-        run(place)
+def test_an_empty_archive_has_nothing_to_report_which_is_no_failure_unless_something_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On AWS a report follows each night's archive, and one that fails sets off an alarm."""
+    no_spark: Any = None
+    place = Place(no_spark, FolderBucket(tmp_path, "headrace"), "headrace", tmp_path)
+    assert run(place) == DONE
+    assert "run make archive" in capsys.readouterr().err
+    for arguments in (["--topic", "orders"], ["--from", str(DAY)], ["--to", str(DAY)]):
+        with pytest.raises(report.NothingArchived, match="run make archive"):
+            run(place, *arguments)
 
 
 @pytest.mark.parametrize(
