@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from .message import Draft
 from .segment import Segment, ShardKey
-from .times import DAY_SECONDS
+from .times import DAY_SECONDS, LAST_SECOND
 
 FOLDER = "expiring/"
 _BODIES = "bodies"
@@ -47,8 +47,8 @@ class BlobExpiry:
 
 
 def day_of(at_s: int) -> str:
-    """The day of a time, UTC."""
-    return datetime.fromtimestamp(at_s, UTC).date().isoformat()
+    """The day of a time, UTC; of what is none, as damaged rows may have it, the first or the last."""
+    return datetime.fromtimestamp(min(max(at_s, 0), LAST_SECOND), UTC).date().isoformat()
 
 
 def day_behind(expires_s: int) -> str:

@@ -11,3 +11,4 @@ HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 CLOCKS_DIFFER_MS = 15 * SECOND_MS
 """By how much the clocks of two processes may differ. What is further ahead was stored by a clock that was wrong."""
+LAST_SECOND = 253_402_300_799  # of the year 9999, the last that a calendar here has

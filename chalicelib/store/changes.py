@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..domain.message import DeadReason
+from ..domain.times import LAST_SECOND
 from ..domain.trace import TraceRow
 from ..ports.indexes import Unreadable, Written
 from . import codec
@@ -45,12 +46,22 @@ def written_rows(records: Records) -> list[Written | TraceRow | Unreadable]:
 def _row(item: Item) -> Written | TraceRow | None:
     """A row of either table, decoded; None for a shard's memory. Raises Undecodable."""
     if "k" in item:
-        return row_of(item)
+        row = row_of(item)
+        _check_time(row.started_ms)
+        return row
     if int_of(item, "o") == META_OFFSET:
         return None
     if is_newer(item):
         raise codec.Undecodable("of a later release")
-    return Written(shard_of(item["s"]["S"]), segment_of(item))
+    segment = segment_of(item)
+    _check_time(segment.accepted_ms)
+    return Written(shard_of(item["s"]["S"]), segment)
+
+
+def _check_time(at_ms: int) -> None:
+    """Its day and hour say where a line is written. Raises Undecodable."""
+    if not 0 <= at_ms <= LAST_SECOND * 1000:
+        raise codec.Undecodable(f"its time is {at_ms} ms")
 
 
 def batch_name(records: Records) -> str:

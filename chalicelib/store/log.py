@@ -12,6 +12,7 @@ from ..domain.errors import unavailable
 from ..domain.message import DeadReason, Draft, Origin
 from ..domain.segment import Allocation, Segment, ShardKey, Tail
 from ..domain.timer import Timer
+from ..domain.times import LAST_SECOND
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from ..ports.log import (
@@ -38,7 +39,6 @@ from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
-_NEVER_S = 253_402_300_799  # the year 9999
 _DAMAGE = (KeyError, ValueError, TypeError)
 
 
@@ -347,7 +347,7 @@ def _head_of_damaged(item: Item) -> dict[str, Any]:
         "first": int_of(item, "o"),
         "request_id": str(item.get("r", {}).get("S") or "damaged"),
         "accepted_ms": known_int(item, "a"),
-        "expires_s": known_int(item, "x", _NEVER_S),
+        "expires_s": known_int(item, "x", LAST_SECOND),
         "edition": known_int(item, "e"),
     }
 

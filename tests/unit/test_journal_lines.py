@@ -114,6 +114,29 @@ def test_what_cannot_be_read_lies_in_quarantine_and_the_rest_is_written() -> Non
     assert objects["deliveries"] == [line for _, line in lines_of([DELIVERIES[0]])]
 
 
+@pytest.mark.parametrize(("name", "time"), [("a", 10**17), ("a", -(10**17)), ("x", 10**17), ("x", None)])
+def test_a_time_that_no_calendar_has_stops_neither_the_row_nor_those_after_it(
+    name: str, time: int | None
+) -> None:
+    """A batch that fails comes again for six hours, and nothing behind it is written meanwhile."""
+    large = (Draft(b"", blob="bodies/orders/u1/abc"),)
+    row = Written(SHARD, replace(MESSAGES[0].segment, count=1, drafts=large))
+    damaged, sound = stored([row, MESSAGES[1]])
+    damaged[name] = {"N": str(time)} if time else {"S": "?"}
+    blobs = MemoryBlobs()
+    counts = Journal(written_rows, batch_name, blobs).write([record(1, damaged), record(2, sound)])
+    assert counts.get("unreadable", 0) == (name == "a" or time is None)
+    assert blobs.names("journal/messages/day=2026-11-21/", "", 9), "the sound one's"
+
+
+@pytest.mark.parametrize("time", [10**17, -(10**17)])
+def test_attempts_that_began_at_no_time_lie_in_quarantine(time: int) -> None:
+    damaged = trace_item(DELIVERIES[0])
+    damaged["a"] = {"N": str(time)}
+    blobs = MemoryBlobs()
+    assert Journal(written_rows, batch_name, blobs).write([record(1, damaged)])["unreadable"] == 1
+
+
 def test_a_large_body_is_noted_under_the_day_on_which_its_row_is_gone() -> None:
     blobs = MemoryBlobs()
     lane = ShardKey("orders~billing", "g1", 0)
