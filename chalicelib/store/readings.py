@@ -12,6 +12,7 @@ from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError)  # msgspec's errors are ValueErrors
 _MOST_BYTES = 512
 """Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
 
@@ -49,27 +50,33 @@ class DynamoReadings:
             ScanIndexForward=False,
             Limit=most,
         )
-        return [_reading(item) for item in reversed(items)]
+        return [reading for item in reversed(items) if (reading := _reading(item))]
 
 
 def _home(topic_uid: str, level: Level) -> str:
     return f"meter#{topic_uid}#{level.name}"
 
 
-def _reading(item: Item) -> Reading:
-    groups = msgspec.json.decode(item["g"]["S"], type=dict[str, tuple[int, int, int]])
-    parts = (
-        msgspec.json.decode(item["b"]["S"], type=list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
-    )
-    return Reading(
-        int_of(item, "a"),
-        int_of(item, "n"),
-        {
-            name: GroupReading(*numbers, by_shard)
-            for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
-        },
-        is_whole="p" not in item,
-    )
+def _reading(item: Item) -> Reading | None:
+    """None, a gap in a curve, for a damaged row."""
+    try:
+        groups = msgspec.json.decode(item["g"]["S"], type=dict[str, tuple[int, int, int]])
+        parts = (
+            msgspec.json.decode(item["b"]["S"], type=list[tuple[int, ...]])
+            if "b" in item
+            else [()] * len(groups)
+        )
+        return Reading(
+            int_of(item, "a"),
+            int_of(item, "n"),
+            {
+                name: GroupReading(*numbers, by_shard)
+                for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
+            },
+            is_whole="p" not in item,
+        )
+    except _DAMAGE:
+        return None
 
 
 def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.store import codec
 from chalicelib.store import log as store
-from chalicelib.store.attributes import Item
+from chalicelib.store.attributes import Item, text
 from chalicelib.store.layout import cursor_item_key, record_key, segment_key
 from chalicelib.store.memory import MemoryLog
 from tests.support.scars import ScarredControl, ScarredCursors, ScarredRecords
@@ -77,6 +78,14 @@ def change_transaction(stage: Holder, transaction_id: str, change: Change) -> No
     """The same for a transaction, on DynamoDB."""
     transactions: Any = stage.adapters.transactions
     _change(transactions._dynamo, transactions._table, {"t": {"S": transaction_id}}, change)
+
+
+def change_reading(stage: Holder, topic_uid: str, level: Level, at_ms: int, change: Change) -> None:
+    """The same for a reading of a topic's meters, which is a row on DynamoDB only."""
+    readings: Any = stage.adapters.readings
+    start_ms = at_ms // level.every_ms * level.every_ms
+    key = {"r": text(f"meter#{topic_uid}#{level.name}"), "k": text(f"{start_ms:015d}")}
+    _change(readings._dynamo, readings._table, key, change)
 
 
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:

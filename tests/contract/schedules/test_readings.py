@@ -13,9 +13,11 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
 from chalicelib.services.consume.settle import Nack
+from chalicelib.store.memory import MemoryReadings
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.damage import change_reading, having
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
@@ -74,6 +76,24 @@ def test_a_level_holds_one_reading_of_its_time(stage: Stage) -> None:
     for n in (1, 2):
         readings.keep(uid, HOURS, Reading(START_MS + n * MINUTE_MS, n))
     assert [each.accepted for each in readings.latest(uid, HOURS, 9)] == [2]
+
+
+@pytest.mark.parametrize("text", ["[", '{"mailer": 7}', '{"mailer": [1, 2]}'])
+def test_a_reading_that_cannot_be_read_is_a_gap_and_stops_no_run(empty_stage: Stage, text: str) -> None:
+    """The meter reader is the last of the sweep's works, before it tells what it saw."""
+    readings: Any = empty_stage.adapters.readings
+    if isinstance(readings, MemoryReadings):
+        pytest.skip("in memory these are no rows")
+    desk = Desk.at(empty_stage)
+    desk.produce(make.draft())
+    readings.keep(desk.topic.uid, MINUTES, Reading(START_MS, 1))
+    readings.keep(desk.topic.uid, MINUTES, Reading(START_MS + MINUTE_MS, 2))
+    change_reading(empty_stage, desk.topic.uid, MINUTES, START_MS + MINUTE_MS, having("g", {"S": text}))
+    assert [each.accepted for each in readings.latest(desk.topic.uid, MINUTES, 9)] == [1]
+    note(desk)
+    desk.stage.clock.advance(HOUR_MS)
+    run(desk)
+    assert [each.accepted for each in readings.latest(desk.topic.uid, HOURS, 1)] == [1]
 
 
 def run(desk: Desk) -> None:
