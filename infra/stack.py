@@ -211,13 +211,8 @@ class Deployment:
         stack = ("--stack-name", self._name, "--change-set-name", name)
         self._aws.run(
             *("cloudformation", "create-change-set", *stack, "--change-set-type", kind),
-            *(
-                "--import-existing-resources",
-                "--template-url",
-                template_url,
-                "--capabilities",
-                *_CAPABILITIES,
-            ),
+            *("--import-existing-resources", "--template-url", template_url),
+            *("--capabilities", *_CAPABILITIES),
             *("--tags", "Key=headrace,Value=" + self._name),
         )
         self._aws.run("cloudformation", "wait", "change-set-create-complete", *stack, check=False)

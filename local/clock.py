@@ -24,6 +24,7 @@ from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local.functions import Context as FunctionContext
 from local.functions import Invocations
+from local.unusable import Unusable
 
 _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
 _PAGE = 100
@@ -40,9 +41,9 @@ class HandClock:
     """ports.Clock: the machine's time plus what the user has added to it."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """`file` keeps what was added, where what is stored stays, for that bears this time."""
+        """`file` keeps what was added, where what is stored stays, for that bears this time. Raises Unusable."""
         self._file = file
-        self._ahead_ms = int(file.read_text()) if file and file.exists() else 0
+        self._ahead_ms = _read(file) if file and file.exists() else 0
         self._lock = threading.Lock()
 
     @property
@@ -72,6 +73,16 @@ class HandClock:
                 draft = self._file.with_suffix(".new")
                 draft.write_text(str(self._ahead_ms))
                 draft.replace(self._file)
+
+
+def _read(file: Path) -> int:
+    try:
+        return int(file.read_bytes())
+    except ValueError:
+        raise Unusable(
+            f"{file} is damaged. It says by how many milliseconds the service's clock was moved: write 0 into it if it "
+            "was not moved, else at least as much as before, or what is stored lies in the future."
+        ) from None
 
 
 class ClockController:

@@ -206,9 +206,7 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     if span is None:
         if options.first or options.last or options.topic:
             raise NothingArchived(_EMPTY)
-        progress(
-            f"report: {_EMPTY}"
-        )  # no failure: each night's report of a stage to which nothing was sent yet
+        progress(f"report: {_EMPTY}")  # no failure: so it is each night until something is sent to the stage
         summary("report", page=None, rows={}, lacking=[])
         return DONE
     job = ReportJob(start=start, bucket=bucket, span=span, topic=options.topic)

@@ -23,6 +23,7 @@ from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
 from local.functions import Invocations, functions_of
 from local.memory import ExpiryPump, expiry
+from local.unusable import Unusable
 from tests.support import factories as make
 from tests.support.desk import Desk, records
 from tests.support.local_service import serving
@@ -91,6 +92,14 @@ def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
     assert first.ahead == timedelta()
     first.move_to(first.now_ms() + 40 * DAY_SECONDS * 1000)
     assert HandClock(tmp_path / "clock").ahead == first.ahead == timedelta(days=40)
+
+
+@pytest.mark.parametrize("content", [b"", b"4000x", b"\xff"])
+def test_a_damaged_time_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
+    """As by a loss of power while it is written: the machine's time would be before what is stored."""
+    (tmp_path / "clock").write_bytes(content)
+    with pytest.raises(Unusable, match="write 0 into it"):
+        HandClock(tmp_path / "clock")
 
 
 @pytest.mark.parametrize("function", ["deliver", "check"])
