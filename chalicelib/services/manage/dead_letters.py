@@ -275,6 +275,11 @@ class Redriver:
         self._waker.wake_group(topic, group)
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
+        if any(map(_is_unreadable, self.letters(topic, group, message_id))):
+            return Conflict(
+                "UNDECODABLE",
+                "What is left of the message cannot be read: give its dead letter a body first.",
+            )
         locations = self._locations(topic, group, message_id)
         records = [self._records.get(key, offset) for key, offset in locations]
         if any(record and record.status == Status.DEAD for record in records):
@@ -292,11 +297,6 @@ class Redriver:
     ) -> bool:
         letter = self._records.dead_letter(key, offset)
         if letter and letter.message.id == message_id:
-            if _is_unreadable(letter):
-                raise Conflict(
-                    "UNDECODABLE",
-                    "What is left of the message cannot be read: give its dead letter a body first.",
-                )
             return self._send_again(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
         if record and record.status == Status.RETRYING and record.next_ms is not None:

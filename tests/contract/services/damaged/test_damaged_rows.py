@@ -116,6 +116,29 @@ def test_a_letter_of_what_cannot_be_read_is_redriven_once_it_has_a_body(stage: S
     assert reader.ack(group, [delivery]) == [None]
 
 
+def test_i20_a_retry_of_a_broadcast_takes_the_letters_that_can_be_read_and_refuses_only_where_there_are_none(
+    stage: Stage,
+) -> None:
+    desk = stored(stage, mode="broadcast")
+    group = desk.group()
+    consumers = [desk.consumer(group, name) for name in ("a", "b")]
+    desk.produce(make.draft("x"))
+    change_row(stage, desk.topic.shard_key(0), 6, having("m", {"S": "?"}))
+    reader = anew(desk)
+    redriver, topic = reader.deps.redriver, desk.topic
+    assert reader.receive(group, consumer=consumers[0]) == []
+    [letter] = letters(reader, group)
+    with pytest.raises(Conflict, match="cannot be read"):
+        redriver.retry_now(topic, group, letter.message.id)
+    redriver.edit(topic, group, letter, b'"mended"')
+    assert reader.receive(group, consumer=consumers[1]) == [], "its letter comes after the edit"
+    redriver.retry_now(topic, group, letter.message.id)
+    bodies = [[m.message.draft.body for m in reader.receive(group, consumer=each)] for each in consumers]
+    assert bodies == [[b'"mended"'], []]
+    with pytest.raises(Conflict, match="cannot be read"):
+        redriver.retry_now(topic, group, letter.message.id)
+
+
 def test_what_cannot_be_read_cannot_be_edited_in_the_log_but_its_neighbours_can(stage: Stage) -> None:
     desk = stored(stage, "one", "two")
     desk.group()
