@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ from chalicelib.domain.limits import (
     MAX_DELAY_SECONDS,
     MAX_KEY_CHARS,
 )
-from chalicelib.domain.times import HOUR_SECONDS
+from chalicelib.domain.times import HOUR_MS, HOUR_SECONDS
 from chalicelib.wiring import Deps
 from local.gateway import Gateway
 from tests.support.clock import ManualClock, SeededRandom
@@ -104,6 +105,23 @@ def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> 
     other = topic.api.topic()
     change(other, f"?tag=a&limit=1{token_query}", cancel=True).refused(400)
     assert len(change(topic, f"?tag=a&limit=1{token_query}", cancel=True).expect(200)["items"]) == 1
+
+
+def test_what_is_due_is_counted_once_however_much_of_it_is_due_in_one_millisecond(
+    api: Client, clock: ManualClock
+) -> None:
+    topic, due_ms = api.topic(shards=1), clock.now_ms() + HOUR_MS
+    for first, step in ((0, 0), (0, 0), (0, 0), (1, 1), (HOUR_MS, 1)):
+        topic.batch([{"body": n, "deliver_at": at(due_ms + first + n * step)} for n in range(100)])
+    counts, query = Counter[str](), ""
+    while True:
+        due = api.get(f"{topic.path}/due{query}").expect(200)
+        counts.update({hour["at"]: hour["delayed"] for hour in due["hours"]})
+        if due["until"] is None:
+            break
+        assert due["until"] > query.removeprefix("?from="), "it goes on"
+        query = f"?from={due['until']}"
+    assert counts == {at(due_ms): 400, at(due_ms + HOUR_MS): 100}
 
 
 def test_what_a_page_has_postponed_does_not_come_by_again_but_what_was_edited_does(

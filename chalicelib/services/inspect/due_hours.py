@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from itertools import count
 
 from ...domain.segment import ShardKey
-from ...domain.timer import TimerKind, sort_key_of
+from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic, lane_of
 from ...modes import POLICIES
@@ -20,6 +21,7 @@ from ..core.catalog import Catalog
 from .delayed_list import ReadTimers
 
 _ROUNDS = 8
+_Counts = Counter[tuple[int, TimerKind]]  # by time
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +52,35 @@ def due_hours(
     from_ms: int,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[list[DueHour], int | None]:
-    """The hours with something due, and the time up to which they are known (None: all). Retries are those of `lanes`.
-    Reading stops when `may_go_on()` is False."""
-    delayed_counts: Counter[int] = Counter()
-    retries: Counter[int] = Counter()
-    position: str | None = sort_key_of(max(0, from_ms))
-    until_ms: int | None = None
-    for number in range(_ROUNDS):
-        if position is None or (number and not may_go_on()):
+    """The hours with something due, and the time before which they are known (None: all). Retries are those of `lanes`.
+    Reading stops when `may_go_on()` is False; else all is read that is due at the first time, however much it is."""
+    counts: _Counts = Counter()
+    first_ms = None
+    rows, position = read(sort_key_of(max(0, from_ms)))
+    for number in count(1):
+        counts.update((timer.due_ms, timer.kind) for timer in rows if _is_counted(timer, topic, lanes))
+        if position is None:
             break
-        rows, end = read(position)
-        for timer in rows:
-            hour_ms = timer.due_ms // HOUR_MS * HOUR_MS
-            if timer.kind is TimerKind.DELIVER and timer.shard.topic_uid == topic.uid:
-                delayed_counts[hour_ms] += 1
-            elif timer.kind is TimerKind.RETRY and timer.shard in lanes:
-                retries[hour_ms] += 1
-        position = end
-        until_ms = rows[-1].due_ms if end and rows else None
-    hours = [
-        DueHour(at_ms, delayed_counts[at_ms], retries[at_ms]) for at_ms in sorted({*delayed_counts, *retries})
-    ]
-    return hours, until_ms if position else None
+        first_ms, until_ms = first_ms or rows[0].due_ms, due_ms_of(position)
+        if (number >= _ROUNDS and until_ms > first_ms) or not may_go_on():
+            # What is due then is left to who goes on there; all at one time is not, or nobody came beyond it.
+            until_ms = max(until_ms, first_ms + 1)
+            return _by_hour(counts, until_ms), until_ms
+        rows, position = read(position)
+    return _by_hour(counts), None
+
+
+def _is_counted(timer: Timer, topic: Topic, lanes: Set[ShardKey]) -> bool:
+    if timer.kind is TimerKind.DELIVER:
+        return timer.shard.topic_uid == topic.uid
+    return timer.kind is TimerKind.RETRY and timer.shard in lanes
+
+
+def _by_hour(counts: _Counts, end_ms: int | None = None) -> list[DueHour]:
+    """The hours of what is due before the end."""
+    hours: _Counts = Counter()
+    for (due_ms, kind), number in counts.items():
+        if end_ms is None or due_ms < end_ms:
+            hours[due_ms // HOUR_MS * HOUR_MS, kind] += number
+    times = sorted({at_ms for at_ms, _ in hours})
+    return [DueHour(ms, hours[ms, TimerKind.DELIVER], hours[ms, TimerKind.RETRY]) for ms in times]
