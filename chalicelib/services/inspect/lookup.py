@@ -17,6 +17,7 @@ from ...domain.message import DeadReason, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
 from ...domain.status import OPEN, Status
+from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.control import leave_out
@@ -248,7 +249,7 @@ class Lookup:
         messages: list[Message] = []
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
-            in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
+            in_time = not message.accepted_ms or filters.covers(message.accepted_ms)
             passes = in_time and filters.passes(
                 message.shard, message.draft, partial(topic_statuses.status, message)
             )
@@ -275,7 +276,8 @@ class Lookup:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
         shard's end in `next_offsets`."""
         key, now_ms = topic.shard_key(shard), self._clock.now_ms()
-        from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1)
+        # Rows are in the order of their offsets: of their times only as far as their writers' clocks agree.
+        from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1) - CLOCKS_DIFFER_MS
         at = start
         count = 1  # the walks of all shards must have begun before the budget is spent
         while at >= 0 and not budget.spent:

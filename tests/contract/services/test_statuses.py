@@ -23,6 +23,7 @@ from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.clock import ManualClock
 from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -389,3 +390,13 @@ def test_a_page_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes
         pages.append(timers.finds - finds_before)
         assert messages == []
     assert pages == [8, 8, 4]
+
+
+def test_a_list_of_a_time_misses_nothing_behind_the_row_of_a_writer_whose_clock_is_slow(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    from_ms = stage.clock.now_ms()
+    desk.produce(make.draft("in time"))
+    slow = ManualClock(from_ms - 10 * SECOND_MS)
+    Deps(replace(stage.another(), clock=slow)).producer.produce(desk.topic, make.drafts(1))
+    found, rest = desk.deps.lookup.newest_first(desk.topic, Filters(from_ms=from_ms), 32, None)
+    assert ([message.offset for message in found], rest) == ([0], None)
