@@ -167,7 +167,7 @@ class Counts:
             in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
             retrying=waiting_count + sum(each.status == Status.RETRYING for each in apart),
             dead=self._records.count_dead(topic.uid, group.uid),
-            oldest_age_seconds=max(ages) // 1000 if ages else None,
+            oldest_age_seconds=max(0, *ages) // 1000 if ages else None,
             account=_account(shards, apart, in_lanes - self._older_in_lanes(lanes, shards, apart)),
             shards=tuple(shards),
         )

@@ -101,6 +101,14 @@ def test_the_oldest_of_all_shards_tells_how_far_a_group_is_behind(stage: Stage) 
     assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds is None
 
 
+def test_what_a_clock_stored_that_is_ahead_is_no_age_below_nothing(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("x"))
+    stage.clock.advance(-10 * SECOND_MS)
+    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds == 0
+
+
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     desk, other = Desk.at(empty_stage), Desk.at(empty_stage)
     due_ms = empty_stage.clock.now_ms() + 60 * SECOND_MS
