@@ -22,7 +22,7 @@ from chalicelib.domain.limits import (
 from chalicelib.domain.times import HOUR_MS, HOUR_SECONDS
 from chalicelib.wiring import Deps
 from local.gateway import Gateway
-from tests.support.clock import ManualClock, SeededRandom
+from tests.support.clock import Hasty, ManualClock, SeededRandom
 from tests.support.http import Client, Group, Reply, Topic
 from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
@@ -395,6 +395,23 @@ def test_the_last_page_of_groups_says_so(topic: Topic) -> None:
     for name in ("a", "b"):
         topic.group(name)
     assert topic.api.get(f"{topic.path}/groups?limit=2").expect(200).get("next_page_token") is None
+
+
+def test_a_page_of_groups_that_takes_long_to_count_ends_early_and_the_next_goes_on(
+    topic: Topic, deps: Deps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"g{n:02}" for n in range(12)]
+    for name in names:
+        topic.group(name)
+    slow = Deps(replace(deps.adapters, clock=Hasty()))
+    monkeypatch.setattr(wiring, "deps", lambda: slow)
+    pages, query = list[list[str]](), ""
+    while not pages or query:
+        page = topic.api.get(f"{topic.path}/groups{query}").expect(200)
+        pages.append([group["group"] for group in page["items"] if "backlog" in group])
+        query = f"?page_token={page['next_page_token']}" if "next_page_token" in page else ""
+    assert [name for page in pages for name in page] == names
+    assert 1 < len(pages) < 12
 
 
 def test_a_group_keeps_of_its_topics_retries_what_it_does_not_change(api: Client) -> None:

@@ -73,8 +73,8 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         if group.name > after and context.may_use_group(group.name)
     ]
     statuses = counts.readable_statuses(topic, rest[:limit])
-    items = [groups.summary(group, statuses.get(group.name)) for group in rest[:limit]]
-    next_start = rest[limit - 1].name if len(rest) > limit else None
+    items = [groups.summary(*pair) for pair in zip(rest, statuses, strict=False)]
+    next_start = items[-1]["group"] if len(items) < len(rest) else None
     return Response(page(context, purpose, items, next_start))
 
 

@@ -103,7 +103,8 @@ class Counts:
     def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
         tails, unreadable_rows = self._tails(topic), list[str]()
         groups = self._catalog.groups(topic, unreadable_rows.append)
-        status_by_group = self._readable_statuses(topic, groups, tails)
+        statuses = ((group.name, self._readable_status(topic, group, tails)) for group in groups)
+        status_by_group = {name: status for name, status in statuses if status}
         transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
@@ -126,19 +127,23 @@ class Counts:
     def _tails(self, topic: Topic) -> list[int]:
         return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
 
-    def readable_statuses(self, topic: Topic, groups: Sequence[Group]) -> dict[str, GroupStatus]:
-        """The counts of groups by name, as `group_status` has them, but for those of which a row cannot be read."""
-        return self._readable_statuses(topic, groups, self._tails(topic) if groups else ())
-
-    def _readable_statuses(
-        self, topic: Topic, groups: Iterable[Group], tails: Sequence[int]
-    ) -> dict[str, GroupStatus]:
-        statuses: dict[str, GroupStatus] = {}
+    def readable_statuses(self, topic: Topic, groups: Sequence[Group]) -> list[GroupStatus | None]:
+        """The counts of each group, as `group_status` has them; None where a row of it cannot be read. If it takes too
+        long, of the first groups only."""
+        until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
+        tails = self._tails(topic) if groups else ()
+        statuses: list[GroupStatus | None] = []
         for group in groups:
-            if not self._catalog.has_hidden_cursors(topic, group):
-                with suppress(Unreadable):
-                    statuses[group.name] = self.group_status(topic, group, tails)
+            if statuses and self._clock.now_ms() > until_ms:
+                break
+            statuses.append(self._readable_status(topic, group, tails))
         return statuses
+
+    def _readable_status(self, topic: Topic, group: Group, tails: Sequence[int]) -> GroupStatus | None:
+        if not self._catalog.has_hidden_cursors(topic, group):
+            with suppress(Unreadable):
+                return self.group_status(topic, group, tails)
+        return None
 
     def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
         """The group's backlog and other counts, exact because offsets have no gaps. Pass `tails` if they are
