@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from ...domain.errors import HeadraceError, Refused
+from ...domain.errors import HeadraceError, Refused, TooLarge
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import DeadReason, Message, holds_json
 from ...domain.topic import Group, Scope, Topic
@@ -43,21 +43,23 @@ def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
     return Response(page(context, purpose, _views(context, topic, group, letters), position))
 
 
-def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadLetter], str | None]:
+def _page(
+    context: Context, topic: Topic, group: Group, growth: int = 0
+) -> tuple[str, list[DeadLetter], str | None]:
     """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
     query, redriver, limit = context.query, context.deps.redriver, list_pages.limit(context.query)
     selection = _selection(query)
     purpose = list_filters.purpose("dead", [topic.name, group.name], query, _FILTERS)
     after = list_pages.page_start(context, purpose)
     letters, position = redriver.page(topic, group, selection, after, limit)
-    if (fit := _count_that_fits(letters)) < len(letters):
+    if (fit := _count_that_fits(letters, growth)) < len(letters):
         letters, position = redriver.page(topic, group, selection, after, fit)
     return purpose, letters, position
 
 
-def _count_that_fits(letters: Sequence[DeadLetter]) -> int:
-    """How many of the first letters one answer can hold; at least one."""
-    sizes = accumulate(letter.message.draft.weight for letter in letters)
+def _count_that_fits(letters: Sequence[DeadLetter], growth: int) -> int:
+    """How many of the first letters one answer can hold, if each grows by so many bytes; at least one."""
+    sizes = accumulate(letter.message.draft.weight + growth for letter in letters)
     return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
 
 
@@ -118,11 +120,13 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     patch, position = parse.patch_text(context.raw), None
     purpose, ids = "", context.body.ids
     if ids is UNSET:
-        purpose, letters, position = _page(context, topic, group)
+        purpose, letters, position = _page(context, topic, group, len(patch))
     elif context.query:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
         letters = context.deps.redriver.letters_of(topic, group, ids)
+        if _count_that_fits(letters, len(patch)) < len(letters):
+            raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
     items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
     return Response(page(context, purpose, items, position))
 

@@ -125,6 +125,22 @@ def test_many_raw_bodies_come_in_answers_that_fit(api: Client, sizes: list[int])
     assert sum(len(page) for page in api.pages(f"{topic.path}/messages", 200)) == 30
 
 
+def test_many_large_dead_letters_are_merged_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
+    group = api.topic(shards=1).group()
+    ids = [group.topic.produce({"n": n, "text": "x" * 150_000})["id"] for n in range(30)]
+    while messages := group.receive(30):
+        group.nack(*messages, dead_letter=True)
+    path, change = f"{group.path}/dead-letters", {"patch": {"more": "y" * 100_000}}
+    api.call("PATCH", path, {**change, "ids": ids}).refused(413, "BATCH_TOO_LARGE")
+    assert "more" not in api.get(f"{path}/{ids[0]}").expect(200)["body"], "nothing was done"
+    merged, query = list[str](), "?limit=200"
+    while query:
+        page = api.call("PATCH", f"{path}{query}", change).expect(200)
+        merged += [item["id"] for item in page["items"] if item["changed"]]
+        query = f"?limit=200&page_token={page['next_page_token']}" if "next_page_token" in page else ""
+    assert merged == ids
+
+
 @pytest.mark.soak
 def test_a_list_is_newest_first_over_many_shards(api: Client) -> None:
     topic = api.topic(shards=48)
