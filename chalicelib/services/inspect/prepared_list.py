@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ...domain.errors import Unreadable
+from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.topic import Topic
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
 from ...ports.transactions import Transactions
@@ -18,14 +19,23 @@ Position = tuple[TransactionState, str | None]
 def in_order(
     transactions: Transactions, topic: Topic, filters: Filters, limit: int, start: Position | None
 ) -> tuple[list[Transaction], Position | None]:
-    """Those of the next `limit` transactions that the filters ask for, and where the next page starts (None: the end).
-    The filters' times are times of preparation. One read for the list, and one for each transaction."""
+    """Those of the next `limit` transactions that the filters ask for, as many as one answer can hold, and where the
+    next page starts (None: the end). The filters' times are times of preparation. One read for the list, and one for
+    each transaction."""
     state, after = start or (UNDECIDED[0], None)
+    messages: list[Transaction] = []
+    weight = 0
     rows = transactions.of_state(topic, state, after, limit)
-    stored = (_readable(transactions, row.id) for row in rows)
-    messages = [each for each in stored if each and _passes(each, filters)]
+    for row in rows:
+        transaction = _readable(transactions, row.id)
+        if transaction and _passes(transaction, filters):
+            weight += transaction.message.draft.weight
+            if messages and weight > MAX_ANSWER_BYTES:
+                return messages, (state, after)
+            messages.append(transaction)
+        after = row.sort_key
     if len(rows) == limit:
-        return messages, (state, rows[-1].sort_key)
+        return messages, (state, after)
     following = UNDECIDED[UNDECIDED.index(state) + 1 :]
     return messages, (following[0], None) if following else None
 

@@ -125,6 +125,16 @@ def test_many_raw_bodies_come_in_answers_that_fit(api: Client, sizes: list[int])
     assert sum(len(page) for page in api.pages(f"{topic.path}/messages", 200)) == 30
 
 
+def test_many_large_prepared_messages_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
+    topic = api.topic()
+    ids = [
+        api.post(f"{topic.path}/transactions", {"message": {"body": "x" * 190_000}}).expect(201)["message_id"]
+        for _ in range(34)
+    ]
+    pages = api.pages(f"{topic.path}/messages?status=PREPARED", 200)
+    assert sorted(message["id"] for page in pages for message in page) == sorted(ids)
+
+
 def test_many_large_dead_letters_are_merged_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
     group = api.topic(shards=1).group()
     ids = [group.topic.produce({"n": n, "text": "x" * 150_000})["id"] for n in range(30)]
