@@ -32,8 +32,9 @@ class Lookups:
         with self._lock:
             lookup = self._running.get(host)
             if lookup is None:
-                lookup = self._running[host] = _Lookup(host, self._resolve, self._forget)
-                lookup.start()
+                lookup = _Lookup(host, self._resolve, self._forget)
+                lookup.start()  # first: one that finds no thread is waited for by nobody else
+                self._running[host] = lookup
         lookup.join(seconds)
         if lookup.is_alive():
             raise TimeoutError

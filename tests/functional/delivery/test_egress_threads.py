@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 
+import pytest
+
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress, Reply
 from tests.functional.delivery.egress_peers import (
@@ -86,6 +88,18 @@ def test_a_name_server_that_hangs_holds_one_thread_and_no_other_name() -> None:
         release.set()
         threads[0].join(PATIENCE_SECONDS)
         assert detail(egress, "https://hanging.example.com/", 5) == UNUSABLE
+
+
+def test_a_name_that_found_no_thread_is_looked_up_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with outward(lambda host: (), Dialled()) as egress:
+        with monkeypatch.context() as system:
+            system.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError):
+                get(egress, HOOKS)
+        assert detail(egress, HOOKS, 5) == UNUSABLE
 
 
 def test_connections_that_waited_too_long_are_closed() -> None:
