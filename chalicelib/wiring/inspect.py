@@ -73,7 +73,7 @@ class InspectServices(MessageServices):
     def key_lookup(self) -> KeyLookup:
         from ..services.inspect.key_lookup import KeyLookup
 
-        return KeyLookup(self.adapters.keys, self.lookup)
+        return KeyLookup(self.adapters.keys, self.lookup, self.adapters.clock)
 
     @cached_property
     def tracer(self) -> Tracer:

@@ -11,8 +11,9 @@ from ...domain.message import Draft, Message
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
 from ...ports.log import KeyEntry
+from ...ports.world import Clock
 from .filters import Filters
-from .lookup import AnyMessage, Lookup, passes_before_log
+from .lookup import MOST_LISTING_MS, AnyMessage, Lookup, passes_before_log
 from .statuses import TopicStatuses
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
@@ -21,9 +22,10 @@ _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes
 class KeyLookup:
     """Finds messages by key. The cost does not grow with the topic."""
 
-    def __init__(self, keys: Keys, lookup: Lookup) -> None:
+    def __init__(self, keys: Keys, lookup: Lookup, clock: Clock) -> None:
         self._keys = keys
         self._lookup = lookup
+        self._clock = clock
 
     def newest_first(
         self,
@@ -36,8 +38,9 @@ class KeyLookup:
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[AnyMessage], str | None]:
         """Up to `limit` messages with the key, newest first, and the next position (None: the end). A delayed message
-        is sorted by its first due time, a prepared one by its time of preparation. Reading stops when `may_go_on()` is
-        False."""
+        is sorted by its first due time, a prepared one by its time of preparation. Reading stops after eight seconds,
+        and when `may_go_on()` is False."""
+        ends_ms = self._clock.now_ms() + MOST_LISTING_MS
         topic_statuses = topic_statuses or self._lookup.statuses.of_topic(topic)
         messages: list[AnyMessage] = []
         weight = 0
@@ -54,7 +57,7 @@ class KeyLookup:
                 before = entry.sort_key
                 if message:
                     messages.append(message)
-                if len(messages) == limit:
+                if len(messages) == limit or self._clock.now_ms() >= ends_ms:
                     return messages, before
             if len(entries) < rows:
                 return messages, None

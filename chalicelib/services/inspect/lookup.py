@@ -30,12 +30,13 @@ from ..produce.delayed import Delayed, DelayedMessage
 from .filters import Filters
 from .statuses import Statuses, TopicStatuses
 
+MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
+
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 _TAIL_SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 _UNDONE = (*OPEN, Status.NEW, Status.DEAD)
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
-_MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 _GROUPS = 32  # in which a dead letter is looked for
 _LETTERS = 4  # of each of them
 _AS_PRODUCED = 2
@@ -236,7 +237,7 @@ class Lookup:
         `topic_statuses` to see their statuses at the same moment. Reading stops after eight seconds, and when
         `may_go_on()` is False."""
         topic_statuses = topic_statuses or self.statuses.of_topic(topic)
-        ends_ms = self._clock.now_ms() + _MOST_LISTING_MS
+        ends_ms = self._clock.now_ms() + MOST_LISTING_MS
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}

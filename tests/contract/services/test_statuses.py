@@ -392,6 +392,25 @@ def test_a_page_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes
     assert pages == [8, 8, 4]
 
 
+def test_a_page_of_a_key_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes_on(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(20, keys=("k",)))
+    desk.nack(group, desk.receive(group, 20), Nack(delay_ms=HOUR_MS))
+    timers = Slow(stage)
+    key_lookup = Deps(replace(stage.adapters, timers=cast(Timers, timers))).key_lookup
+    filters, before = Filters(group=group, status="RUNNING"), None
+    pages: list[int] = []
+    while not pages or before:
+        finds_before = timers.finds
+        messages, before = key_lookup.newest_first(desk.topic, "k", filters, 32, before)
+        pages.append(timers.finds - finds_before)
+        assert messages == []
+    assert pages == [8, 8, 4]
+
+
 def test_a_list_of_a_time_misses_nothing_behind_the_row_of_a_writer_whose_clock_is_slow(stage: Stage) -> None:
     desk = Desk.at(stage)
     from_ms = stage.clock.now_ms()
