@@ -14,7 +14,7 @@ from ...domain.segment import ShardKey
 from ...domain.spans import Span
 from ...domain.status import Status
 from ...domain.timer import retry_id
-from ...domain.times import DAY_MS
+from ...domain.times import CLOCKS_DIFFER_MS, DAY_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.log import Log
 from ...ports.records import Records
@@ -24,6 +24,7 @@ from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 _ROWS = 64
+_PAGES = 16
 _SHORTEST_RETENTION_MS = DAY_MS
 
 
@@ -57,7 +58,7 @@ class Positions:
         if where == EARLIEST:
             return first, first
         if isinstance(where, str):
-            position = self._at_time(shard, int(where[1:]), first, end)
+            position = self._since(shard, int(where[1:]), first, end)
             return position, position
         offset = min(max(where, first), end)
         holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
@@ -86,6 +87,19 @@ class Positions:
         rows = self._log.read(shard, 0, 1, consistent=True)
         end = self._tails.read(shard, beside_damage=True).offset + 1
         return self._at_time(shard, at_ms, rows[0].first, end) if rows else end
+
+    def _since(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
+        """The first segment accepted at or after a time. Behind it there may be earlier ones, of writers whose clocks
+        were slow, so it is looked for from somewhat earlier on: there begins who would have to look through much."""
+        at = begin = self._at_time(shard, at_ms - CLOCKS_DIFFER_MS, low, high)
+        for _ in range(_PAGES):
+            rows = self._log.read(shard, at, _ROWS, consistent=True)
+            if not rows:
+                return high
+            if row := next((row for row in rows if row.accepted_ms >= at_ms), None):
+                return row.first
+            at = rows[-1].end
+        return begin
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
         """The first segment accepted at or after a time, by binary search: about log2(n) reads."""

@@ -13,6 +13,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.clock import ManualClock
 from tests.support.desk import ALREADY, Desk, attempts, offsets, records
 from tests.support.stages import Stage
 
@@ -167,6 +168,33 @@ def test_a_seek_goes_to_either_end_an_offset_or_a_time(stage: Stage) -> None:
     ):  # fmt: skip
         desk.seek(group, where)
         assert desk.drain(group) == list(range(expected, 15)), where
+
+
+def test_a_seek_to_a_time_leaves_out_nothing_that_stands_before_the_row_of_a_slow_clock(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("before"))
+    stage.clock.advance(60 * SECOND_MS)
+    time_ms = stage.clock.now_ms()
+    desk.produce(make.draft("then"))
+    slow = ManualClock(time_ms - 10 * SECOND_MS)
+    Deps(replace(stage.another(), clock=slow)).producer.produce(desk.topic, make.drafts(1))
+    desk.produce(make.draft("later"))
+    desk.drain(group)
+    desk.seek(group, f"@{time_ms}")
+    assert desk.drain(group) == [1, 2, 3]
+
+
+@pytest.mark.many_calls
+def test_a_seek_to_a_time_of_very_many_rows_begins_too_early_rather_than_too_late(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    for _ in range(1_030):
+        desk.produce(make.draft("x"))
+    stage.clock.advance(10 * SECOND_MS)
+    desk.produce(make.draft("then"))
+    desk.seek(group, f"@{stage.clock.now_ms()}")
+    assert desk.cursor(group).next == 0
 
 
 def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
