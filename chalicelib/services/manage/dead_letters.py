@@ -11,12 +11,13 @@ from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.errors import Conflict, NotFound
-from ...domain.limits import MAX_SHARDS
+from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
+from ...modes import POLICIES
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..consume import retry_lane
@@ -104,8 +105,11 @@ class Redriver:
         return letters, after
 
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The dead letter of a message (in a broadcast there may be one for each consumer). Raises NotFound."""
+        """The dead letter of a message (in a broadcast there may be one for each consumer, those that have left come
+        last). Raises NotFound."""
         letters = self.letters(topic, group, message_id)
+        if POLICIES[group.mode].per_consumer:
+            letters += self._left_behind(topic, group, message_id, letters)
         if not letters:
             raise NotFound(
                 "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
@@ -113,7 +117,7 @@ class Redriver:
         return letters
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The same, or nothing."""
+        """The same of those consumers that are there, or nothing."""
         locations = list(self._locations(topic, group, message_id))
         if not locations:
             return self._without_location(topic, group, [message_id])
@@ -122,6 +126,18 @@ class Redriver:
             for key, offset in locations
             if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
         ]
+
+    def _left_behind(
+        self, topic: Topic, group: Group, message_id: str, letters: Sequence[DeadLetter]
+    ) -> list[DeadLetter]:
+        """The letters of the message beside these: those of a broadcast's consumers that have left."""
+        location = self._location_of(topic, message_id)
+        if location is None or location[0] >= MAX_SHARDS:
+            return []
+        shard, offset = location
+        keys = {letter.key for letter in letters}
+        others = self._records.letters_at(group.uid, topic.shard_key(shard), offset, MAX_CONSUMERS)
+        return [each for each in others if each.message.id == message_id and each.key not in keys]
 
     def _without_location(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of messages that were delayed and whose rows have expired: only the letters themselves

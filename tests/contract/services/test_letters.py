@@ -296,6 +296,7 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     assert desk.deps.redriver.redrive(desk.topic, group, letters) == 1
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
+    assert desk.deps.redriver.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
 
 
 def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
