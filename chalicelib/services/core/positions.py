@@ -24,7 +24,7 @@ from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 _ROWS = 64
-_PAGES = 16
+_PAGES = 2
 _SHORTEST_RETENTION_MS = DAY_MS
 
 
@@ -90,8 +90,9 @@ class Positions:
 
     def _since(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
         """The first segment accepted at or after a time. Behind it there may be earlier ones, of writers whose clocks
-        were slow, so it is looked for from somewhat earlier on: there begins who would have to look through much."""
-        at = begin = self._at_time(shard, at_ms - CLOCKS_DIFFER_MS, low, high)
+        were slow, so it is looked for from somewhat earlier on. In a busy shard that would be much to look through:
+        there the clocks are trusted."""
+        at = self._at_time(shard, at_ms - CLOCKS_DIFFER_MS, low, high)
         for _ in range(_PAGES):
             rows = self._log.read(shard, at, _ROWS, consistent=True)
             if not rows:
@@ -99,7 +100,7 @@ class Positions:
             if row := next((row for row in rows if row.accepted_ms >= at_ms), None):
                 return row.first
             at = rows[-1].end
-        return begin
+        return self._at_time(shard, at_ms, at, high)
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
         """The first segment accepted at or after a time, by binary search: about log2(n) reads."""

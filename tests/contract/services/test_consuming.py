@@ -185,16 +185,16 @@ def test_a_seek_to_a_time_leaves_out_nothing_that_stands_before_the_row_of_a_slo
     assert desk.drain(group) == [1, 2, 3]
 
 
-@pytest.mark.many_calls
-def test_a_seek_to_a_time_of_very_many_rows_begins_too_early_rather_than_too_late(stage: Stage) -> None:
+def test_a_seek_to_a_time_of_many_rows_trusts_the_clocks(stage: Stage) -> None:
+    """It neither reads them all, nor begins with them."""
     desk = Desk.at(stage)
     group = desk.group()
-    for _ in range(1_030):
+    for _ in range(140):
         desk.produce(make.draft("x"))
     stage.clock.advance(10 * SECOND_MS)
     desk.produce(make.draft("then"))
     desk.seek(group, f"@{stage.clock.now_ms()}")
-    assert desk.cursor(group).next == 0
+    assert desk.cursor(group).next == 140
 
 
 def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
