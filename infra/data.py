@@ -33,7 +33,7 @@ class Data:
         try:
             self._aws.run("s3api", "head-bucket", "--bucket", self.bucket)
         except Refused as error:
-            if "404" not in str(error):
+            if "(404)" not in str(error):  # an account's number may have these digits
                 raise
             return False
         return True

@@ -369,6 +369,21 @@ def test_a_deletion_with_data_that_was_stopped_goes_on_where_it_was(call: str) -
         Deployment(aws, read("dev")).destroy(with_data=True)
 
 
+def test_a_bucket_that_could_not_be_asked_for_is_not_taken_for_none() -> None:
+    """The words of the refusal may hold the account's number, by the bucket's name."""
+
+    class Offline(Kept):
+        account = "123404567890"
+
+        def run(self, *arguments: str, check: bool = True) -> str:
+            if "head-bucket" in arguments:
+                raise Refused(f'Could not connect to the endpoint URL: "https://{arguments[-1]}.s3/"')
+            return super().run(*arguments, check=check)
+
+    with pytest.raises(Refused, match="Could not connect"):
+        Deployment(Offline(), read("dev")).destroy(with_data=True)
+
+
 def test_keys_of_an_earlier_deletion_do_not_hold_up_those_of_this_one() -> None:
     """A key that is to be deleted has its tag for a week more."""
     aws = Kept()
