@@ -247,8 +247,8 @@ BUGS: Planted = {
         Bug(
             DispatchRun,
             "leave",
-            "elif topic_and_group := self._find():",
-            "elif not self._claims.faults and (topic_and_group := self._find()):",
+            "if topic_and_group := self._find():",
+            "if not self._claims.faults and (topic_and_group := self._find()):",
         ),
         lambda: troubled.test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(
             memory_stage()

@@ -32,8 +32,9 @@ class Dispatcher:
     ) -> DispatchReport:
         """Deliver until there is nothing left to claim. If time ends first, the task is started again.
 
-        No attempt begins that could not end, with its settlement, within `seconds_left()`. Raises Unavailable if the
-        store is not available; Unreadable, after all that can be delivered, if a cursor is damaged.
+        No attempt begins that could not end, with its settlement, within `seconds_left()`. If time did not end first,
+        raises Unavailable if the store is not available; Unreadable, after all that can be delivered, if a cursor is
+        damaged.
         """
         self._hear(task, news)
         run = DispatchRun(self.context, task, seconds_left, news.shards)

@@ -119,10 +119,11 @@ class DispatchRun:
         """Make sure that another run follows: at once if time ran out, else when the next message is due.
 
         After that, raises Unavailable if the store is not available, or was not for one source; Unreadable if a cursor
-        is damaged."""
+        is damaged. Not where time ran out: a run that fails is repeated, beside the one that was started."""
         if not self.report.finished:
             self._context.waker.start(self.task)
-        elif topic_and_group := self._find():
+            return
+        if topic_and_group := self._find():
             wakes = [
                 self._wake(*topic_and_group, shard, due_ms)
                 for due_ms, shard in self._next_dues(*topic_and_group)

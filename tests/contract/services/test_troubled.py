@@ -415,3 +415,21 @@ def test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(s
     desk.deps.mover.tick(range(FRAGMENTS))
     desk.run()
     assert next(iter(desk.subscribers.numbers().values())) == [1, 2]
+
+
+def test_a_run_without_time_that_could_not_read_one_shard_is_followed_by_one_run(stage: Stage) -> None:
+    """A function that fails is run again by Lambda: beside the run that was started, and so on with each of them."""
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(max_in_flight=1)  # few slots: one run has both shards
+    desk.subscriber(group, "one")
+    desk.produce(make.draft(shard=0), make.draft(shard=1))
+    desk.inbox.asked.clear()
+    log: Any = Troubled(desk.deps.adapters.log, lambda name, *of: name == "read" and of[0].shard == 1)
+    refused = Deps(replace(desk.deps.adapters, log=log))
+    task = DispatchTask(desk.topic.name, group.name)
+    report = refused.dispatcher.deliver(
+        task, lambda: 1.0 if log.refused and desk.subscribers.calls else 600.0
+    )
+    assert len(desk.subscribers.calls) == 1
+    assert not report.finished
+    assert [function for function, _ in desk.inbox.asked] == ["deliver"]
