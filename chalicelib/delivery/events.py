@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ import msgspec
 from ..domain.call_result import Attempt, PushBatch
 from ..domain.headers import is_reserved
 from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
+from ..domain.times import calendar_time
 from ..domain.topic import Payload
 
 _TYPE = "headrace.message"
@@ -60,7 +60,7 @@ def post(push_batch: PushBatch) -> Post:
 
 def rfc3339(ms: int) -> str:
     """A time in UTC, with milliseconds."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    moment = calendar_time(ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 SECOND_MS = 1_000
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -11,4 +13,10 @@ HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 CLOCKS_DIFFER_MS = 15 * SECOND_MS
 """By how much the clocks of two processes may differ. What is further ahead was stored by a clock that was wrong."""
-LAST_SECOND = 253_402_300_799  # of the year 9999, the last that a calendar here has
+FIRST_SECOND = -62_135_596_800  # of the year 1, the first that a calendar here has
+LAST_SECOND = 253_402_300_799  # of the year 9999, the last
+
+
+def calendar_time(ms: int) -> datetime:
+    """A time in UTC, to the second; of what is none, as damaged rows may have it, the first or the last."""
+    return datetime.fromtimestamp(min(max(ms // SECOND_MS, FIRST_SECOND), LAST_SECOND), UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import hypothesis.strategies as st
@@ -10,6 +11,8 @@ from hypothesis import example, given
 
 from chalicelib.api import parse
 from chalicelib.api.responses.common import at
+from chalicelib.console.views.figures import moment
+from chalicelib.delivery.events import rfc3339
 from chalicelib.domain.errors import Malformed
 
 _FIRST_MS = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1000
@@ -23,6 +26,13 @@ def test_a_time_is_read_as_it_was_shown_to_the_millisecond(ms: int) -> None:
     text = at(ms)
     assert len(text) == len("2030-01-01T00:00:00.000Z")
     assert parse.time_ms(text, "at") == ms
+
+
+@pytest.mark.parametrize("shown", [at, moment, rfc3339])
+def test_a_time_that_no_calendar_has_is_shown_as_the_nearest(shown: Callable[[int], str]) -> None:
+    """A damaged row may have it: the messages beside it are listed, received and pushed all the same."""
+    assert shown(10**17) == "9999-12-31T23:59:59.000Z"
+    assert shown(-(10**17)).endswith("1-01-01T00:00:00.000Z")
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NotRequired, TypedDict, TypeVar
 
 from msgspec import Meta
+
+from ...domain.times import calendar_time
 
 if TYPE_CHECKING:
     from ..calls import Context
@@ -53,7 +54,7 @@ def page(context: "Context", purpose: str, items: Sequence[T], next_start: Any) 
 @lru_cache(maxsize=1024)
 def at(ms: int) -> str:
     """RFC 3339 in UTC with milliseconds."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None)
+    moment = calendar_time(ms).replace(tzinfo=None)
     return f"{moment.isoformat()}.{ms % 1000:03d}Z"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
+
+from ...domain.times import calendar_time
 
 NOTHING = "\u2013"
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3_600, 86_400
@@ -52,7 +54,7 @@ def span(ms: float | None, tongue: str = "en") -> str:
 
 def moment(ms: int) -> str:
     """A time in UTC, as the API writes it."""
-    at = datetime.fromtimestamp(ms // 1_000, UTC)
+    at = calendar_time(ms)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % 1_000:03d}Z"
 
 
