@@ -45,9 +45,10 @@ class Data:
     def delete(self) -> None:
         """Delete all of it. Refused, where AWS does not let one."""
         targets = [("--table-name", table) for table in self.tables()]
-        for table in targets:
+        standing = [table for table in targets if not self._is_going(table)]
+        for table in standing:
             self._aws.run("dynamodb", "update-table", "--no-deletion-protection-enabled", *table)
-        for table in targets:
+        for table in standing:
             self._aws.run("dynamodb", "wait", "table-exists", *table)  # not while it is being updated
             self._aws.run("dynamodb", "delete-table", *table)
         for table in targets:
@@ -57,6 +58,11 @@ class Data:
             self._aws.run("s3", "rb", "--force", f"s3://{self.bucket}")
         for key in self._keys():
             self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
+
+    def _is_going(self, table: tuple[str, str]) -> bool:
+        """Is it being deleted, by a deletion that was stopped?"""
+        answer = self._aws.ask("dynamodb", "describe-table", *table)
+        return bool(answer["Table"]["TableStatus"] == "DELETING")
 
     def _keys(self) -> list[str]:
         """The keys that encrypted this stage's secrets: one for each time that it was deployed anew. Without those that

@@ -331,7 +331,8 @@ class MoverRun:
         if newer and self._clock.now_ms() - self._began_ms > _OUTLIVED_MS:
             # Whoever is started now is of the release that is deployed now, which may be able to read it.
             self._outgrown.update(timer.fragment for load in newer for timer in loads[load])
-            self._stuck.update((load, set()) for load in newer)
+            for load in newer:
+                self._stuck.setdefault(load, set())
         tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load not in self._stuck}
         before = set(self._moves.under_way)
         finished_loads, refused_loads = self._harvest(self._moves.do(tasks))

@@ -23,7 +23,8 @@ Records = Iterable[Mapping[str, Any]]
 
 def written_rows(records: Records) -> list[Written | TraceRow | Unreadable]:
     """The rows that a stream's records show as written, in order, without removals and without a shard's meta row. A
-    damaged row of the log comes twice: as the record, and with the messages that can still be read."""
+    damaged row of the log comes twice: as the record, and with the messages that can still be read, unless its time is
+    none: that says where they are written."""
     rows: list[Written | TraceRow | Unreadable] = []
     for record in records:
         image = record["dynamodb"].get("NewImage")

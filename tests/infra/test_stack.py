@@ -283,6 +283,7 @@ class Kept(Aws):
             "arn:aws:kms:eu-central-1:123456789012:key/b",
         ]
         self.doomed_keys: list[str] = []
+        self.going_tables: list[str] = []
         self.trail: list[tuple[str, ...]] = []
 
     def run(self, *arguments: str, check: bool = True) -> str:
@@ -291,7 +292,12 @@ class Kept(Aws):
             raise Refused("AccessDenied")
         if "head-bucket" in arguments and not self.has_bucket:
             raise Refused("An error occurred (404) when calling the HeadBucket operation: Not Found")
+        if {"update-table", "delete-table"} & {*arguments} and arguments[-1] in self.going_tables:
+            raise Refused("An error occurred (ResourceInUseException): it is being deleted")
         if "delete-table" in arguments:
+            self.going_tables.append(arguments[-1])
+        if "table-not-exists" in arguments:
+            self.going_tables.remove(arguments[-1])
             self.tables.remove(arguments[-1])
         self.has_stack &= "delete-stack" not in arguments
         self.has_bucket &= "rb" not in arguments
@@ -306,6 +312,9 @@ class Kept(Aws):
         self.trail.append(arguments)
         if "list-tables" in arguments:
             return {"TableNames": self.tables}
+        if "describe-table" in arguments:
+            is_going = arguments[-1] in self.going_tables
+            return {"Table": {"TableStatus": "DELETING" if is_going else "ACTIVE"}}
         if "describe-stacks" in arguments and not self.has_stack:
             raise Refused("An error occurred (ValidationError): Stack with id headrace-dev does not exist")
         if "describe-stacks" in arguments:
@@ -356,7 +365,7 @@ def test_where_a_table_cannot_be_deleted_its_keys_stay() -> None:
     assert not aws.asked("schedule-key-deletion")
 
 
-@pytest.mark.parametrize("call", ["delete-table", "rb", "schedule-key-deletion"])
+@pytest.mark.parametrize("call", ["delete-table", "table-not-exists", "rb", "schedule-key-deletion"])
 def test_a_deletion_with_data_that_was_stopped_goes_on_where_it_was(call: str) -> None:
     """Stack and tables go first; the versions of a large bucket take hours."""
     aws = Kept(refused_call=call)

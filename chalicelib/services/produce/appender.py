@@ -175,9 +175,8 @@ class Appender:
             if segment.allocation is Allocation.RESERVED and not (
                 tail and tail.allocation is Allocation.RESERVED
             ):
-                with suppress(
-                    Unavailable
-                ):  # it is stored; who reserves next creates the counter that is missing
+                # It is stored; who reserves next creates the counter that is missing.
+                with suppress(Unavailable):
                     self._log.begin_reserving(key, segment.end)
             self._tails.put(key, Tail(segment.end - 1, segment.allocation))
         elif losses % 2:  # the tail runs ahead of us: ask for it

@@ -1,6 +1,6 @@
 """Check-backs: a producer that has not decided is asked what became of its transaction.
 
-The mover takes a CHECK timer to its next time before it hands the check over, so that no crash ends a transaction's
+The mover stores the CHECK timer of the next time before it hands the check over, so that no crash ends a transaction's
 checks. A check is begun under a condition (the transaction is PREPARED, and as it was read), so that however often it
 is handed over, one call is made, and none after the decision. The call is counted with its answer: one that a crash
 prevented, or whose answer a crash swallowed, does not count, and the next timer's is made in its place.
