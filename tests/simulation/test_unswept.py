@@ -55,26 +55,13 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug,
 """With the worlds and a seed that see it."""
 
 
+@pytest.mark.parametrize("play_world", [play, play_with_few_slots, play_beside_visitors])
 @pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
-def test_nothing_due_waits_for_a_sweep(seeds: range) -> None:
+def test_nothing_due_waits_for_a_sweep(
+    play_world: Callable[[int], tuple[World, list[str]]], seeds: range
+) -> None:
     for seed in seeds:
-        world, complaints = play(seed)
-        count(world)
-        assert not complaints, story(world, complaints)
-
-
-@pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
-def test_nothing_due_waits_for_a_sweep_where_slots_are_few(seeds: range) -> None:
-    for seed in seeds:
-        world, complaints = play_with_few_slots(seed)
-        count(world)
-        assert not complaints, story(world, complaints)
-
-
-@pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
-def test_nothing_due_waits_for_a_sweep_beside_who_pulls_for_a_while(seeds: range) -> None:
-    for seed in seeds:
-        world, complaints = play_beside_visitors(seed)
+        world, complaints = play_world(seed)
         count(world)
         assert not complaints, story(world, complaints)
 
