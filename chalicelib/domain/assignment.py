@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from . import breaker
 from .limits import CONSUMER_OFFLINE_AFTER
 from .topic import Consumer, ConsumerState
 
@@ -89,5 +90,5 @@ def is_online(consumer: Consumer, now_ms: int) -> bool:
     """May the consumer have shards? A consumer that pulls must have shown a sign of life lately. A push consumer must
     be ACTIVE, and its circuit breaker must not be open."""
     if consumer.is_called:
-        return consumer.state == ConsumerState.ACTIVE and (consumer.open_until_ms or 0) <= now_ms
+        return consumer.state == ConsumerState.ACTIVE and not breaker.is_open(consumer.open_until_ms, now_ms)
     return now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS

@@ -32,6 +32,8 @@ LATELY_MS = 60_000  # a success within this time shows that the consumer works
 _OPEN_MS = round(BREAKER_OPEN.total_seconds() * 1000)
 _LONGEST_MS = round(BREAKER_LONGEST_OPEN.total_seconds() * 1000)
 _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
+# By how much the clock that opened a circuit may be ahead of ours; a longer time is that of a wrong clock.
+_CLOCKS_DIFFER_MS = 15_000
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -65,17 +67,15 @@ def after(
     """The health after one more request, which began at `began_ms`. `full` is the allowance at which a recovery is
     complete. `is_own_answer`: the consumer's own code answered. `is_repeated`: every message of the request had failed
     before."""
-    half_open = health.open_until_ms is not None and not _is_open(health.open_until_ms, now_ms)
+    half_open = health.open_until_ms is not None and not is_open(health.open_until_ms, now_ms)
     if ok:
-        if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
+        if is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
             return replace(health, failing_ms=None, succeeded_ms=now_ms)
         higher = 2 * max(1, health.allowance) if half_open or health.allowance else 0
         return Health(window=(), allowance=higher if higher < full else 0, succeeded_ms=now_ms)
     failing_ms = _failing_ms(health, now_ms)
-    if health.open_until_ms is not None and min(began_ms, now_ms) < health.open_until_ms:
-        return replace(
-            health, failing_ms=failing_ms
-        )  # it was sent before the circuit opened, and is no probe
+    if _is_ahead(health.open_until_ms, min(began_ms, now_ms), now_ms):  # sent before it opened: no probe
+        return replace(health, failing_ms=failing_ms)
     if is_own_answer and is_repeated and not half_open:
         return health
     lower = health.allowance if is_own_answer else max(1, health.allowance // 2) if health.allowance else 0
@@ -121,7 +121,7 @@ def _failing_ms(health: Health, now_ms: int) -> int | None:
 
 def allowance(health: Health, full: int, now_ms: int) -> int:
     """How many messages may be in flight now, of `full` in good health; 0 while the breaker is open."""
-    if _is_open(health.open_until_ms, now_ms):
+    if is_open(health.open_until_ms, now_ms):
         return 0
     if health.open_until_ms is not None:
         return 1
@@ -132,11 +132,18 @@ def state(open_until_ms: int | None, now_ms: int) -> str:
     """closed, open or half-open."""
     if open_until_ms is None:
         return "closed"
-    return "open" if _is_open(open_until_ms, now_ms) else "half-open"
+    return "open" if is_open(open_until_ms, now_ms) else "half-open"
 
 
-def _is_open(open_until_ms: int | None, now_ms: int) -> bool:
-    return open_until_ms is not None and now_ms < open_until_ms
+def is_open(open_until_ms: int | None, now_ms: int) -> bool:
+    """Is it open yet? Not until a time that only a wrong clock can have set: its consumer would get nothing until
+    then."""
+    return _is_ahead(open_until_ms, now_ms, now_ms)
+
+
+def _is_ahead(open_until_ms: int | None, at_ms: int, now_ms: int) -> bool:
+    """Does the circuit's time end after `at_ms`, as far as the clock that set it can be believed now?"""
+    return open_until_ms is not None and at_ms < open_until_ms <= now_ms + _LONGEST_MS + _CLOCKS_DIFFER_MS
 
 
 def should_disable(failing_ms: int | None, times_opened: int, now_ms: int) -> bool:

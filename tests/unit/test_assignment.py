@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain.assignment import EVERYONE, Assignment, deal, is_online
+from chalicelib.domain.times import HOUR_MS
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -106,6 +107,7 @@ CALLED: dict[str, Any] = {"kind": "url", "target": "https://example.com/hook", "
         (CALLED | {"state": "DISABLED"}, False),
         (CALLED | {"open_until_ms": START_MS + 1}, False),
         (CALLED | {"open_until_ms": START_MS}, True),
+        (CALLED | {"open_until_ms": START_MS + HOUR_MS}, True),  # a wrong clock set it
     ],
 )
 def test_a_consumer_is_online_by_heartbeat_or_as_long_as_it_may_be_called(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -96,6 +97,22 @@ def test_a_request_of_before_it_opened_is_no_probe() -> None:
     old = after(health, False, now_ms + 9_000, began_ms=now_ms - 1)
     assert (old.times_opened, old.open_until_ms) == (2, now_ms)
     assert after(old, False, now_ms + 9_000, began_ms=now_ms).times_opened == 3
+
+
+def test_a_clock_that_was_wrong_keeps_nobody_shut_out() -> None:
+    """What a clock an hour ahead opened is tried at once by the right ones: one more failure opens it for its time."""
+    health = replace(opened(times_opened=2), open_until_ms=START_MS + HOUR_MS)
+    assert breaker.state(until(health), START_MS) == "half-open"
+    assert allowance(health, FULL, START_MS) == 1
+    again = after(health, False, START_MS, began_ms=START_MS - SECOND_MS)
+    assert (again.times_opened, again.open_until_ms) == (3, START_MS + 20 * SECOND_MS)
+    assert after(health, True, START_MS).open_until_ms is None
+
+
+@given(st.integers(1, 20), st.integers(0, 15 * SECOND_MS))
+def test_clocks_may_differ_as_they_do(times_opened: int, behind_ms: int) -> None:
+    health = opened(times_opened)
+    assert breaker.state(until(health), START_MS - behind_ms) == "open"
 
 
 def test_while_it_recovers_any_failure_without_an_answer_halves_what_may_be_under_way() -> None:
