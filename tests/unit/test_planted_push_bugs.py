@@ -259,10 +259,12 @@ BUGS: Planted = {
         ),
     ),
     "an old request taken for a probe": (
-        Bug(
-            breaker, "after", "min(began_ms, now_ms) < health.open_until_ms", "now_ms < health.open_until_ms"
-        ),
+        Bug(breaker, "after", "min(began_ms, now_ms), now_ms", "now_ms, now_ms"),
         breaking.test_a_request_of_before_it_opened_is_no_probe,
+    ),
+    "a circuit that stays open until whatever time": (
+        Bug(breaker, "_is_ahead", " <= now_ms + _LONGEST_MS + _CLOCKS_DIFFER_MS", ""),
+        breaking.test_a_clock_that_was_wrong_keeps_nobody_shut_out,
     ),
     "redriven messages that say nothing about who fails": (
         Bug(
