@@ -241,6 +241,13 @@ class Note:
         return self.is_write and " cursors " in self.shape
 
     @property
+    def is_of_waking(self) -> bool:
+        """Whom to wake, and the mark for the sweep: a wake-up is a hint, so what is done stands without it."""
+        return (self.operation in READS and " control " in self.shape) or (
+            self.is_write and " rounds " in self.shape
+        )
+
+    @property
     def is_trace(self) -> bool:
         """Traces are witnesses: what they tell of stands without them."""
         return self.is_write and " traces " in self.shape

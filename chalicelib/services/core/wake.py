@@ -165,8 +165,9 @@ class Waker:
     def wake_group(self, topic: Topic, group: Group) -> None:
         """Start all runs of a group: after a seek, a redrive."""
         self._mark(topic)
-        for task in self.tasks_of(topic, group):
-            self.start(task, News(changed=True))
+        with suppress(Unavailable):  # it is done: who repeated a redrive would be told that nothing was left
+            for task in self.tasks_of(topic, group):
+                self.start(task, News(changed=True))
 
     def wake_after_resumption(self, topic: Topic, group: Group) -> None:
         """Start all runs of a group that was paused, now and once more when all processes have heard that it goes

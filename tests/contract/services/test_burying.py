@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import pytest
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
+from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts, offsets, records
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 
 @pytest.mark.parametrize("by", ["lapse", "nack"])
@@ -99,3 +106,19 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
     desk.nack(group, [claimed_message], Nack(delay_ms=10 * SECOND_MS))
     (letter,) = desk.deps.redriver.letters(desk.topic, group, result.id)
     assert (letter.attempts, letter.reason) == (4, "ATTEMPTS_EXHAUSTED")
+
+
+def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage) -> None:
+    """Whoever were told that it failed would try again, and be told that there is nothing to send."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*make.drafts(3))
+    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
+    throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
+    redriver = Deps(replace(stage.adapters, control=cast(Control, throttled))).redriver
+    redriver.retry_now(desk.topic, group, results[0].id)
+    assert redriver.redrive_some(desk.topic, group, Wanted(), 1) == 1
+    assert redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, results[2].id)) == 1
+    assert throttled.refused == 3
+    stage.clock.advance(5 * SECOND_MS)
+    assert desk.drain(group) == [0, 1, 2]
