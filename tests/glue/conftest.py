@@ -31,7 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _QUICK = {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}
-"""Of a few rows, compiling each query takes longer than running it. The soak compiles them, as the jobs do."""
+_AS_LARGE = {
+    "spark_sql_adaptive_enabled": "true",
+    "spark_sql_optimizer_dynamicPartitionPruning_enabled": "true",
+}
+"""Of a few rows, compiling each query takes longer than running it. The soak compiles and plans them as large jobs do."""
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         "none",
         is_small=True,
         spark_sql_shuffle_partitions="2",
-        **({} if os.environ.get("HEADRACE_SOAK") else _QUICK),
+        **(_AS_LARGE if os.environ.get("HEADRACE_SOAK") else _QUICK),
         spark_driver_extraClassPath=str(classes),
     )
     yield spark_session
