@@ -11,6 +11,7 @@ from typing import Any
 from chalicelib.domain import ranges
 from chalicelib.domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from chalicelib.domain.message import Message
+from chalicelib.domain.record import Record
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.wiring import Deps
 from tests.support.events import Final
@@ -65,7 +66,7 @@ def drain(client: Client, *, with_called: bool = True) -> int:
 
 
 def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> Final:
-    """What the store holds, read row by row; `timers` lists those there are."""
+    """What the store holds, read table by table; `timers` lists those there are."""
     deps, topic = client.deps, client.topic
     messages = [list(_messages(deps, topic, shard)) for shard in range(topic.shards)]
     places: defaultdict[str, list[str]] = defaultdict(list)
@@ -80,8 +81,11 @@ def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> 
         for shard in range(topic.shards):
             key = cursor_key(topic, reader.group, shard, reader.uid)
             cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
+            offsets = [message.offset for message in messages[shard]]
+            records = deps.adapters.records.between(key, offsets[0], offsets[-1]) if offsets else {}
             for message in messages[shard]:
-                statuses[reader.name, message.id] = _status(deps, key, cursor, message.offset)
+                record = records.get(message.offset)
+                statuses[reader.name, message.id] = _status(cursor, message.offset, record)
         if _lane_has_work(deps, cursor_key(topic, reader.group, None, reader.uid)):
             remains.append(f"an entry of the lane of {reader.name}")
     for group in {reader.group.name: reader.group for reader in readers}.values():
@@ -151,12 +155,11 @@ def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
         yield from (m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o)))
 
 
-def _status(deps: Deps, key: CursorKey, cursor: Cursor, offset: int) -> str | None:
+def _status(cursor: Cursor, offset: int, record: Record | None) -> str | None:
     """The status by cursor and record; VANISHED where the cursor has lost sight of the offset."""
     state = offset_state(cursor, offset)[0]
     if state is not OffsetState.SETTLED:
         return None if state is OffsetState.NOT_OWED else state.value
     if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):
         return "VANISHED"
-    record = deps.adapters.records.get(key, offset)
     return record.status if record and not record.waited_in_cursor else "SUCCESS"
