@@ -13,10 +13,8 @@ from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.manage.registry import Registry
 from chalicelib.store import cursors, dynamo, log
 from chalicelib.store.timers import DynamoTimers
-from tests.crash.all_flows import FLOWS
 from tests.crash.delivery_bugs import BUGS as DELIVERY_BUGS
 from tests.crash.planting import is_seen
-from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
 from tests.support.faults import Fault
 from tests.support.flows import SharedTables
@@ -192,8 +190,3 @@ def test_a_planted_bug_is_seen(
 ) -> None:
     bug.plant(monkeypatch)
     assert is_seen(tables, flow, fault, kind)
-
-
-@pytest.mark.parametrize("name", sorted({flow for _, flow, *_ in PLANTED}))
-def test_the_same_flow_is_clean_without_the_bug(tables: SharedTables, name: str) -> None:
-    assert complaints(play(tables, FLOWS[name]), None) == []

@@ -175,7 +175,11 @@ def as_it_was(place: S3Place) -> int:
 @pytest.mark.parametrize(
     ("refusal", "sentence"),
     [
-        (Refusal("list-type", "403 Forbidden", "AccessDenied"), "(AccessDenied); see what the credentials"),
+        pytest.param(
+            Refusal("list-type", "403 Forbidden", "AccessDenied"),
+            "(AccessDenied); see what the credentials",
+            marks=pytest.mark.soak,
+        ),
         (Refusal("/archive/manifests/", "503 Slow Down", "SlowDown"), "(SlowDown); run the job again"),
         (Refusal("/archive/messages/", "403 Forbidden", "AccessDenied"), ".parquet: 403"),
         pytest.param(

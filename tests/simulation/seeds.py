@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_BLOCK = 50  # played by one test
+_BLOCK = 30  # played by one test
 
 
 def blocks(few: int, many: int) -> list[range]:

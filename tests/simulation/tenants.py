@@ -273,7 +273,7 @@ def _nacks(world: World) -> None:
     world.scheduler.spawn(partial(_floods, world), world)
     while world.seconds < _UNTIL_S:
         world.ask(_take_and_nack)
-        world.pause(0.05)
+        world.pause(0.2)
 
 
 def _take_and_nack(client: SimClient) -> None:

@@ -222,7 +222,9 @@ SOUGHT: dict[str, Bug] = {
 
 
 FIRST = {
-    "a check that is believed after the decision": (195, 335, 166),
+    "a mover that takes what is nearly due": (14, 30, 40),
+    "a retry of before a seek that is still counted": (487,),
+    "a mover that appends, and then deletes": (27, 34, 40),
     "an extension that is answered, and forgotten": (146, 225, 183),
     "a bound on what is under way that each shard has": (839, 1015),
     "a waiting message that is not there while its time is changed": (2, 14),
@@ -231,6 +233,8 @@ FIRST = {
 """The seeds that see what few worlds see."""
 
 SLOW = {
+    "a check that is believed after the decision",
+    "a decision whatever was decided",
     "a cancel that does not ask whether the timer is there",
     "a mover that writes what was edited meanwhile",
     "a mover that does not delete",
