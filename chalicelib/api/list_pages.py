@@ -57,11 +57,14 @@ def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
 
 
 def page_start(context: Context, purpose: str) -> Any:
-    """The position in the page token; None for the first page. `purpose`: the list and the filters that it must have
-    been signed for, else it is Malformed."""
+    """The position in the query's page token; None for the first page. `purpose`: the list and the filters that it must
+    have been signed for, else it is Malformed."""
     text = context.query.get("page_token")
-    if text is None:
-        return None
+    return position_in(context, purpose, text) if text is not None else None
+
+
+def position_in(context: Context, purpose: str, text: str) -> Any:
+    """The position in a page token. Raises Malformed."""
     token = context.deps.signing_keys.verified(f"page:{purpose}", text)
     if token is None:
         raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")

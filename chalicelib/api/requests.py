@@ -204,11 +204,13 @@ class DeadFilter(Struct, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """Dead letters to redrive: by message ids, by a filter, or all; at most `limit` of them."""
+    """Dead letters to redrive: by message ids, by a filter, or all; at most `limit` of them. `page_token`: go on where
+    an answer with this filter ended."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
     filter: DeadFilter | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
+    page_token: str | UnsetType = UNSET
 
 
 class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):

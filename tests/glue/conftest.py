@@ -35,7 +35,7 @@ _AS_LARGE = {
     "spark_sql_adaptive_enabled": "true",
     "spark_sql_optimizer_dynamicPartitionPruning_enabled": "true",
 }
-"""Of a few rows, compiling each query takes longer than running it. The soak compiles and plans them as large jobs do."""
+"""Compiling a query of a few rows takes longer than running it. The soak compiles and plans as large jobs do."""
 
 
 @pytest.fixture(scope="session")

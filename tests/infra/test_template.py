@@ -39,7 +39,9 @@ _PREFIXED = (
 )
 
 
-@pytest.mark.parametrize("template_file", ["prod", pytest.param("dev", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize(
+    "template_file", ["prod", pytest.param("dev", marks=pytest.mark.soak)], indirect=True
+)
 def test_cfn_lint_finds_nothing(template_file: Path) -> None:
     assert lint(template_file) == (0, "")
 

@@ -191,7 +191,7 @@ class Runner(Client):
         letters = self.letters(group)
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count = self.deps.redriver.redrive_some(topic, consumer_group, Wanted(), 10_000)
+            count, _ = self.deps.redriver.redrive_some(topic, consumer_group, Wanted(), 10_000)
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         self.run()
 

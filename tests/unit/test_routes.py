@@ -23,6 +23,7 @@ from chalicelib.domain.times import HOUR_MS, HOUR_SECONDS
 from chalicelib.wiring import Deps
 from local.gateway import Gateway
 from tests.support.clock import Hasty, ManualClock, SeededRandom
+from tests.support.dead_letters import bury
 from tests.support.http import Client, Group, Reply, Topic
 from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
@@ -412,6 +413,28 @@ def test_a_page_of_groups_that_takes_long_to_count_ends_early_and_the_next_goes_
         query = f"?page_token={page['next_page_token']}" if "next_page_token" in page else ""
     assert [name for page in pages for name in page] == names
     assert 1 < len(pages) < 12
+
+
+def test_a_redrive_that_takes_long_is_gone_on_with_by_its_token_and_no_other(
+    topic: Topic, deps: Deps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = topic.group()
+    for _ in range(3):
+        topic.batch([{"body": n, "tag": "t"} for n in range(70)])
+        bury(group)
+    slow = Deps(replace(deps.adapters, clock=Hasty()))
+    monkeypatch.setattr(wiring, "deps", lambda: slow)
+    path = f"{group.path}/dead-letters/redrive"
+    first = topic.api.post(path, {"filter": {"tag": "t"}}).expect(200)
+    token = first["next_page_token"]
+    for other in ({}, {"filter": {"tag": "u"}}, {"filter": {"tag": "t", "reason": "REJECTED"}}):
+        topic.api.post(path, {**other, "page_token": token}).refused(400, "PAGE_TOKEN_INVALID")
+    topic.api.post(path, {"ids": ["m"], "page_token": token}).refused(422, "REDRIVE_AMBIGUOUS")
+    counts, answer = [first["redriven"]], first
+    while "next_page_token" in answer:
+        more = {"filter": {"tag": "t"}, "page_token": answer["next_page_token"]}
+        counts.append((answer := topic.api.post(path, more).expect(200))["redriven"])
+    assert sum(counts) == 210
 
 
 def test_a_group_keeps_of_its_topics_retries_what_it_does_not_change(api: Client) -> None:

@@ -47,8 +47,12 @@ def page(context: "Context", purpose: str, items: Sequence[T], next_start: Any) 
     """One page of a list; `next_start` is where the next one starts, None at the end."""
     if next_start is None:
         return {"items": items}
-    token = context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(next_start))
-    return {"items": items, "next_page_token": token}
+    return {"items": items, "next_page_token": page_token(context, purpose, next_start)}
+
+
+def page_token(context: "Context", purpose: str, position: Any) -> str:
+    """What says where the next page starts, and nobody can make up."""
+    return context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(position))
 
 
 @lru_cache(maxsize=1024)

@@ -27,9 +27,11 @@ class DeadLetterView(StoredContent):
 
 
 class Redriven(TypedDict):
-    """How many dead letters were redriven."""
+    """How many dead letters were redriven. `next_page_token`: it took long, and more may match behind the last that was
+    looked at."""
 
     redriven: Count
+    next_page_token: NotRequired[str]
 
 
 class MergedLetter(TypedDict):

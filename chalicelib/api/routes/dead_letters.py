@@ -21,7 +21,7 @@ from ..http import check_group, invalid
 from ..problems import problem
 from ..requests import BodyBody, MergeBody, RedriveBody, RetryNowBody
 from ..responses import dead_letters, statuses
-from ..responses.common import Page, page
+from ..responses.common import Page, page, page_token
 from ..responses.dead_letters import DeadLetterView, Merged, MergedLetter, Redriven
 from ..responses.statuses import Retried
 
@@ -88,14 +88,28 @@ def redrive(context: Context) -> Response[Redriven]:
     """Send dead letters again: those with the ids, those that match the filter, or all."""
     topic, group = context.group(consistent=True)
     body, redriver = context.body, context.deps.redriver
-    if body.ids is not UNSET and body.filter is not UNSET:
-        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
     if body.ids is UNSET:
-        fields = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
-        selection = _selection(fields, "filter.")
-        return Response({"redriven": redriver.redrive_some(topic, group, selection, body.limit, context.by)})
+        return Response(_redrive_some(context, topic, group))
+    if body.filter is not UNSET or body.page_token is not UNSET:
+        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
     letters = redriver.letters_of(topic, group, body.ids)
     return Response({"redriven": redriver.redrive(topic, group, letters[: body.limit], context.by)})
+
+
+def _redrive_some(context: Context, topic: Topic, group: Group) -> Redriven:
+    body = context.body
+    values = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
+    fields = {name: value for name, value in values.items() if value is not None}
+    purpose = list_filters.purpose("redrive", [topic.name, group.name], fields, _FILTERS)
+    token = body.page_token
+    after = list_pages.position_in(context, purpose, token) if token is not UNSET else None
+    count, position = context.deps.redriver.redrive_some(
+        topic, group, _selection(fields, "filter."), body.limit, context.by, after=after
+    )
+    answer: Redriven = {"redriven": count}
+    if position is not None:
+        answer["next_page_token"] = page_token(context, purpose, position)
+    return answer
 
 
 @call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)

@@ -15,6 +15,7 @@ from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
+from ...domain.times import SECOND_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
@@ -30,6 +31,7 @@ from ..produce.producer import Producer, check_size
 
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most
+_REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +264,25 @@ class Redriver:
             count += len(moved_letters)
         return count
 
-    def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
-        """Send up to `limit` matching dead letters again, page by page. Returns how many were sent."""
-        count, after = 0, None
+    def redrive_some(
+        self,
+        topic: Topic,
+        group: Group,
+        selection: Wanted,
+        limit: int,
+        by: str = "",
+        *,
+        after: str | None = None,
+    ) -> tuple[int, str | None]:
+        """Send up to `limit` matching dead letters behind a position again, page by page. Returns how many were sent,
+        and where to go on if time ended before the limit or the last letter: of very many perhaps few match."""
+        count, until_ms = 0, self._clock.now_ms() + _REDRIVE_MS
         while count < limit:
             letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - count))
             count += self.redrive(topic, group, letters, by)
-            if after is None:
-                break
-        return count
+            if after is None or self._clock.now_ms() >= until_ms:
+                return count, after
+        return count, None
 
     def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
         """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even

@@ -295,7 +295,7 @@ def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     assert desk.receive(group) == []
-    assert redriver.redrive_some(desk.topic, group, Wanted(), 10) == 1
+    assert redriver.redrive_some(desk.topic, group, Wanted(), 10)[0] == 1
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []

@@ -117,7 +117,7 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
     redriver = Deps(replace(stage.adapters, control=cast(Control, throttled))).redriver
     redriver.retry_now(desk.topic, group, results[0].id)
-    assert redriver.redrive_some(desk.topic, group, Wanted(), 1) == 1
+    assert redriver.redrive_some(desk.topic, group, Wanted(), 1)[0] == 1
     assert redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, results[2].id)) == 1
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)

@@ -25,7 +25,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Since, Wanted
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS
+from tests.support.clock import START_MS, Hasty
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
@@ -109,9 +109,20 @@ def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
 def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
     table = Table(stage, *make.drafts(MANY))
     count = min(limit, MANY)
-    assert table.redriver.redrive_some(table.topic, table.group, ALL, limit) == count
+    assert table.redriver.redrive_some(table.topic, table.group, ALL, limit)[0] == count
     assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
     assert len(table.desk.receive(table.group, 500)) == count
+
+
+def test_who_sends_very_many_again_is_told_where_to_go_on(stage: Stage) -> None:
+    table = Table(stage, *make.drafts(MANY))
+    slow = Deps(replace(stage.adapters, clock=Hasty())).redriver
+    counts, after = list[int](), None
+    while not counts or after:
+        count, after = slow.redrive_some(table.topic, table.group, ALL, MANY, after=after)
+        counts.append(count)
+    assert sum(counts) == MANY
+    assert len(counts) > 1
 
 
 def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room(stage: Stage) -> None:
@@ -192,7 +203,7 @@ def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) 
     detail = "no such account" if reason == "REJECTED" else reason
     assert [event.detail for event in buried_events] == [detail] * 2
     stage.clock.advance(SECOND_MS)
-    assert desk.deps.redriver.redrive_some(desk.topic, group, ALL, 9, by="ann") == 2
+    assert desk.deps.redriver.redrive_some(desk.topic, group, ALL, 9, by="ann")[0] == 2
     for path, result in zip(paths, results, strict=True):
         *before, after = desk.trace(result.id)
         if result is results[0]:

@@ -16,6 +16,7 @@ from ..models import (
     Fate,
     Group,
     MergedLetters,
+    Redriven,
     Replay,
     RescheduledMessages,
     StoredMessage,
@@ -23,6 +24,8 @@ from ..models import (
 )
 from .caller import Caller, group_path
 from .pager import Pager
+
+_AT_MOST = 1_000  # dead letters sent again, without a limit
 
 
 class Messages(Caller):
@@ -211,7 +214,14 @@ class Messages(Caller):
         how many it were. Without ids it is not repeated after a lost answer: others would be sent as well."""
         url_path = group_path(topic, group, "dead-letters", "redrive")
         body = given(ids=list(ids) if ids is not None else None, filter=filter, limit=limit)
-        return (self._ask(dict[str, int], "POST", url_path, body, repeatable=ids is not None))["redriven"]
+        count = 0
+        while True:
+            answer = self._ask(Redriven, "POST", url_path, body, repeatable=ids is not None)
+            count += answer.redriven
+            if answer.next_page_token is None:
+                return count
+            left = (_AT_MOST if limit is None else limit) - count
+            body = given(filter=filter, limit=left, page_token=answer.next_page_token)
 
     def create_replay(
         self, topic: str, begin: datetime | str, end: datetime | str, **settings: Any

@@ -138,6 +138,13 @@ class MergedLetters(Model, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
+class Redriven(Model, frozen=True, kw_only=True):
+    """How many dead letters were sent again; the token goes on where time ended."""
+
+    redriven: int
+    next_page_token: str | None = None
+
+
 class By(Model, frozen=True, kw_only=True):
     """The token that something was done with."""
 
