@@ -40,14 +40,8 @@ _EVERYWHERE = {
 
 SMALL_BYTES = 12_000_000
 """Of compressed journal or of tables, below which a job is small: half a million short messages."""
-_SMALL = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
-}
-"""What costs a small job more than it saves: to plan anew after each stage, and to ask one table first what it wants of
-the other. Without them a report's query takes less than half the time."""
-_QUICKLY_COMPILED = "-XX:TieredStopAtLevel=1"
-"""In the place of well: a small job is over before the second compiler has paid. It halves its CPU."""
+_SMALL = "-XX:TieredStopAtLevel=1"
+"""Compile quickly in the place of well: a small job is over before the second compiler has paid. It halves its CPU."""
 
 
 class Start(Protocol):
@@ -69,8 +63,7 @@ def start(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         configuration |= _LOCAL
         if is_small:
-            configuration |= _SMALL
-            configuration[_JAVA_OPTIONS] += f" {_QUICKLY_COMPILED}"
+            configuration[_JAVA_OPTIONS] += f" {_SMALL}"
         if not is_debugging():
             configuration[_JAVA_OPTIONS] += f' "-Dlog4j2.configurationFile={_QUIET.as_uri()}"'
     configuration |= {name.replace("_", "."): value for name, value in settings.items()}
