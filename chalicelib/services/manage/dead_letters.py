@@ -281,8 +281,8 @@ class Redriver:
             letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - count))
             count += self.redrive(topic, group, letters, by)
             if after is None or self._clock.now_ms() >= until_ms:
-                return count, after
-        return count, None
+                break
+        return count, after if count < limit else None
 
     def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
         """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
