@@ -31,7 +31,8 @@ export interface HeadraceOptions {
  *     await hr.send("orders", { order: 188 }, { keys: ["order-188"] });
  *
  * Methods throw `HeadraceError`. `api` has every other call of the interface, typed, as openapi-fetch gives it:
- * `{ data, error }`; it names, repeats and waits in the same way.
+ * `{ data, error }`; it names, repeats and waits in the same way. After a lost answer it does not repeat what would be done twice, such
+ * as sending a message with a delay and no `dedup_id` (the methods give it one).
  */
 export class Headrace {
   readonly api: Client<paths>;

@@ -1,4 +1,7 @@
 import { HeadraceError } from "./errors.js";
+import type { components } from "./schema.js";
+
+type Message = components["schemas"]["MessageBody"];
 
 /** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`. */
 export interface Retries {
@@ -45,7 +48,8 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const unknown = OUTCOME_UNKNOWN(answer.status);
       const pause = pauseMs(retries, attempt, answer);
       const late = Date.now() - began + pause > retries.totalMs;
-      if (!again || attempt >= retries.attempts || late || (unknown && !repeatable)) {
+      const once = !repeatable || (named && unknown && (await waitsWithoutDedupId(first)));
+      if (!again || attempt >= retries.attempts || late || (unknown && once)) {
         if (answer instanceof HeadraceError) throw answer;
         return answer;
       }
@@ -53,6 +57,16 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
   };
+}
+
+/** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */
+async function waitsWithoutDedupId(request: Request): Promise<boolean> {
+  const { headers } = request;
+  if (headers.has("Headrace-Delay-Seconds")) return !headers.has("Headrace-Dedup-Id");
+  if (/\/v1\/publish\/[^/]+$/.test(new URL(request.url).pathname)) return false;
+  const body = (await request.clone().json().catch(() => null)) as (Message & { messages?: Message[] }) | null;
+  const messages = [body?.messages ?? body].flat();
+  return messages.some((message) => (message?.delay_seconds || message?.deliver_at) && !message.dedup_id);
 }
 
 /** An answer that is all here: half of one is none. */
