@@ -168,6 +168,29 @@ for (const [loss, lose] of Object.entries(LOSSES)) {
   });
 }
 
+test("a call ends when its signal says so, and is not sent again", async () => {
+  const stop = new AbortController();
+  let calls = 0;
+  const hanging = ({ signal }: Request): Promise<Response> => {
+    calls++;
+    setImmediate(() => stop.abort(new Error("the user left")));
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const slow = Headrace.fromEnv({ fetch: hanging, retries: { baseMs: 1 }, timeoutMs: 200 });
+  await assert.rejects(slow.api.GET("/v1/health", { signal: stop.signal }), /the user left/);
+  assert.equal(calls, 1);
+});
+
+test("a pause ends when the call's signal says so", async () => {
+  const stop = new AbortController();
+  const busy = async (): Promise<Response> => {
+    setImmediate(() => stop.abort(new Error("the user left")));
+    return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
+  };
+  const { api } = Headrace.fromEnv({ fetch: busy, retries: { attempts: 2 } });
+  await assert.rejects(api.GET("/v1/health", { signal: stop.signal }), /the user left/);
+});
+
 test("where nobody answers, the error says so", async () => {
   const nowhere = Headrace.fromEnv({ url: "http://127.0.0.1:9", retries: { attempts: 2, baseMs: 1 } });
   await assert.rejects(nowhere.send(topic, 1), (error) => error instanceof HeadraceError && error.code === "NO_ANSWER");

@@ -1,3 +1,5 @@
+import { setTimeout } from "node:timers/promises";
+
 import { HeadraceError } from "./errors.js";
 import type { components } from "./schema.js";
 
@@ -28,6 +30,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
   let sends = 0;
 
   return async (first: Request): Promise<Response> => {
+    const { signal } = first;
     const path = new URL(first.url).pathname;
     const named = first.method === "POST" && PRODUCES.test(path);
     if (named && !first.headers.has("Headrace-Request")) {
@@ -37,13 +40,16 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     const began = Date.now();
     let perhapsStored = false;
     for (let attempt = 1; ; attempt++) {
-      const request = new Request(first.clone(), { signal: AbortSignal.timeout(timeoutMs) });
+      const request = new Request(first.clone(), { signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]) });
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", String(Math.ceil((Date.now() - began) / 1000) || 1));
       }
       const answer = await fetch(request)
         .then(whole)
-        .catch((error: unknown) => noAnswer(first.url, error));
+        .catch((error: unknown) => {
+          signal.throwIfAborted();
+          return noAnswer(first.url, error);
+        });
       const again = answer instanceof HeadraceError || (await isRetryable(answer));
       const unknown = OUTCOME_UNKNOWN(answer.status);
       const pause = pauseMs(retries, attempt, answer);
@@ -54,7 +60,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
         return answer;
       }
       perhapsStored ||= unknown;
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await setTimeout(pause, undefined, { signal }).catch(() => signal.throwIfAborted());
     }
   };
 }
