@@ -191,7 +191,30 @@ test("a pause ends when the call's signal says so", async () => {
   await assert.rejects(api.GET("/v1/health", { signal: stop.signal }), /the user left/);
 });
 
-test("where nobody answers, the error says so", async () => {
+test("where nobody answers, the error says so, and why", async () => {
   const nowhere = Headrace.fromEnv({ url: "http://127.0.0.1:9", retries: { attempts: 2, baseMs: 1 } });
-  await assert.rejects(nowhere.send(topic, 1), (error) => error instanceof HeadraceError && error.code === "NO_ANSWER");
+  await assert.rejects(nowhere.send(topic, 1), (error) => {
+    assert.ok(error instanceof HeadraceError);
+    assert.equal(error.code, "NO_ANSWER");
+    assert.match(error.detail, /bad port/);
+    return true;
+  });
 });
+
+const STRANGE: [status: number, body: string, code: string, retryable: boolean][] = [
+  [200, "<html>You are signed out</html>", "NO_ANSWER", true],
+  [400, "null", "UNEXPECTED", false],
+  [429, '{"message": "Too Many Requests"}', "UNEXPECTED", true],
+  [502, "<html>Bad gateway</html>", "UNEXPECTED", true],
+];
+for (const [status, body, code, retryable] of STRANGE) {
+  test(`an answer ${status} of something in between is an error`, async () => {
+    const fetch = async () => new Response(body, { status });
+    const between = Headrace.fromEnv({ fetch, retries: { attempts: 2, baseMs: 1 } });
+    await assert.rejects(between.send(topic, 1), (error) => {
+      assert.ok(error instanceof HeadraceError, String(error));
+      assert.deepEqual([error.code, error.retryable], [code, retryable]);
+      return true;
+    });
+  });
+}

@@ -75,15 +75,20 @@ async function waitsWithoutDedupId(request: Request): Promise<boolean> {
   return messages.some((message) => (message?.delay_seconds || message?.deliver_at) && !message.dedup_id);
 }
 
-/** An answer that is all here: half of one is none. */
+/** An answer that is all here, and Headrace's: half of one is none, nor is a page of a proxy. */
 async function whole(answer: Response): Promise<Response> {
   const body = await answer.arrayBuffer();
+  const isJson = new Uint8Array(body)[0] === 0x7b; // {
+  if (answer.ok && body.byteLength > 0 && !isJson && !answer.url.endsWith("/docs")) {
+    throw new TypeError(`what answered ${answer.status} is not Headrace`);
+  }
   return new Response(body.byteLength > 0 ? body : null, answer);
 }
 
 function noAnswer(url: string, error: unknown): HeadraceError {
-  const cause = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-  return new HeadraceError("NO_ANSWER", `No answer from ${new URL(url).origin} (${cause}). Is the service up?`, 0, true);
+  const cause = (error as { cause?: { code?: unknown } } | undefined)?.cause; // fetch's own error says only that it failed
+  const why = cause ? `${error}: ${cause.code ?? cause}` : String(error);
+  return new HeadraceError("NO_ANSWER", `No answer from ${new URL(url).origin} (${why}). Is the service up?`, 0, true);
 }
 
 async function isRetryable(answer: Response): Promise<boolean> {
