@@ -38,6 +38,7 @@ export class Headrace {
   readonly api: Client<paths>;
 
   constructor({ url, token, retries, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
+    if (!/^\s*https?:\/\/[^/\s]/i.test(url)) throw new TypeError(`Give the service's URL, as in https://…, not "${url}".`);
     const often: Retries = { attempts: 5, baseMs: 200, capMs: 10_000, totalMs: 120_000, ...retries };
     this.api = createClient<paths>({
       baseUrl: url.trim().replace(/\/+(v1\/*)?$/, ""), // paths say /v1 themselves
@@ -50,8 +51,9 @@ export class Headrace {
   /** The service that HEADRACE_URL and HEADRACE_TOKEN name. */
   static fromEnv(options: Partial<HeadraceOptions> = {}): Headrace {
     const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process.env;
-    if (!(options.url ?? url) || !(options.token ?? token)) throw new Error("Set HEADRACE_URL and HEADRACE_TOKEN.");
-    return new Headrace({ url, token, ...options });
+    const place = { url: options.url ?? url, token: options.token ?? token };
+    if (!place.url || !place.token) throw new Error("Set HEADRACE_URL and HEADRACE_TOKEN.");
+    return new Headrace({ ...options, ...place });
   }
 
   /** Send one message; it is durable, and stored once, when this resolves. `body` is anything with a JSON form. */
