@@ -91,20 +91,50 @@ test("a consumer acknowledges what is handled and gives back what is not", async
   assert.equal(data?.backlog, 0);
 });
 
-test("a reason may be cut within a character, and the consumer goes on", async () => {
-  const group = "wordy";
+const REASONS = {
+  "may be cut within a character": new Error("x".repeat(504) + "\u{1f600}"), // with "Error: " before it, its first half is the 512th
+  "may have no text": Object.create(null),
+};
+for (const [kind, reason] of Object.entries(REASONS)) {
+  test(`a reason ${kind}, and the consumer goes on`, async () => {
+    const group = `wordy-${kind.length}`;
+    const params = { path: { topic, group } };
+    const body = { from: "latest", retry: { ladder: [600] } };
+    assert.equal((await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params, body })).error, undefined);
+    const { id } = await hr.send(topic, "x");
+    const stop = new AbortController();
+    const handle = async (): Promise<void> => {
+      stop.abort();
+      throw reason;
+    };
+    await hr.consume(topic, group, handle, { wait_seconds: 1, signal: stop.signal });
+    const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
+    assert.equal(data?.deliveries[group]?.status, "RETRYING");
+  });
+}
+
+test("a consumer that ends with an error has finished what is at work", async () => {
+  const group = "refused";
   const params = { path: { topic, group } };
-  const body = { from: "latest", retry: { ladder: [600] } };
+  const body = { from: "latest" };
   assert.equal((await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params, body })).error, undefined);
-  const { id } = await hr.send(topic, "x");
-  const stop = new AbortController();
-  const handle = async (): Promise<void> => {
-    stop.abort();
-    throw new Error("x".repeat(504) + "\u{1f600}"); // with "Error: " before it, its first half is the 512th
+  await hr.sendMany(topic, [{ body: "quick" }, { body: "slow" }]);
+  let isRefused = () => {};
+  const refusal = new Promise<void>((resolve) => (isRefused = resolve));
+  const refuseToSettle = async (request: Request): Promise<Response> => {
+    if (!request.url.endsWith("ack")) return fetch(request);
+    setImmediate(isRefused);
+    return Response.json({ code: "SCOPE_MISSING", status: 403 }, { status: 403 });
   };
-  await hr.consume(topic, group, handle, { wait_seconds: 1, signal: stop.signal });
-  const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
-  assert.equal(data?.deliveries[group]?.status, "RETRYING");
+  const finished: string[] = [];
+  const handle = async ({ body }: { body: string }): Promise<void> => {
+    if (body === "slow") await refusal;
+    for (let i = 0; i < 9; i++) await new Promise(setImmediate);
+    finished.push(body);
+  };
+  const consumer = Headrace.fromEnv({ fetch: refuseToSettle });
+  await assert.rejects(consumer.consume(topic, group, handle, { concurrency: 2 }), /SCOPE_MISSING/);
+  assert.deepEqual(finished, ["quick", "slow"]);
 });
 
 const losingAll = async (request: Request): Promise<Response> => {

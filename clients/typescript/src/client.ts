@@ -1,3 +1,5 @@
+import { inspect } from "node:util";
+
 import createClient, { type Client } from "openapi-fetch";
 
 import { HeadraceError, type Problem } from "./errors.js";
@@ -95,7 +97,8 @@ export class Headrace {
   /**
    * Handle messages, `concurrency` (1) at a time, until `signal` says stop; then what is at work is finished. A handler that
    * resolves acknowledges its message; one that rejects gives it back, to be tried again by the ladder. Leases are not
-   * renewed: give `lease_seconds` that a handler stays within.
+   * renewed: give `lease_seconds` that a handler stays within. Rejects where a call fails for longer than `retries` allow, when what is
+   * at work is finished.
    */
   async consume<Body = unknown>(
     topic: string,
@@ -114,7 +117,8 @@ export class Headrace {
     };
     while (!signal?.aborted) {
       const messages = await this.receive<Body>(topic, group, { wait_seconds: 20, ...options, max: concurrency });
-      await Promise.all(messages.map(handle));
+      const ends = await Promise.allSettled(messages.map(handle));
+      for (const end of ends) if (end.status === "rejected") throw end.reason;
     }
   }
 
@@ -144,7 +148,8 @@ export class Headrace {
 
 /** A reason as the service takes it: not cut within a character of two halves. */
 function textOf(error: unknown): string {
-  return new TextDecoder().decode(new TextEncoder().encode(String(error).slice(0, 512)));
+  const text = typeof error === "object" && !(error instanceof Error) ? inspect(error) : String(error);
+  return new TextDecoder().decode(new TextEncoder().encode(text.slice(0, 512)));
 }
 
 /** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request's name. */
