@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -28,6 +30,12 @@ def test_its_types_are_made_of_todays_interface() -> None:
     generator = _generator()
     with generator.SCHEMA.open() as schema:
         assert schema.readline() == generator.head(generator.document()), "run `make typescript`"
+
+
+def test_what_says_that_all_is_built_goes_with_what_is_built() -> None:
+    options = json.loads((CLIENT / "tsconfig.json").read_text())["compilerOptions"]
+    note, built = Path(options["tsBuildInfoFile"]), Path(options["outDir"])
+    assert built in note.parents, "after `rm -rf dist`, `npm pack` would make a package without code"
 
 
 def _node_is_missing() -> bool:
