@@ -54,3 +54,4 @@ def test_it_is_well_typed_and_sends_receives_and_settles() -> None:
             ["npm", "test", "--silent"], cwd=CLIENT, env=environment, capture_output=True, text=True
         )
     assert run.returncode == 0, run.stdout + run.stderr
+    assert "is stored once" in run.stdout, "its tests were not found"
