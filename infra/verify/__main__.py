@@ -23,8 +23,8 @@ def verify(url: str, iam_url: str, token: str, notes: Notes) -> None:
     """Try all attacks on the service at a URL. Raises Unreachable."""
     name = f"verify-{secrets.token_hex(4)}"
     scene = attacks.Scene(Stage(url), token, f"{name}-a", f"{name}-b")
-    scene.set_up()
     try:
+        scene.set_up()
         for attack in attacks.ATTACKS:
             attack(scene, notes)
     finally:

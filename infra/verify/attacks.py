@@ -41,7 +41,7 @@ _RESERVED = (
 
 @dataclass
 class Scene:
-    """Two topics of this run, and who attacks them. `admin` may do everything."""
+    """Two topics of this run, and who attacks them. `admin` may do everything; tokens that are made are named `topic`."""
 
     stage: Stage
     admin: str
@@ -55,7 +55,7 @@ class Scene:
 
     def make_token(self, *scopes: str, **limits: Any) -> tuple[str, str]:
         """The text and the id of a new token of one day."""
-        body = {"name": "verify-stage", "scopes": list(scopes), "expires_in_days": 1, **limits}
+        body = {"name": self.topic, "scopes": list(scopes), "expires_in_days": 1, **limits}
         answer = self.call("POST", "/v1/tokens", body)
         if answer.status != 201:
             raise Unreachable(
@@ -75,9 +75,14 @@ class Scene:
     def tear_down(self) -> None:
         for topic in (self.topic, self.other):
             self.call("DELETE", f"/v1/topics/{topic}?confirm={topic}")
-        for token in (self.call("GET", "/v1/tokens?limit=200").json or {}).get("items", ()):
-            if token["name"] == "verify-stage":
-                self.call("DELETE", f"/v1/tokens/{token['id']}")
+        query: str | None = "limit=200"
+        while query:
+            page = self.call("GET", f"/v1/tokens?{query}").json or {}
+            for token in page.get("items", ()):
+                if token["name"] == self.topic:
+                    self.call("DELETE", f"/v1/tokens/{token['id']}")
+            next_page = page.get("next_page_token")
+            query = next_page and f"limit=200&page_token={next_page}"
 
 
 def without_a_token(scene: Scene, notes: Notes) -> None:
@@ -108,7 +113,7 @@ def beyond_a_token(scene: Scene, notes: Notes) -> None:
     mine, _ = scene.make_token(*_EVERYTHING, groups=["mine"])
     operator, _ = scene.make_token("admin", groups=["mine"])
     span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
-    wide = {"name": "verify-stage", "scopes": ["admin"]}
+    wide = {"name": scene.topic, "scopes": ["admin"]}
     for caller, token, method, path, body in (
         ("a producer", producer, "PUT", a, {}),
         ("a producer", producer, "POST", f"{a}/groups/mine/receive", {}),
@@ -218,7 +223,7 @@ def the_console(scene: Scene, notes: Notes) -> None:
 def how_often(scene: Scene, notes: Notes) -> None:
     """A token's `rate_limit` holds over all processes, and it makes no other token."""
     limited_token, _ = scene.make_token("produce", "admin", rate_limit=5)
-    body = {"name": "verify-stage", "scopes": ["produce"], "rate_limit": 5}
+    body = {"name": scene.topic, "scopes": ["produce"], "rate_limit": 5}
     notes.expect_refusal(
         "a token with a limit makes another", scene.call("POST", "/v1/tokens", body, limited_token), {403}
     )

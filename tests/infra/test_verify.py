@@ -12,12 +12,15 @@ import pytest
 import app
 from chalicelib import wiring
 from chalicelib.adapters import SystemRandom, memory_adapters
+from chalicelib.domain.limits import MAX_PAGE
+from chalicelib.domain.topic import Scope
 from infra import names
 from infra import roles as made
 from infra.cli import Aws
 from infra.verify import roles
 from infra.verify.__main__ import main, verify
-from infra.verify.http import Notes, Unreachable
+from infra.verify.attacks import Scene
+from infra.verify.http import Notes, Stage, Unreachable
 from local.gateway import Gateway
 from local.problems import Answer
 from local.server import serve
@@ -49,6 +52,19 @@ def test_the_service_as_it_is_has_no_finding_and_is_left_as_it_was(service: str)
     assert [token.name for token, _ in wiring.deps().tokens.with_last_use(None, 100)] == ["HEADRACE_TOKEN"]
     assert wiring.deps().adapters.control.topics(None, 10) == []
     print(f"{notes.tries} tries")
+
+
+def test_of_many_tokens_it_takes_away_its_own_whatever_the_others_are_called(service: str) -> None:
+    tokens = wiring.deps().tokens
+    others = {tokens.create("verify-stage", (Scope.PRODUCE,))[0].id for _ in range(MAX_PAGE + 1)}
+    scene = Scene(Stage(service), TOKEN, "verify-few-a", "verify-few-b")
+    own = {scene.make_token("produce")[1] for _ in range(3)}
+    scene.tear_down()
+    left = {token.id for token, _ in tokens.with_last_use(None, 1000)}
+    assert left >= others
+    assert not left & own
+    for token_id in others:
+        tokens.revoke(token_id)
 
 
 class Careless:
