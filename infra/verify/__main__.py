@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
 import sys
 
@@ -17,6 +18,8 @@ from infra.template import StackError
 
 from . import attacks, roles
 from .http import Notes, Stage, Unreachable
+
+_TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+")
 
 
 def verify(url: str, iam_url: str, token: str, notes: Notes) -> None:
@@ -56,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise StackError(
                 "Set HEADRACE_TOKEN: an admin token for everything (make token STAGE=… prints the first)."
             )
+        if not _TOKEN.fullmatch(token):
+            raise StackError("HEADRACE_TOKEN is no token: hr_… with letters and digits, as it was printed.")
         outputs: dict[str, str] = {}
         if not options.no_aws:
             aws, prefix = Aws(), read(options.stage, given_options(options)).prefix

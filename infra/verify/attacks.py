@@ -41,7 +41,7 @@ _RESERVED = (
 
 @dataclass
 class Scene:
-    """Two topics of this run, and who attacks them. `admin` may do everything; tokens that are made are named `topic`."""
+    """Two topics of this run, and who attacks them. `admin` may do everything; tokens made here are named `topic`."""
 
     stage: Stage
     admin: str

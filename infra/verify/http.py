@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 _SECONDS = 35.0
 _SHOWN_CHARS = 120
+_SERVICE = re.compile(r"https?://([^/\s:@?#\[\]]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ class Stage:
     """The service at a URL (with its stage's path, as `https://….amazonaws.com/api`)."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not _SERVICE.fullmatch(url):
             raise Unreachable(
                 f"{url!r} is no URL of a service: set HEADRACE_URL, such as https://q.example.com."
             )
+        parts = urlsplit(url)
         self.is_tls = parts.scheme == "https"
         self._host, self._prefix = parts.netloc, parts.path.rstrip("/").removesuffix("/v1")
 

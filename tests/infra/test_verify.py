@@ -98,6 +98,11 @@ def test_where_nobody_answers_that_is_said(
     monkeypatch.setenv("HEADRACE_TOKEN", TOKEN)
     assert main(["--stage", "dev", "--no-aws", "--url", "http://127.0.0.1:9"]) == 2
     assert "does not answer" in capsys.readouterr().err
+    assert main(["--stage", "dev", "--no-aws", "--url", "http://127.0.0.1:port"]) == 2
+    assert "no URL" in capsys.readouterr().err
+    monkeypatch.setenv("HEADRACE_TOKEN", "hr_…")
+    assert main(["--stage", "dev", "--no-aws", "--url", "http://127.0.0.1:9"]) == 2
+    assert "HEADRACE_TOKEN is no token" in capsys.readouterr().err
 
 
 class Iam(Aws):
