@@ -13,12 +13,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _SECONDS = 15  # for each question
 
 
-def weaknesses(pip_audit: Path, requirements: Path) -> list[str] | None:
-    """The weaknesses of a list's packages, a line for each; None where nobody could be asked."""
+class NotAsked(Exception):
+    """Nobody could be asked; the text is pip-audit's last word."""
+
+
+def packages(pip_audit: Path, requirements: Path) -> list[dict[str, Any]]:
+    """What is known of each package of a list. Raises NotAsked."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "answer.json")
         manner = (
@@ -31,12 +36,14 @@ def weaknesses(pip_audit: Path, requirements: Path) -> list[str] | None:
         )
         output = ("--format", "json", "--output", str(answer))
         command = [str(pip_audit), *manner, *output, "--requirement", str(requirements)]
-        subprocess.run(command, capture_output=True)
-        return list(_lines(answer)) if answer.exists() else None
+        run = subprocess.run(command, capture_output=True, text=True)
+        if not answer.exists():
+            raise NotAsked((run.stderr.strip() or f"exit code {run.returncode}").splitlines()[-1])
+        return list(json.loads(answer.read_text())["dependencies"])
 
 
-def _lines(answer: Path) -> Iterator[str]:
-    for package in json.loads(answer.read_text())["dependencies"]:
+def _lines(known: list[dict[str, Any]]) -> Iterator[str]:
+    for package in known:
         for weakness in package.get("vulns", ()):
             versions = ", ".join(weakness["fix_versions"]) or "no version yet"
             yield f"{package['name']} {package['version']}: {weakness['id']}, mended in {versions}"
@@ -50,13 +57,23 @@ def main(arguments: list[str] | None = None) -> int:
         "--pip-audit", type=Path, default=Path(sys.executable).with_name("pip-audit"), help="the command"
     )
     options = parser.parse_args(arguments)
+    if missing := [str(file) for file in (options.pip_audit, *options.lists) if not file.is_file()]:
+        parser.error(f"there is no {', no '.join(missing)}")
     is_weak = False
     for requirements in options.lists or sorted(Path().glob("requirements*.txt")):
-        lines = weaknesses(options.pip_audit, requirements)
-        if lines is None:
-            print(f"{requirements}: not looked at, for nobody could be asked (is there a network?)")
+        try:
+            known = packages(options.pip_audit, requirements)
+        except NotAsked as error:
+            print(f"{requirements}: not looked at, for nobody could be asked (is there a network?): {error}")
             continue
-        print(f"{requirements}: {len(lines) or 'no'} known weaknesses")
+        lines = list(_lines(known))
+        skipped = [package["name"] for package in known if "skip_reason" in package]
+        rest = (
+            f", {len(skipped)} of {len(known)} packages not looked at: {', '.join(skipped)}"
+            if skipped
+            else ""
+        )
+        print(f"{requirements}: {len(lines) or 'no'} known weaknesses{rest}")
         for line in lines:
             print(f"  {line}")
         is_weak = is_weak or bool(lines)

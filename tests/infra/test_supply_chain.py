@@ -103,6 +103,27 @@ def pip_audit(tmp_path: Path) -> Path:
     return command
 
 
+def test_packages_that_nobody_knew_are_told_and_not_taken_for_good_ones(
+    pip_audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {"name": "jinja2", "version": "1.0", "vulns": []}
+    unknown = {"name": "boto3", "skip_reason": "Dependency not found on PyPI and could not be audited"}
+    answer = tmp_path / "answer"
+    answer.write_text(json.dumps({"dependencies": [good, unknown]}))
+    assert audit.main(["requirements.txt", "--pip-audit", str(pip_audit)]) == 0
+    assert "no known weaknesses, 1 of 2 packages not looked at: boto3" in capsys.readouterr().out
+
+
+def test_why_a_list_was_not_looked_at_is_told(
+    pip_audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit.main(["requirements.txt", "--pip-audit", str(pip_audit)]) == 0
+    assert "no connection" in capsys.readouterr().out
+    for arguments in (["requirments.txt"], ["requirements.txt", "--pip-audit", str(tmp_path / "absent")]):
+        with pytest.raises(SystemExit, match="2"):
+            audit.main(arguments)
+
+
 @pytest.mark.parametrize(
     ("weaknesses", "code", "line"),
     [
