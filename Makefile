@@ -160,7 +160,7 @@ destroy: stage $(RUNS) ## Delete the stack, but not its data (STAGE=dev; ARGS=--
 	@$(BIN)/python -m infra.stack destroy $(WHICH) $(if $(CONFIRM),--confirm $(CONFIRM)) $(ARGS)
 
 token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=dev)
-	@$(BIN)/python -m local.token --prefix "$$($(BIN)/python -m infra.stack prefix $(WHICH))" $(ARGS)
+	@prefix=$$($(BIN)/python -m infra.stack prefix $(WHICH)); $(BIN)/python -m local.token --prefix "$$prefix" $(ARGS)
 
 verify-stage: stage $(RUNS) ## Try attacks on a deployed stage, with HEADRACE_TOKEN (STAGE=dev; ARGS="--help")
 	@$(BIN)/python -m infra.verify $(WHICH) $(ARGS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from infra.stages import read as stage
 from infra.template import Stack, StackError, template
 from tests.infra.templates import lint, resources
 
+_ROOT = Path(__file__).parents[2]
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 
 
@@ -116,3 +119,12 @@ def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
 def test_a_function_without_a_role_makes_no_template() -> None:
     with pytest.raises(StackError, match="no role"):
         template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
+
+
+def test_make_token_says_only_that_there_is_no_such_stage() -> None:
+    arguments = ("-o", ".venv/.runs", "STAGE=nosuch", f"BIN={Path(sys.executable).parent}")
+    run = subprocess.run(["make", "--silent", "token", *arguments], cwd=_ROOT, capture_output=True, text=True)
+    assert run.returncode != 0
+    first, *others = run.stderr.splitlines()
+    assert first.startswith("There is no stage 'nosuch'")
+    assert not [line for line in others if not line.startswith("make: ***")]
