@@ -120,7 +120,7 @@ def page(report: Report) -> str:
         _tiles(report, groups),
         _overview(report, groups),
         *(_section(report, group) for group in groups[:MOST_PAIRS] if group.daily or group.backlog),
-        _rest(groups),
+        _rest(report, groups),
         _NOTES,
     ]
     head = f'<meta charset="utf-8">{_META}<title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -199,10 +199,14 @@ def _overview(report: Report, groups: Sequence[_Group]) -> str:
         )
         for g in groups[:MOST_PAIRS]
     ]
-    alone = sorted(acceptances.keys() - {g.topic for g in groups})
+    alone = _topics_without_a_group(report, groups)
     rest = ["-"] * (len(_HEADS) - 3)
     rows += [(escape(topic), "no group", number(acceptances[topic]), *rest) for topic in alone[:MOST_PAIRS]]
     return _table(_HEADS, rows, texts=2)
+
+
+def _topics_without_a_group(report: Report, groups: Sequence[_Group]) -> list[str]:
+    return sorted({row["topic"] for row in report.volumes} - {group.topic for group in groups})
 
 
 def _now(counts: GroupCounts | None) -> tuple[str, str]:
@@ -290,10 +294,16 @@ def _reasons(group: _Group) -> str:
     )
 
 
-def _rest(groups: Sequence[_Group]) -> str:
-    if len(groups) <= MOST_PAIRS:
-        return ""
-    return f"<p>{len(groups) - MOST_PAIRS} more groups, with less to tell, are in the tables beside this page.</p>"
+def _rest(report: Report, groups: Sequence[_Group]) -> str:
+    more = (
+        (len(groups), "groups, with less to tell,"),
+        (len(_topics_without_a_group(report, groups)), "topics without a group"),
+    )
+    return "".join(
+        f"<p>{count - MOST_PAIRS} more {kind} are in the tables beside this page.</p>"
+        for count, kind in more
+        if count > MOST_PAIRS
+    )
 
 
 _META = (

@@ -98,6 +98,13 @@ def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None
     assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
 
 
+def test_a_page_of_many_topics_without_a_group_counts_those_it_does_not_show() -> None:
+    names = [f"alone-{n:03}" for n in range(MOST_PAIRS + 5)]
+    text = page(report_of(daily=[], volumes=[{"topic": name, "day": DAY, "accepted": 1} for name in names]))
+    assert text.count('<td data-of="group">no group') == MOST_PAIRS
+    assert "5 more topics without a group" in text
+
+
 def fate_row(group: str = "g", **fates: int) -> dict[str, Any]:
     counts = dict.fromkeys(FATES, 0) | fates
     oldest = datetime(2030, 1, 1)  # noqa: DTZ001
