@@ -262,7 +262,7 @@ def _backlog_chart(group: _Group) -> str:
     if not rows:
         return ""
     if not hourly:
-        rows = rows[23::24]
+        rows = [*rows[23:-1:24], rows[-1]]  # the last day may not be over
     values = [row["waiting"] for row in rows]
     labels = [_moment(row["hour"], hourly) for row in rows]
     label_step = 24 if hourly and len(rows) > 24 else 0

@@ -105,6 +105,16 @@ def test_a_page_of_many_topics_without_a_group_counts_those_it_does_not_show() -
     assert "5 more topics without a group" in text
 
 
+def test_a_backlog_told_by_the_day_ends_where_the_archive_does() -> None:
+    begin = datetime(2030, 1, 1)  # noqa: DTZ001
+    hours = [
+        {"topic": "orders", "group": "g", "hour": begin + timedelta(hours=n), "waiting": n}
+        for n in range(10 * 24 + 15)
+    ]
+    text = page(report_of(last=DAY + timedelta(days=10), backlog=hours))
+    assert [int(hour) for hour in re.findall(r": (\d+) waiting", text)] == [*range(23, 240, 24), 254]
+
+
 def fate_row(group: str = "g", **fates: int) -> dict[str, Any]:
     counts = dict.fromkeys(FATES, 0) | fates
     oldest = datetime(2030, 1, 1)  # noqa: DTZ001
