@@ -117,7 +117,10 @@ def test_a_pushed_order_fails_is_mended_and_taken_and_its_trace_tells_so(whole: 
         'shop: attempt 3 of {"order":189,"total":1.5}: taken',
     ]
     assert "It is a dead letter: ATTEMPTS_EXHAUSTED after 2 attempts, HTTP 500." in lines
-    assert [line.split()[1:] for line in lines[lines.index("Its trace:") + 1 :]] == [
+    trace = [line.split()[1:] for line in lines[lines.index("Its trace:") + 1 :]]
+    page = (_EXAMPLES / "README.md").read_text()
+    assert trace == [line.split() for line in re.findall(r"^    20\S+Z (.+)$", page, re.M)]
+    assert trace == [
         ["accepted"],
         ["delivered", "till", "1", "RETRY", "HTTP", "500"],
         ["delivered", "till", "2", "DEAD", "HTTP", "500"],
