@@ -34,7 +34,7 @@ def _check_stage(prefix: str) -> None:
         boto3.client("dynamodb").describe_table(TableName=f"{prefix}-control")
     except ClientError as error:
         if error.response["Error"]["Code"] != "ResourceNotFoundException":
-            raise Unusable(f"AWS refuses: {error}") from None
+            raise
         raise Unusable(
             f"There is no table {prefix}-control in this account and region: deploy the stage first, or set "
             "AWS_REGION and the credentials to where it is."
@@ -56,6 +56,9 @@ def main() -> int:
         print(first_token(options.prefix, options.another))
     except Unusable as error:
         print(error, file=sys.stderr)
+        return 1
+    except ClientError as error:
+        print(f"AWS refuses: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,0 +1,47 @@
+"""`make token` says what stands in its way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chalicelib import adapters, settings, wiring
+from local.problems import Answer
+from local.server import serve
+from local.token import main
+
+
+class ForReaders:
+    """A DynamoDB whose caller may look at tables, but not into them."""
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        target = {name.lower(): value for name, value in headers.items()}["x-amz-target"]
+        if target.endswith(".DescribeTable"):
+            return 200, {}, json.dumps({"Table": {"TableStatus": "ACTIVE"}}).encode()
+        refusal = {"__type": "com.amazon.coral.service#AccessDeniedException", "Message": f"not {target}"}
+        return 400, {}, json.dumps(refusal).encode()
+
+
+@pytest.mark.parametrize("options", [(), ("--another",)])
+def test_who_may_not_write_the_table_is_told_so(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = serve(ForReaders())
+    server.start()
+    for name, value in (
+        ("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{server.port}"),
+        ("AWS_ACCESS_KEY_ID", "x"),
+        ("AWS_SECRET_ACCESS_KEY", "x"),
+        ("AWS_REGION", "eu-west-1"),
+        ("AWS_DEFAULT_REGION", "eu-west-1"),
+        ("HEADRACE_PREFIX", "of-readers"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(wiring, "deps", lambda: wiring.Deps(adapters.dynamo_adapters(settings.read({}))))
+    monkeypatch.setattr("sys.argv", ["token", "--prefix", "of-readers", *options])
+    try:
+        assert main() == 1
+    finally:
+        server.shutdown()
+    assert "AWS refuses: An error occurred (AccessDeniedException)" in capsys.readouterr().err
