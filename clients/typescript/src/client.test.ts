@@ -1,5 +1,7 @@
 /** Against a service: HEADRACE_URL and HEADRACE_TOKEN name it. */
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 
 import { Headrace, HeadraceError } from "./index.js";
@@ -205,6 +207,18 @@ for (const [loss, lose] of Object.entries(LOSSES)) {
     assert.equal((await unlucky.send(topic, "later", { delay_seconds: 3600 })).duplicate, true);
   });
 }
+
+test("a redirection is an error: followed, it would turn what sends into what reads", async (t) => {
+  const proxy = createServer(({ method }, answer) => {
+    if (method === "GET") answer.end('{"items": []}');
+    else answer.writeHead(301, { Location: "/v1/topics/orders/messages" }).end();
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  t.after(() => proxy.close().closeAllConnections());
+  const { port } = proxy.address() as AddressInfo;
+  const redirected = Headrace.fromEnv({ url: `http://127.0.0.1:${port}` });
+  await assert.rejects(redirected.send(topic, 1), (error) => error instanceof HeadraceError && error.status === 301);
+});
 
 test("a call ends when its signal says so, and is not sent again", async () => {
   const stop = new AbortController();

@@ -46,6 +46,7 @@ export class Headrace {
       baseUrl: url.trim().replace(/\/+(v1\/*)?$/, ""), // paths say /v1 themselves
       headers: { Authorization: `Bearer ${token}` },
       fetch: repeating(fetch, often, timeoutMs),
+      redirect: "manual", // followed, a POST becomes a GET, whose answer would pass for a stored message
     });
     this.api.use({ onRequest: ({ params }) => refuseNoNames(params.path) });
   }
