@@ -243,6 +243,24 @@ test("a pause ends when the call's signal says so", async () => {
   await assert.rejects(api.GET("/v1/health", { signal: stop.signal }), /the user left/);
 });
 
+test("what of a batch is perhaps not stored is sent again with the rest, and all is stored once", async () => {
+  const params = { path: { topic } };
+  const accepted = async (): Promise<number> =>
+    (await hr.api.GET("/v1/topics/{topic}", { params })).data?.stats.accepted ?? 0;
+  const before = await accepted();
+  let tries = 0;
+  const unsure = async (request: Request): Promise<Response> => {
+    const answer = await fetch(request);
+    if (tries++) return answer;
+    const { results } = (await answer.json()) as { results: object[] };
+    return Response.json({ results: [results[0], { index: 1, error: { code: "UNAVAILABLE", status: 503, retryable: true } }] });
+  };
+  const unlucky = Headrace.fromEnv({ fetch: unsure, retries: { baseMs: 1 } });
+  const results = await unlucky.sendMany(topic, [{ body: "sure" }, { body: "unsure" }]);
+  assert.deepEqual([tries, results.filter((each) => each instanceof HeadraceError)], [2, []]);
+  assert.equal(await accepted(), before + 2);
+});
+
 test("where nobody answers, the error says so, and why", async () => {
   const nowhere = Headrace.fromEnv({ url: "http://127.0.0.1:9", retries: { attempts: 2, baseMs: 1 } });
   await assert.rejects(nowhere.send(topic, 1), (error) => {

@@ -67,7 +67,8 @@ export class Headrace {
     );
   }
 
-  /** Send up to 1,000 messages; for each, in order, where it was stored or why not. */
+  /** Send up to 1,000 messages; for each, in order, where it was stored or why not. The whole is sent again while one may still be
+   * stored; what an earlier try has stored is a `duplicate` then. */
   async sendMany(topic: string, messages: ({ body: unknown } & SendOptions)[]): Promise<(Sent | HeadraceError)[]> {
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/messages/batch", {

@@ -4,6 +4,7 @@ import { HeadraceError } from "./errors.js";
 import type { components } from "./schema.js";
 
 type Message = components["schemas"]["MessageBody"];
+type Batch = components["schemas"]["BatchView"];
 
 /** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`. */
 export interface Retries {
@@ -15,6 +16,7 @@ export interface Retries {
 }
 
 const PRODUCES = /\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
+const BATCH = /\/v1\/topics\/[^/]+\/messages\/batch$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
 const OUTCOME_UNKNOWN = (status: number) => status === 0 || status >= 500;
@@ -50,8 +52,9 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
           signal.throwIfAborted();
           return noAnswer(first.url, error);
         });
-      const again = answer instanceof HeadraceError || (await isRetryable(answer));
-      const unknown = OUTCOME_UNKNOWN(answer.status);
+      const partly = !(answer instanceof HeadraceError) && BATCH.test(path) && (await isPartly(answer));
+      const again = answer instanceof HeadraceError || partly || (await isRetryable(answer));
+      const unknown = partly || OUTCOME_UNKNOWN(answer.status);
       const pause = pauseMs(retries, attempt, answer);
       const late = Date.now() - began + pause > retries.totalMs;
       const once = !repeatable || (named && unknown && (await waitsWithoutDedupId(first)));
@@ -96,6 +99,13 @@ async function isRetryable(answer: Response): Promise<boolean> {
   const problem: unknown = await answer.clone().json().catch(() => undefined);
   const word = (problem as { retryable?: unknown } | undefined)?.retryable;
   return typeof word === "boolean" ? word : answer.status >= 500 || answer.status === 429;
+}
+
+/** Is there a message of a batch that may be stored the next time, or is already? The others of it are found then. */
+async function isPartly(answer: Response): Promise<boolean> {
+  if (!answer.ok) return false;
+  const { results } = (await answer.clone().json()) as Partial<Batch>;
+  return results?.some((each) => each.error?.retryable) ?? false;
 }
 
 function pauseMs(retries: Retries, attempt: number, answer: Response | HeadraceError): number {
