@@ -243,6 +243,19 @@ test("a pause ends when the call's signal says so", async () => {
   await assert.rejects(api.GET("/v1/health", { signal: stop.signal }), /the user left/);
 });
 
+test("a clock that is set back between two tries refuses nothing", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  let tries = 0;
+  const settingBack = async (request: Request): Promise<Response> => {
+    const answer = await fetch(request);
+    if (tries++) return answer;
+    t.mock.timers.setTime(Date.now() - 10_000);
+    throw new TypeError("the connection was cut");
+  };
+  const unlucky = Headrace.fromEnv({ fetch: settingBack, retries: { baseMs: 1 } });
+  assert.equal((await unlucky.send(topic, "set back")).duplicate, true);
+});
+
 test("what of a batch is perhaps not stored is sent again with the rest, and all is stored once", async () => {
   const params = { path: { topic } };
   const accepted = async (): Promise<number> =>

@@ -44,7 +44,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     for (let attempt = 1; ; attempt++) {
       const request = new Request(first.clone(), { signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]) });
       if (named && perhapsStored) {
-        request.headers.set("Headrace-Resend", String(Math.ceil((Date.now() - began) / 1000) || 1));
+        request.headers.set("Headrace-Resend", String(Math.max(1, Math.ceil((Date.now() - began) / 1000))));
       }
       const answer = await fetch(request)
         .then(whole)
@@ -71,7 +71,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
 /** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */
 async function waitsWithoutDedupId(request: Request): Promise<boolean> {
   const { headers } = request;
-  if (headers.has("Headrace-Delay-Seconds")) return !headers.has("Headrace-Dedup-Id");
+  if (Number(headers.get("Headrace-Delay-Seconds")) > 0) return !headers.has("Headrace-Dedup-Id");
   if (/\/v1\/publish\/[^/]+$/.test(new URL(request.url).pathname)) return false;
   const body = (await request.clone().json().catch(() => null)) as (Message & { messages?: Message[] }) | null;
   const messages = [body?.messages ?? body].flat();
