@@ -97,7 +97,8 @@ export class Headrace {
   }
 
   /**
-   * Handle messages, `concurrency` (1) at a time, until `signal` says stop; then what is at work is finished. A handler that
+   * Handle messages, `concurrency` (1) at a time, until `signal` says stop; then what is at work is finished, also what the receive that
+   * still waits brings (for `wait_seconds`: a process that must end sooner says less). A handler that
    * resolves acknowledges its message; one that rejects gives it back, to be tried again by the ladder. Leases are not
    * renewed: give `lease_seconds` that a handler stays within. Rejects where a call fails for longer than `retries` allow, when what is
    * at work is finished.
