@@ -179,11 +179,12 @@ class AckBody(Struct, forbid_unknown_fields=True):
 
 class NackBody(Struct, forbid_unknown_fields=True):
     """Deliveries to try again, or to turn into dead letters. Without `delay_seconds` the ladder gives the delay; 0: at
-    once."""
+    once. `untried`: nobody began with them, so no attempt is counted; without a delay they come again at once."""
 
     receipts: Receipts
     delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_NACK_DELAY_SECONDS)] | UnsetType = UNSET
     dead_letter: bool = False
+    untried: bool = False
     reason: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
 
 

@@ -51,8 +51,10 @@ def nack(context: Context) -> Response[ReceiptResults]:
 
     if body.dead_letter and body.delay_seconds:  # UNSET is false
         raise invalid("delay_seconds", "a dead letter is not tried again: give dead_letter or a delay")
+    if body.untried and (body.dead_letter or body.reason is not None):
+        raise invalid("untried", "what nobody tried has not failed: give untried or what went wrong")
     delay_ms = None if body.delay_seconds is UNSET else body.delay_seconds * 1000
-    how = Nack(delay_ms, body.dead_letter, body.reason)
+    how = Nack(delay_ms, body.dead_letter, body.reason, untried=body.untried)
     answers = context.deps.settler.nack(topic, group, body.receipts, how)
     return Response(receipts.results(body.receipts, answers, context.request_id))
 

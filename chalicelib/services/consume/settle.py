@@ -20,11 +20,13 @@ from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, stal
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """How to return messages: for another attempt after a delay (None: by the message's ladder), or as dead letters."""
+    """How to return messages: for another attempt after a delay (None: by the message's ladder), or as dead letters.
+    `untried`: no attempt is counted, and without a delay they are due at once."""
 
     delay_ms: int | None = 0
     dead_letter: bool = False
     reason: str | None = None
+    untried: bool = False
 
 
 Alive = Callable[[Topic, Group, str], None]
@@ -47,11 +49,13 @@ class Settler:
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
-        by_ladder = how.delay_ms is None
+        by_ladder = how.delay_ms is None and not how.untried
         # by the ladder, now stands for the time that `_by_ladder` computes: 0 would be an attempt at once
         due_ms = self._context.clock.now_ms() + (how.delay_ms or 0) if by_ladder or how.delay_ms else 0
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
+            if how.untried:
+                return SettleDecision(Disposition.RELEASED, due_ms)
             if how.dead_letter:
                 return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, error=how.reason)
             return replace(

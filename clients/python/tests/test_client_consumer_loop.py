@@ -26,14 +26,15 @@ from headrace.consume.settling import Settler
 def nack(
     *names: str, delay: int | None = None, is_dead: bool = False, reason: str | None = None
 ) -> tuple[Any, ...]:
-    return ("nack", *names, {"delay": delay, "dead_letter": is_dead, "reason": reason})
+    options = {"delay": delay, "dead_letter": is_dead, "reason": reason, "untried": False}
+    return ("nack", *names, options)
 
 
 def test_what_comes_after_a_stop_is_given_back_untried_at_once() -> None:
     ids: list[str] = []
     service = Service([message("a"), message("b")]).run(lambda m: ids.append(m.id))
     assert ids == []
-    options = {"delay": 0, "dead_letter": False, "reason": "the consumer was stopped"}
+    options = {"delay": None, "dead_letter": False, "reason": None, "untried": True}
     assert [call[-1] for call in service.settled] == [options] * len(service.settled)
     assert [name for call in service.settled for name in call[1:-1]] == ["a", "b"]
 

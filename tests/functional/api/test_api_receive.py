@@ -275,6 +275,44 @@ def test_attempts_are_the_messages_the_groups_or_the_topics(api: Client, clock: 
     assert attempts_of == {"topics": {"plain": 3, "once": 1}, "own": {"plain": 2, "once": 1}}
 
 
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_what_nobody_began_with_is_given_back_and_has_all_its_attempts_yet(api: Client, mode: str) -> None:
+    topic = api.topic(mode=mode, retry={"max_attempts": 1})
+    group = topic.group()
+    group.register("ann")
+    message = topic.produce("x", ordering_key="k")
+    for how in ({"delay_seconds": None}, {"delay_seconds": 0}):
+        [received] = group.receive(consumer="ann")
+        assert received["attempt"] == 1
+        body = {"receipts": [received["receipt"]], "untried": True}
+        for wrong in ({"dead_letter": True}, {"reason": "no paper"}):
+            problem = api.post(f"{group.path}/nack", {**body, **wrong}).refused(400, "VALIDATION")
+            assert [error["path"] for error in problem["errors"]] == ["untried"]
+        assert group.nack(received, untried=True, **how) == ["ok"]
+    path = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"]
+    assert [each["event"] for each in path] == ["accepted"]
+    [received] = group.receive(consumer="ann")
+    assert group.nack(received, reason="no") == ["ok"]
+    assert group.status_of(message["id"])["status"] == "DEAD"
+    assert group.api.post(f"{group.path}/dead-letters/redrive", {}).expect(200)["redriven"] == 1
+    [redriven] = group.receive(consumer="ann", wait_seconds=1)
+    assert group.nack(redriven, untried=True) == ["ok"]
+    [again] = group.receive(consumer="ann", wait_seconds=1)
+    assert again["attempt"] == redriven["attempt"] == 2
+    assert group.ack(again) == ["ok"]
+
+
+def test_what_nobody_began_with_may_wait(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    assert group.nack(*group.receive(), untried=True, delay_seconds=60) == ["ok"]
+    clock.advance(58)
+    assert group.receive() == []
+    clock.advance(4)
+    assert [each["attempt"] for each in group.receive()] == [1]
+
+
 def test_a_message_can_be_buried_at_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()

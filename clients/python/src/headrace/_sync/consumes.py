@@ -61,11 +61,13 @@ class Consumes(Caller):
         delay: Duration | None = None,
         dead_letter: bool = False,
         reason: str | None = None,
+        untried: bool = False,
     ) -> list[Settled]:
         """Give messages back: for another attempt as their ladder says, after `delay` (0: at once), or as dead
-        letters."""
+        letters. `untried`: nobody began with them, so no attempt is counted."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
-        options = given(delay_seconds=delay_seconds, dead_letter=dead_letter or None, reason=reason)
+        how = {"dead_letter": dead_letter or None, "reason": reason, "untried": untried or None}
+        options = given(delay_seconds=delay_seconds, **how)
         return self._settle(topic, group, "nack", messages, **options)
 
     def extend(self, topic: str, group: str, *messages: Message | str, lease: Duration) -> list[Settled]:

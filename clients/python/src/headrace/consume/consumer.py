@@ -15,7 +15,7 @@ from ..models import Consumer as Registration
 from ..models import Group, Message
 from .handlers import Handler, bound, is_async
 from .holdings import Holdings
-from .outcomes import ACK, Retry, Verdict, verdict_of
+from .outcomes import ACK, UNTRIED, Retry, Verdict, verdict_of
 from .settings import ConsumerSettings
 from .settling import Settler
 
@@ -153,7 +153,8 @@ class Consumer:
             for message in messages:
                 self._held.take(message)
                 if self.stopping:
-                    self._give_back(message)
+                    self._settler.settle(message, UNTRIED)
+                    self._held.done(message)
                 else:
                     runner.submit(message)
             rest = 0.0 if messages else min(seconds(s.rest), rest * 2 + 0.05)
@@ -169,11 +170,6 @@ class Consumer:
         if error.retryable:
             _LOG.warning("%s/%s: %s", self.settings.topic, self.settings.group, error)
         return error.retryable
-
-    def _give_back(self, message: Message) -> None:
-        """Nobody has tried it: to whoever comes next."""
-        self._settler.settle(message, Verdict(ack=False, delay_seconds=0, reason="the consumer was stopped"))
-        self._held.done(message)
 
     def _handle(self, message: Message) -> None:
         if not self._held.begin(message):

@@ -37,6 +37,7 @@ class Verdict:
     delay_seconds: int | None = None
     dead_letter: bool = False
     reason: str | None = None
+    untried: bool = False
 
     @property
     def name(self) -> str:
@@ -45,6 +46,8 @@ class Verdict:
 
 
 ACK = Verdict()
+UNTRIED = Verdict(ack=False, untried=True)
+"""Nobody has begun with it: to whoever comes next."""
 
 
 def verdict_of(error: BaseException | None) -> Verdict:

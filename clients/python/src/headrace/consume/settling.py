@@ -96,6 +96,7 @@ class Settler:
             delay=verdict.delay_seconds,
             dead_letter=verdict.dead_letter,
             reason=verdict.reason,
+            untried=verdict.untried,
         )
 
 
