@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import random
 import resource
@@ -65,6 +66,7 @@ class Loop:
     def _judged(self, path: Path) -> Iterator[tuple[Mutant, str]]:
         chance = random.Random(self._options.seed)
         file = str(path.resolve())
+        importlib.import_module(".".join(path.with_suffix("").parts))  # some are first imported by a test
         functions = defaultdict(list)
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename == file:
