@@ -83,22 +83,26 @@ def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(
     }
 
 
-def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(stage: Stage) -> None:
+def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again_slowly(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(100, (10_000,), jitter=0.0))
     group = desk.group(max_in_flight=4)
-    health = [False]
-    desk.subscriber(
-        group,
-        "one",
-        behaviour=lambda _: CallResult(Verdict.DONE if health[0] else Verdict.FAILED, "HTTP 500"),
-    )
+    in_flight: list[int] = []
+    is_well = False
+
+    def answers(_: PushBatch) -> CallResult:
+        if is_well:
+            in_flight.append(desk.cursor(group).in_flight)
+        return CallResult(Verdict.DONE if is_well else Verdict.FAILED, "HTTP 500")
+
+    desk.subscriber(group, "one", behaviour=answers)
     desk.produce(*make.drafts(40))
     desk.push()
     count = len(desk.subscribers.calls)
     assert 10 <= count < 40
-    health[0] = True
+    is_well = True
     desk.pass_time(70)
     assert sorted(o for c in desk.subscribers.calls for o in c.offsets) == list(range(40))
+    assert in_flight[:7] == [1, 2, 2, 4, 4, 4, 4]
 
 
 @pytest.mark.many_calls

@@ -10,6 +10,7 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, cursor_key
@@ -120,6 +121,30 @@ def test_what_another_process_moved_back_for_one_of_a_broadcast_is_delivered_aga
     assert len(desk.subscribers.calls) == 2
 
 
+@pytest.mark.parametrize("told", [(), (1,)])
+@pytest.mark.parametrize("rung", [(), (0,)])
+def test_a_run_that_is_woken_for_a_shard_looks_there_too_and_goes_on_to_look_where_it_did(
+    stage: Stage, told: tuple[int, ...], rung: tuple[int, ...]
+) -> None:
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(max_in_flight=7)
+    task = DispatchTask(desk.topic.name, group.name)
+
+    def news(shards: tuple[int, ...]) -> News:
+        return News({str(desk.topic.shard_key(shard)): 0 for shard in shards})
+
+    def rings(push_batch: PushBatch) -> CallResult:
+        if len(desk.subscribers.calls) == 1:
+            desk.produce(make.draft(shard=0), make.draft(shard=1))
+            desk.deps.dispatcher.deliver(task, lambda: 600.0, news(rung))
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=rings)
+    desk.produce(make.draft(shard=1))
+    desk.deps.dispatcher.deliver(task, lambda: 600.0, news(told))
+    assert len(desk.subscribers.calls) == 3
+
+
 def test_i10_each_worker_comes_back_for_its_own_shard(stage: Stage) -> None:
     desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
     group = desk.group(max_in_flight=64)
@@ -148,6 +173,7 @@ def test_i10_what_waits_in_shards_that_other_workers_have_is_left_to_these(stage
     desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
     group = desk.group(max_in_flight=64)
     desk.subscriber(group, "one", behaviour=fails(1))
+    desk.subscriber(desk.group("another"), "one")
     desk.produce(*(make.draft(shard=shard) for shard in (0, 2, 3)))
     deliver(desk, group, news=News({str(desk.topic.shard_key(shard)): 0 for shard in (0, 2, 3)}))
     assert due_tasks(desk, 10) == {DispatchTask(desk.topic.name, group.name, n) for n in (0, 2, 3)}
@@ -208,6 +234,16 @@ def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_h
     assert list(desk.subscribers.numbers().values()) == [[2]]
 
 
+def test_i10_a_run_comes_back_for_what_another_run_sent_to_a_slow_function(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    function = desk.function(group, "slow", timeout_seconds=200)
+    desk.produce(make.draft())
+    desk.receive(group, 1, function, lease=205)
+    deliver(desk, group)
+    assert wakes(desk) == [205_000]
+
+
 def test_i10_a_run_comes_back_for_the_first_of_what_is_due(stage: Stage) -> None:
     desk = PushDesk.at(stage, mode="serial")
     group = desk.group()
@@ -239,6 +275,18 @@ def test_i10_a_run_comes_back_for_what_became_due_since_it_looked(stage: Stage, 
     assert not passing_ms
     assert desk.subscribers.calls == []
     assert wakes(desk) == [5_000 if looks == 2 else 30_000]
+
+
+def test_i10_a_run_that_could_not_read_its_group_is_repeated(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    refusals = [True]
+    control: Any = Troubled(desk.deps.adapters.control, lambda *_: refusals.pop() if refusals else False)
+    deps = Deps(replace(desk.deps.adapters, control=control))
+    with pytest.raises(Unavailable):
+        deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
 
 
 def test_i10_a_run_comes_back_when_a_circuit_may_close(stage: Stage) -> None:
