@@ -197,7 +197,7 @@ class Waker:
             consumers = self._catalog.readable_consumers(topic, group)
             called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
             if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
-                worker = 0 if key.shard.topic_uid != topic.uid else key.shard.shard % workers_of(topic, group)
+                worker = key.shard.shard % workers_of(topic, group)
                 task = DispatchTask(topic.name, group.name, worker, key.consumer_uid)
                 self.start(task, News(changed=True))
                 self._mark(topic)  # the sweep may come by at the lease's first end only

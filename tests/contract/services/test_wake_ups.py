@@ -11,8 +11,10 @@ import pytest
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import AWAKE_MS, SOON_MS
 from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.topic import lane_of
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.ports.control import Control
+from chalicelib.ports.world import Invoker
 from chalicelib.services.core.wake import Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
@@ -146,6 +148,25 @@ def test_a_topic_that_cannot_be_read_now_keeps_no_other_waiting(stage: Stage) ->
     assert [event["last"] for event in asked(desk, "deliver")] == [{str(desk.topic.shard_key(0)): 7}]
 
 
+def test_who_routes_new_rows_is_told_that_a_delivery_could_not_be_started(stage: Stage) -> None:
+    desk = pushed(stage)
+    busy = cast(Invoker, Troubled(desk.inbox, lambda *_: True))
+    process = Deps(replace(desk.deps.adapters, invoker=busy))
+    with pytest.raises(Unavailable):
+        process.waker.route({str(desk.topic.shard_key(0)): 7})
+
+
+def test_a_retry_lane_wakes_its_own_run_and_one_of_a_topic_that_is_no_more_none(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode="broadcast")
+    one, _ = (desk.subscriber(group, name) for name in ("one", "two"))
+    asked(desk, "deliver")
+    lane = lane_of(desk.topic, group, one.uid)
+    assert desk.deps.waker.route({str(lane.shard_key(0)): None}) == 1
+    assert [event["consumer_uid"] for event in asked(desk, "deliver")] == [one.uid]
+    assert desk.deps.waker.route({str(replace(desk.topic, uid="former").shard_key(0)): None}) == 0
+
+
 def test_a_mover_is_woken_for_what_its_schedule_would_see_to_too_late_and_once(stage: Stage) -> None:
     desk = pushed(stage)
     wake = desk.deps.waker.wake_movers
@@ -160,3 +181,17 @@ def test_a_mover_is_woken_for_what_its_schedule_would_see_to_too_late_and_once(s
     stage.clock.advance(1)
     wake([make.timer(START_MS, 3)])
     assert len(asked(desk, "mover")) == 1
+
+
+def test_i10_what_who_pulls_lets_go_is_found_by_the_sweep_if_the_wake_up_is_lost(stage: Stage) -> None:
+    """It has looked before, and would come by at the lease's first end only."""
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    messages = desk.receive(group, 1, lease=12 * 3600)
+    desk.pass_time(180)
+    desk.nack(group, messages)
+    desk.inbox.asked.clear()
+    desk.pass_time(120)
+    assert len(desk.subscribers.calls) == 1

@@ -166,9 +166,10 @@ def test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(stage: Stage)
     assert len(desk.subscribers.calls) == 2
 
 
-def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage: Stage) -> None:
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage: Stage, mode: str) -> None:
     desk = PushDesk.at(stage)
-    group = desk.group()
+    group = desk.group(mode=mode)
     warm = warmed(desk)
     desk.deps.waker.wake_for(desk.topic, group, desk.subscriber(group, "one"))
     desk.run()
@@ -306,8 +307,8 @@ def test_i10_what_a_settlement_of_who_pulls_lets_go_is_pushed_when_it_is_due(
     stage: Stage, mode: str, settle: Callable[[PushDesk, Group, list[ClaimedMessage]], None], at_once: int
 ) -> None:
     """Also by a process that has just seen the lease."""
-    desk = PushDesk.at(stage, shards=1)
-    group = desk.group(mode=mode, retry=EXACT)
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(mode=mode, retry=EXACT, max_in_flight=64)
     desk.subscriber(group, "one")
     desk.produce(make.draft(ordering_key="k"))
     messages = desk.receive(group, 1, lease=12 * 3600)
