@@ -106,6 +106,22 @@ def test_a_fragment_is_its_movers_for_three_renewals() -> None:
     assert shed.given == [], "nobody else had it"
 
 
+def test_a_fragment_is_its_movers_as_long_as_it_waits_there_and_free_at_once_when_it_leaves() -> None:
+    class Visited(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            other.run_once(lambda: False)
+
+    shed = Shed(clock=Visited())
+    other = Mover(
+        timers=shed.timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "other", threads=Inline
+    )
+    shed.timers.store([make.timer(START_MS + 25_000, fragment=3)])
+    assert shed.mover.run_once().moved == 1
+    assert shed.given == [], "nobody else had it"
+    assert shed.timers.acquire_lease(3, "next", shed.clock.now_ms(), shed.clock.now_ms() + 1) is None
+
+
 @pytest.mark.parametrize("woken_for", [None, [3]], ids=["by schedule", "woken"])
 @pytest.mark.parametrize("due_in_ms", [1_000, 14_000, 25_000])
 @pytest.mark.parametrize("lease_ms", [500, 9_000, 15_000])

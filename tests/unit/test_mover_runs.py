@@ -39,6 +39,8 @@ def test_the_greatest_lateness_is_told() -> None:
     shed = Shed()
     shed.timers.store([make.timer(START_MS - late_ms, n) for n, late_ms in enumerate((10, 3_000, 200))])
     assert shed.mover.tick(range(FRAGMENTS)).late_ms == 3_000
+    shed.timers.store([make.timer(START_MS - 3_000, 1), make.timer(START_MS + 2_000, 2)])
+    assert shed.mover.run_once().late_ms == 3_000, "though the last went in time"
 
 
 def test_retries_go_with_those_that_are_kept_as_long_and_messages_with_all() -> None:
