@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.errors import HeadraceError, NotFound, Refused
+from chalicelib.domain.errors import HeadraceError, NotFound, Refused, Unavailable
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
@@ -100,6 +100,32 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
         assert (active.state, active.why) == ("ACTIVE", None)
         assert desk.deps.registry.membership(desk.topic, group, active).shards == (0, 1)
     assert register(desk, group, contact).member.consumer.state == "ACTIVE", "its owner has agreed once"
+
+
+def test_what_is_heard_late_of_its_owner_changes_nothing_of_who_is_active(desk: Desk, group: Group) -> None:
+    member = register(desk, group).member
+    known = desk.deps.registry.set_health(desk.topic, group, member.consumer, BROKEN)
+    assert desk.deps.registry.activate(desk.topic, group, member.consumer) == known
+    assert desk.deps.registry.still_pending(desk.topic, group, member.consumer, "no answer") == known
+
+
+def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> None:
+    """The consumer has got another target meanwhile."""
+    old = register(desk, group).member.consumer
+    kept = register(desk, group, OTHER).secret
+    with pytest.raises(Unavailable):
+        desk.deps.registry.rotate_secret(desk.topic, group, old)
+    assert present(desk, group) == kept
+
+
+@pytest.mark.parametrize(("silent_s", "wait_s", "counts"), [(9, 0, 0), (11, 0, 1), (6, 18, 0), (6, 20, 1)])
+def test_who_receives_is_alive_and_says_so_before_it_waits_for_long(
+    desk: Desk, group: Group, silent_s: int, wait_s: int, counts: int
+) -> None:
+    consumer = desk.consumer(group, "w")
+    desk.stage.clock.advance(silent_s * SECOND_MS)
+    desk.deps.registry.sign_of_life(desk.topic, group, consumer, wait_s)
+    assert stored(desk, group).seen_ms - consumer.seen_ms == counts * silent_s * SECOND_MS
 
 
 @pytest.mark.parametrize(
