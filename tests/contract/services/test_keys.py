@@ -243,6 +243,19 @@ def test_what_is_tried_again_is_found_once(stage: Stage) -> None:
     letters = desk.deps.redriver.find(desk.topic, group, place.id)
     assert desk.deps.redriver.redrive(desk.topic, group, letters) == 1
     assert found(desk, "k") == [place.id]
+    assert not stage.adapters.keys.newest(group.uid, "k", None, None, None, 9), "its lane needs no note"
+
+
+def test_what_waited_is_noted_once_and_found_by_the_id_that_it_has_had_since(stage: Stage) -> None:
+    """A note costs a write unit for each key."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    (place,) = desk.produce(make.draft(keys=("k",), due_ms=stage.clock.now_ms() + 1_000))
+    stage.clock.advance(1_000)
+    (message,) = desk.receive(group)
+    assert message.message.offset == 0
+    assert found(desk, "k") == [place.id]
+    assert len(stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)) == 1
 
 
 def test_what_has_expired_is_not_found(stage: Stage) -> None:

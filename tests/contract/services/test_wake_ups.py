@@ -15,6 +15,7 @@ from chalicelib.domain.topic import lane_of
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.ports.control import Control
 from chalicelib.ports.world import Invoker
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
@@ -165,6 +166,17 @@ def test_a_retry_lane_wakes_its_own_run_and_one_of_a_topic_that_is_no_more_none(
     assert desk.deps.waker.route({str(lane.shard_key(0)): None}) == 1
     assert [event["consumer_uid"] for event in asked(desk, "deliver")] == [one.uid]
     assert desk.deps.waker.route({str(replace(desk.topic, uid="former").shard_key(0)): None}) == 0
+
+
+def test_a_mover_is_woken_for_who_delays_a_message_or_its_next_attempt(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft(due_ms=START_MS + 5_000))
+    assert len(asked(desk, "mover")) == 1
+    stage.clock.advance(AWAKE_MS)
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=5_000))
+    assert len(asked(desk, "mover")) == 1
 
 
 def test_a_mover_is_woken_for_what_its_schedule_would_see_to_too_late_and_once(stage: Stage) -> None:
