@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from chalicelib.domain.call_result import CallResult, Verdict
+from chalicelib.domain.limits import MAX_BYTES_UNDER_WAY
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.push.capacity import Capacity
@@ -64,6 +65,13 @@ def test_what_is_sent_from_the_lane_takes_of_its_share_and_nothing_else_does(sce
     assert capacity.room(scene.sources, None, scene.consumer) == share - 1
     capacity.count(scene.consumer, [from_lane], -1)
     assert (capacity.under_way, capacity.room(scene.sources, None, scene.consumer)) == (2, share)
+
+
+def test_bodies_that_fill_the_memory_leave_no_room_until_they_have_ended(scene: Scene) -> None:
+    large = make.claimed_message(of=make.draft(blob="a", blob_bytes=MAX_BYTES_UNDER_WAY))
+    for sign, room in ((+1, 0), (-1, MOST)) * 2:
+        scene.capacity.count(scene.consumer, [large], sign)
+        assert scene.capacity.room(scene.sources, 0, scene.consumer) == room
 
 
 def test_a_consumer_whose_part_others_have_keeps_its_guarantee(scene: Scene) -> None:

@@ -93,6 +93,21 @@ def test_i5_what_cannot_be_settled_at_once_is_settled_as_soon_as_it_can_be(stage
     assert len(desk.subscribers.calls) == 1
 
 
+def test_i19_a_run_that_cannot_settle_ends_before_its_time_does(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    calls = desk.subscribers.calls
+    cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: name == "write" and bool(calls))
+    deps = Deps(replace(desk.deps.adapters, cursors=cursors))
+    ends_ms = START_MS + 12_000
+    task = DispatchTask(desk.topic.name, group.name)
+    report = deps.dispatcher.deliver(task, lambda: (ends_ms - stage.clock.now_ms()) / 1000)
+    assert (len(calls), report.finished) == (1, False)
+    assert stage.clock.now_ms() < ends_ms
+
+
 @pytest.mark.parametrize("worker", [0, 1])
 def test_what_another_process_moved_back_is_delivered_again_at_once(stage: Stage, worker: int) -> None:
     desk = PushDesk.at(stage, shards=2)
