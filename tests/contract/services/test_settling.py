@@ -25,8 +25,8 @@ def stage() -> Stage:
     return memory_stage()
 
 
-def record(desk: Desk, group: Group, consumer_uid: str = "") -> Record | None:
-    return desk.stage.adapters.records.get(cursor_key(desk.topic, group, 0, consumer_uid), 0)
+def record(desk: Desk, group: Group, consumer_uid: str = "", offset: int = 0) -> Record | None:
+    return desk.stage.adapters.records.get(cursor_key(desk.topic, group, 0, consumer_uid), offset)
 
 
 def timer(desk: Desk) -> Timer:
@@ -61,6 +61,11 @@ def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> N
     dead_record = record(desk, group, one.uid)
     assert dead_record
     assert (dead_record.consumer_uid, dead_record.attempts, dead_record.last_error) == (one.uid, 2, "no")
+    desk.produce(make.draft(expires_ms=stage.clock.now_ms()))
+    assert desk.receive(group, consumer=one) == []
+    buried_record = record(desk, group, one.uid, offset=1)
+    assert buried_record
+    assert (buried_record.consumer_uid, buried_record.reason) == (one.uid, "EXPIRED")
 
 
 @pytest.mark.parametrize("delay_ms", [0, 5 * SECOND_MS])
