@@ -21,7 +21,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.push import EXACT, PushDesk, fails
-from tests.support.stages import Stage
+from tests.support.stages import Stage, memory_stage
 
 _SHORTER_THAN_A_SWEEP_S = 10
 
@@ -166,8 +166,15 @@ def test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(stage: Stage)
     assert len(desk.subscribers.calls) == 2
 
 
-@pytest.mark.parametrize("mode", ["queue", "broadcast"])
-def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage: Stage, mode: str) -> None:
+def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage: Stage) -> None:
+    is_missed_by_its_router_and_comes(stage, "queue")
+
+
+def test_a_broadcasts_message_that_a_router_thinks_is_for_nobody_comes_as_soon() -> None:
+    is_missed_by_its_router_and_comes(memory_stage(), "broadcast")
+
+
+def is_missed_by_its_router_and_comes(stage: Stage, mode: str) -> None:
     desk = PushDesk.at(stage)
     group = desk.group(mode=mode)
     warm = warmed(desk)
