@@ -1,12 +1,12 @@
 """The settings of whoever runs the tests, which no test is to meet: a profile of AWS, another service's address, a
-token, a proxy."""
+token, a proxy, the `make` that began them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
 
-_FOREIGN = ("AWS_", "HEADRACE_", "PYTHON", "SPARK_", "PYSPARK_", "HADOOP_")
+_FOREIGN = ("AWS_", "HEADRACE_", "PYTHON", "SPARK_", "PYSPARK_", "HADOOP_", "MAKE", "MFLAGS")
 _OF_THE_TESTS = {
     "AWS_ENDPOINT_URL_DYNAMODB",  # a DynamoDB that is there already
     "HEADRACE_CHROMIUM",
