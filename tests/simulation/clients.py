@@ -13,7 +13,7 @@ from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
@@ -138,12 +138,12 @@ class SimClient(Client):
 
     def redrive_page(self, group: str, after: str | None) -> tuple[int, str | None]:
         """Send a page of dead letters again; where the next one begins."""
-        letters, after = self.deps.redriver.page(self.topic, self.group(group), Wanted(), after, 2)
+        letters, after = self.deps.redriver.page(self.topic, self.group(group), DeadLetterFilter(), after, 2)
         return self._redrive(group, letters), after
 
     def letters(self, group: str) -> list[DeadLetter]:
         """Some dead letters of the group."""
-        return self.deps.redriver.page(self.topic, self.group(group), Wanted(), None, 10)[0]
+        return self.deps.redriver.page(self.topic, self.group(group), DeadLetterFilter(), None, 10)[0]
 
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""

@@ -15,7 +15,7 @@ from chalicelib.domain.ids import REQUEST_ID_CHARS, timed_id
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.inspect.records_ahead import RecordsAhead
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -52,7 +52,7 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
         and (by_key is None or by_key in keys)
         and (since_ms is None or since_ms <= at_ms)
     )
-    assert Wanted(by_reason, by_tag, by_key, since_ms).matches(letter) == is_wanted
+    assert DeadLetterFilter(by_reason, by_tag, by_key, since_ms).matches(letter) == is_wanted
 
 
 @settings(max_examples=50, deadline=None)

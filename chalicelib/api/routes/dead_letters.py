@@ -27,7 +27,7 @@ from ..responses.statuses import Retried
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter
-    from ...services.manage.dead_letters import Wanted
+    from ...services.manage.dead_letters import DeadLetterFilter
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
@@ -44,35 +44,35 @@ def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
 
 
 def _page(
-    context: Context, topic: Topic, group: Group, growth: int = 0
+    context: Context, topic: Topic, group: Group, added_bytes: int = 0
 ) -> tuple[str, list[DeadLetter], str | None]:
     """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
     query, redriver, limit = context.query, context.deps.redriver, list_pages.limit(context.query)
-    selection = _selection(query)
+    letter_filter = _letter_filter(query)
     purpose = list_filters.purpose("dead", [topic.name, group.name], query, _FILTERS)
     after = list_pages.page_start(context, purpose)
-    letters, position = redriver.page(topic, group, selection, after, limit)
-    if (fit := _count_that_fits(letters, growth)) < len(letters):
-        letters, position = redriver.page(topic, group, selection, after, fit)
+    letters, position = redriver.page(topic, group, letter_filter, after, limit)
+    if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
+        letters, position = redriver.page(topic, group, letter_filter, after, fit)
     return purpose, letters, position
 
 
-def _count_that_fits(letters: Sequence[DeadLetter], growth: int) -> int:
+def _count_that_fits(letters: Sequence[DeadLetter], added_bytes: int) -> int:
     """How many of the first letters one answer can hold, if each grows by so many bytes; at least one."""
-    sizes = accumulate(letter.message.draft.weight + growth for letter in letters)
+    sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
     return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
 
 
-def _selection(fields: Mapping[str, str | None], at: str = "") -> Wanted:
+def _letter_filter(fields: Mapping[str, str | None], at: str = "") -> DeadLetterFilter:
     """Which dead letters these fields (of the query, or at a path in the body) mean."""
     reason = fields.get("reason")
     if reason is not None and reason not in _REASONS:
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
-    from ...services.manage.dead_letters import Wanted
+    from ...services.manage.dead_letters import DeadLetterFilter
 
     since = fields.get("since")
     since_ms = parse.time_ms(since, f"{at}since") if since is not None else None
-    return Wanted(reason, fields.get("tag"), fields.get("key"), since_ms)
+    return DeadLetterFilter(reason, fields.get("tag"), fields.get("key"), since_ms)
 
 
 @call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)
@@ -89,22 +89,22 @@ def redrive(context: Context) -> Response[Redriven]:
     topic, group = context.group(consistent=True)
     body, redriver = context.body, context.deps.redriver
     if body.ids is UNSET:
-        return Response(_redrive_some(context, topic, group))
+        return Response(_redrive_matching(context, topic, group))
     if body.filter is not UNSET or body.page_token is not UNSET:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
     letters = redriver.letters_of(topic, group, body.ids)
     return Response({"redriven": redriver.redrive(topic, group, letters[: body.limit], context.by)})
 
 
-def _redrive_some(context: Context, topic: Topic, group: Group) -> Redriven:
+def _redrive_matching(context: Context, topic: Topic, group: Group) -> Redriven:
     body = context.body
     values = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
     fields = {name: value for name, value in values.items() if value is not None}
     purpose = list_filters.purpose("redrive", [topic.name, group.name], fields, _FILTERS)
     token = body.page_token
     after = list_pages.position_in(context, purpose, token) if token is not UNSET else None
-    count, position = context.deps.redriver.redrive_some(
-        topic, group, _selection(fields, "filter."), body.limit, context.by, after=after
+    count, position = context.deps.redriver.redrive_matching(
+        topic, group, _letter_filter(fields, "filter."), body.limit, context.by, after=after
     )
     answer: Redriven = {"redriven": count}
     if position is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...domain.message import Message
     from ...domain.record import DeadLetter
     from ...domain.topic import Group, Topic
-    from ...services.manage.dead_letters import Wanted
+    from ...services.manage.dead_letters import DeadLetterFilter
 
 LETTERS = "/console/topics/{topic}/groups/{group}/dead-letters"
 _ROWS = 20
@@ -55,12 +55,12 @@ def filter_of(visit: Visit) -> dict[str, str]:
     return {name: visit.query[name] for name in ("reason", "tag", "key") if visit.query.get(name)}
 
 
-def which_of(visit: Visit) -> Wanted:
+def which_of(visit: Visit) -> DeadLetterFilter:
     """The same for the service."""
-    from ...services.manage.dead_letters import Wanted
+    from ...services.manage.dead_letters import DeadLetterFilter
 
     fields = filter_of(visit)
-    return Wanted(fields.get("reason"), fields.get("tag"), fields.get("key"))
+    return DeadLetterFilter(fields.get("reason"), fields.get("tag"), fields.get("key"))
 
 
 def read_letters(

@@ -83,18 +83,18 @@ def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
 @page("GET", f"{LETTERS}/canary")
 def canary(visit: Visit) -> Shown:
     """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
-    from ...services.manage.dead_letters import Since
+    from ...services.manage.dead_letters import RedriveOutcome
 
     check_may_read(visit)
     topic, group = visit.group()
     ids_sent = visit.query.get("ids", "").split()[:_SOME]
-    outcomes: dict[str, Since] = {}
+    outcomes: dict[str, RedriveOutcome] = {}
     for id in ids_sent:
         if not visit.has_read_units(8):
-            outcomes[id] = Since.PENDING
+            outcomes[id] = RedriveOutcome.PENDING
         else:
-            outcomes[id] = visit.deps.redriver.since_redrive(topic, group, id)
-    may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
+            outcomes[id] = visit.deps.redriver.outcome_of_redrive(topic, group, id)
+    may_go_on = all(outcome is RedriveOutcome.SUCCEEDED for outcome in outcomes.values())
     step = min(len(ids_sent), 2)
     most = _PAGE if step == 2 else _SOME
     letters, next_start, _ = read_letters(visit, topic, group, most) if may_go_on else ([], None, 0)
@@ -103,7 +103,7 @@ def canary(visit: Visit) -> Shown:
         "group": group,
         "filter": filter_of(visit),
         "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
-        "failed": Since.FAILED in outcomes.values(),
+        "failed": RedriveOutcome.FAILED in outcomes.values(),
         "may_go_on": may_go_on,
         "step": step,
         "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if ids_sent else 1]),

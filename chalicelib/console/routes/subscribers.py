@@ -65,7 +65,7 @@ def _failed_since(
 ) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """How many dead letters a moment has behind it; or what is wrong with the moment."""
     from ...api import parse
-    from ...services.manage.dead_letters import Wanted
+    from ...services.manage.dead_letters import DeadLetterFilter
 
     text = visit.query.get("since", "").strip()
     if not text:
@@ -73,13 +73,13 @@ def _failed_since(
     since = whole_time(text)
     try:
         check_may_read(visit)
-        which = Wanted(since_ms=parse.time_ms(since, "since"))
+        letter_filter = DeadLetterFilter(since_ms=parse.time_ms(since, "since"))
     except HeadraceError as error:
         return None, error
     number, after, more = 0, None, True
     while more and visit.has_read_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
-        number += sum(which.matches(letter) for _, letter in rows)
+        number += sum(letter_filter.matches(letter) for _, letter in rows)
         more = len(rows) == _ROWS
         after = rows[-1][0] if rows else None
     return {"since": since, "number": number, "at_least": more}, None

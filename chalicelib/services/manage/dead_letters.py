@@ -35,7 +35,7 @@ _REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answe
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterFilter:
     """Which dead letters: all if no field is set. `since_ms`: dead since this time or later."""
 
     reason: str | None = None
@@ -54,7 +54,7 @@ class Wanted:
         )
 
 
-class Since(StrEnum):
+class RedriveOutcome(StrEnum):
     """What became of a dead letter since it was sent again."""
 
     PENDING = "on its way"
@@ -91,14 +91,14 @@ class Redriver:
         self._on_filled = on_filled
 
     def page(
-        self, topic: Topic, group: Group, selection: Wanted, after: str | None, limit: int
+        self, topic: Topic, group: Group, letter_filter: DeadLetterFilter, after: str | None, limit: int
     ) -> tuple[list[DeadLetter], str | None]:
         """Up to `limit` dead letters, by shard and offset, and the next position (None: the end)."""
         letters: list[DeadLetter] = []
         for _ in range(_PAGES):
             rows = self._records.dead(topic, group, after, _PAGE)
             for after, letter in rows:
-                if selection.matches(letter):
+                if letter_filter.matches(letter):
                     letters.append(letter)
                 if len(letters) == limit:
                     return letters, after
@@ -264,11 +264,11 @@ class Redriver:
             count += len(moved_letters)
         return count
 
-    def redrive_some(
+    def redrive_matching(
         self,
         topic: Topic,
         group: Group,
-        selection: Wanted,
+        letter_filter: DeadLetterFilter,
         limit: int,
         by: str = "",
         *,
@@ -278,19 +278,19 @@ class Redriver:
         and where to go on if time ended before the limit or the last letter: of very many perhaps few match."""
         count, until_ms = 0, self._clock.now_ms() + _REDRIVE_MS
         while count < limit:
-            letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - count))
+            letters, after = self.page(topic, group, letter_filter, after, min(_PAGE, limit - count))
             count += self.redrive(topic, group, letters, by)
             if after is None or self._clock.now_ms() >= until_ms:
                 break
         return count, after if count < limit else None
 
-    def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
+    def outcome_of_redrive(self, topic: Topic, group: Group, message_id: str) -> RedriveOutcome:
         """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
         if it will be tried again."""
         locations = self._locations(topic, group, message_id)
-        outcomes = {_since(self._records.get(key, offset)) for key, offset in locations}
-        worst = (each for each in (Since.FAILED, Since.PENDING) if each in outcomes)
-        return next(worst, Since.SUCCEEDED if outcomes else Since.PENDING)
+        outcomes = {_outcome(self._records.get(key, offset)) for key, offset in locations}
+        worst = (each for each in (RedriveOutcome.FAILED, RedriveOutcome.PENDING) if each in outcomes)
+        return next(worst, RedriveOutcome.SUCCEEDED if outcomes else RedriveOutcome.PENDING)
 
     def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict if there is nothing to try."""
@@ -362,15 +362,15 @@ class Redriver:
         return offset_state(cursor, offset)[0] is OffsetState.RETRYING
 
 
-def _since(record: Record | None) -> Since:
+def _outcome(record: Record | None) -> RedriveOutcome:
     if record is None:
-        return Since.PENDING
+        return RedriveOutcome.PENDING
     if record.status == Status.SUCCESS:
-        return Since.SUCCEEDED
+        return RedriveOutcome.SUCCEEDED
     return (
-        Since.FAILED
+        RedriveOutcome.FAILED
         if record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
-        else Since.PENDING
+        else RedriveOutcome.PENDING
     )
 
 

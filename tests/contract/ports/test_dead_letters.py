@@ -21,7 +21,7 @@ from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.records import Records
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -282,7 +282,7 @@ def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Sta
     assert records.unfinished(desk.topic.uid, gone_group.uid) == []
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 28
     again = desk.group("gone")
-    assert desk.deps.redriver.page(desk.topic, again, Wanted(), None, 100) == ([], None)
+    assert desk.deps.redriver.page(desk.topic, again, DeadLetterFilter(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 0
 
@@ -295,7 +295,7 @@ def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     assert desk.receive(group) == []
-    assert redriver.redrive_some(desk.topic, group, Wanted(), 10)[0] == 1
+    assert redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)[0] == 1
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
@@ -315,7 +315,7 @@ def test_what_a_lease_held_that_ran_out_can_be_tried_now_and_its_trace_tells_bot
     (result,) = desk.produce(make.draft("x"))
     if in_lane:
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 10)
+        desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
     desk.receive(group, lease=30)
     with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
         desk.deps.redriver.retry_now(desk.topic, group, result.id)
@@ -337,7 +337,7 @@ def test_what_could_not_be_attempted_can_be_tried_now(stage: Stage, mode: str, w
         stage.clock.advance(60_000)
     elif way == "redrive":
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 10)
+        desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
     receipts = [each.receipt for each in desk.receive(group)]
     decision = SettleDecision(Disposition.RELEASED, stage.clock.now_ms() + 60_000)
     desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: decision)

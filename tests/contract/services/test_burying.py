@@ -12,7 +12,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts, offsets, records
@@ -117,7 +117,7 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
     redriver = Deps(replace(stage.adapters, control=cast(Control, throttled))).redriver
     redriver.retry_now(desk.topic, group, results[0].id)
-    assert redriver.redrive_some(desk.topic, group, Wanted(), 1)[0] == 1
+    assert redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
     assert redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, results[2].id)) == 1
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)

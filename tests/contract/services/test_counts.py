@@ -301,7 +301,7 @@ class Traffic:
         elif act == 3:
             self.stage.clock.advance(self.rng.choice([1_000, 10_000, 40_000]))
         elif act == 4:
-            self.redrive_some()
+            self.redrive_matching()
 
     def settle_some(self) -> None:
         self.rng.shuffle(self.deliveries)
@@ -318,7 +318,7 @@ class Traffic:
         good = (d for d, code in zip(deliveries, codes, strict=True) if code is None)
         self.acked.update((d.receipt.consumer_uid, d.message.id) for d in good)
 
-    def redrive_some(self) -> None:
+    def redrive_matching(self) -> None:
         page = self.stage.adapters.records.dead(self.desk.topic, self.group, None, 100)
         letters = [letter for _, letter in page]
         sample = self.rng.sample(letters, self.rng.randrange(len(letters) + 1))

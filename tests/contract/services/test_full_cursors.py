@@ -18,7 +18,7 @@ from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 from tests.support.desk import Desk
@@ -60,7 +60,7 @@ class Line:
             rejected = SettleDecision(Disposition.DEAD, reason="REJECTED")
             for each in reversed(self.messages):
                 self._settle([each], [rejected])
-                self.desk.deps.redriver.redrive_some(self.desk.topic, self.group, Wanted(), 1)
+                self.desk.deps.redriver.redrive_matching(self.desk.topic, self.group, DeadLetterFilter(), 1)
             self.messages = self._leased(None)
         self.desk.deps.counters.take()
 

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.console.views.message import next_attempts_ms
 from chalicelib.domain.ladder import NAMED, Retry
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, memory_stage
@@ -64,7 +64,7 @@ def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
     desk.push()
     if is_redriven:
         desk.pass_time(600)
-        assert desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 1)[0] == 1
+        assert desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
         desk.push()
     call_count = len(desk.subscribers.calls)
     message = desk.deps.lookup.message(desk.topic, result.id)

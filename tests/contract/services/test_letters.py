@@ -22,7 +22,7 @@ from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import Since, Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter, RedriveOutcome
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
@@ -31,7 +31,7 @@ from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
 
 BURY = Nack(dead_letter=True, reason="no such account")
-ALL = Wanted()
+ALL = DeadLetterFilter()
 MANY = 230
 
 
@@ -64,7 +64,7 @@ class Table:
     def redrive(self, *letters: DeadLetter, by: str = "") -> int:
         return self.redriver.redrive(self.topic, self.group, letters or [self.letter()], by)
 
-    def pages(self, selection: Wanted, limit: int) -> list[list[int]]:
+    def pages(self, selection: DeadLetterFilter, limit: int) -> list[list[int]]:
         """The offsets of each page."""
         pages: list[list[int]] = []
         after: str | None = None
@@ -89,17 +89,17 @@ def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
     stage.clock.advance(SECOND_MS)
     table.desk.produce(make.draft(3, tag="a", keys=("l",)))
     table.bury()
-    selections: dict[Wanted, list[int]] = {
+    selections: dict[DeadLetterFilter, list[int]] = {
         ALL: [0, 1, 2, 3],
-        Wanted(reason="REJECTED"): [0, 1, 2, 3],
-        Wanted(reason="EXPIRED"): [],
-        Wanted(tag="a"): [0, 1, 3],
-        Wanted(key="l"): [0, 3],
-        Wanted(since_ms=START_MS): [0, 1, 2, 3],
-        Wanted(since_ms=START_MS + 1): [3],
-        Wanted(since_ms=START_MS + SECOND_MS): [3],
-        Wanted(since_ms=START_MS + SECOND_MS + 1): [],
-        Wanted(tag="a", key="k"): [0],
+        DeadLetterFilter(reason="REJECTED"): [0, 1, 2, 3],
+        DeadLetterFilter(reason="EXPIRED"): [],
+        DeadLetterFilter(tag="a"): [0, 1, 3],
+        DeadLetterFilter(key="l"): [0, 3],
+        DeadLetterFilter(since_ms=START_MS): [0, 1, 2, 3],
+        DeadLetterFilter(since_ms=START_MS + 1): [3],
+        DeadLetterFilter(since_ms=START_MS + SECOND_MS): [3],
+        DeadLetterFilter(since_ms=START_MS + SECOND_MS + 1): [],
+        DeadLetterFilter(tag="a", key="k"): [0],
     }
     for selection, offsets in selections.items():
         assert table.pages(selection, 9) == [offsets], selection
@@ -109,7 +109,7 @@ def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
 def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
     table = Table(stage, *make.drafts(MANY))
     count = min(limit, MANY)
-    assert table.redriver.redrive_some(table.topic, table.group, ALL, limit)[0] == count
+    assert table.redriver.redrive_matching(table.topic, table.group, ALL, limit)[0] == count
     assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
     assert len(table.desk.receive(table.group, 500)) == count
 
@@ -117,12 +117,14 @@ def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> N
 def test_who_sends_very_many_again_is_told_where_to_go_on(stage: Stage) -> None:
     table = Table(stage, *make.drafts(MANY))
     slow = Deps(replace(stage.adapters, clock=Hasty())).redriver
-    count, after = slow.redrive_some(table.topic, table.group, ALL, MANY)
+    count, after = slow.redrive_matching(table.topic, table.group, ALL, MANY)
     assert 0 < count < MANY - count
-    assert slow.redrive_some(table.topic, table.group, ALL, count, after=after) == (count, None), "it was all"
+    assert slow.redrive_matching(table.topic, table.group, ALL, count, after=after) == (count, None), (
+        "it was all"
+    )
     sent = 2 * count
     while after:
-        count, after = slow.redrive_some(table.topic, table.group, ALL, MANY, after=after)
+        count, after = slow.redrive_matching(table.topic, table.group, ALL, MANY, after=after)
         sent += count
     assert sent == MANY
 
@@ -205,7 +207,7 @@ def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) 
     detail = "no such account" if reason == "REJECTED" else reason
     assert [event.detail for event in buried_events] == [detail] * 2
     stage.clock.advance(SECOND_MS)
-    assert desk.deps.redriver.redrive_some(desk.topic, group, ALL, 9, by="ann")[0] == 2
+    assert desk.deps.redriver.redrive_matching(desk.topic, group, ALL, 9, by="ann")[0] == 2
     for path, result in zip(paths, results, strict=True):
         *before, after = desk.trace(result.id)
         if result is results[0]:
@@ -221,7 +223,7 @@ def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage)
     desk.nack(group, desk.receive(group), Nack(reason="busy"))
     for _ in range(2):
         stage.clock.advance(SECOND_MS)
-        desk.deps.redriver.redrive_some(desk.topic, group, ALL, 9)
+        desk.deps.redriver.redrive_matching(desk.topic, group, ALL, 9)
         assert len(desk.receive(group, lease=1)) == 1
         stage.clock.advance(SECOND_MS)
         assert desk.receive(group) == []
@@ -342,7 +344,7 @@ def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
     if ending != "none":
         messages = desk.receive(group, 1, consumers[0])
         desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
-    assert redriver.since_redrive(desk.topic, group, result.id) == Since[expected]
+    assert redriver.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
 
 
 def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
@@ -355,17 +357,17 @@ def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(s
 def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:
     table = Table(stage, make.draft("x"))
 
-    def since() -> Since:
-        return table.redriver.since_redrive(table.topic, table.group, table.ids[0])
+    def outcome() -> RedriveOutcome:
+        return table.redriver.outcome_of_redrive(table.topic, table.group, table.ids[0])
 
     table.redrive()
-    assert since() is Since.PENDING
+    assert outcome() is RedriveOutcome.PENDING
     (claimed_message,) = table.desk.receive(table.group)
     table.desk.nack(table.group, [claimed_message], Nack(delay_ms=SECOND_MS))
-    assert since() is Since.FAILED
+    assert outcome() is RedriveOutcome.FAILED
     stage.clock.advance(SECOND_MS)
     table.desk.ack(table.group, table.desk.receive(table.group))
-    assert since() is Since.SUCCEEDED
+    assert outcome() is RedriveOutcome.SUCCEEDED
 
 
 def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(stage: Stage) -> None:
@@ -424,7 +426,7 @@ def _do(desk: Desk, group: Group, deed: str) -> None:
     if deed.startswith("wait"):
         desk.stage.clock.advance((3_600 if deed == "wait long" else 20) * SECOND_MS)
     elif deed == "redrive":
-        desk.deps.redriver.redrive_some(desk.topic, group, ALL, 1)
+        desk.deps.redriver.redrive_matching(desk.topic, group, ALL, 1)
     elif messages := desk.receive(group, lease=30):
         later = SettleDecision(Disposition.RELEASED, desk.stage.clock.now_ms() + 60 * SECOND_MS)
         if deed == "give back":

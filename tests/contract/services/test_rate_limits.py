@@ -19,7 +19,7 @@ from chalicelib.ports.log import Log
 from chalicelib.ports.token_buckets import TokenBuckets
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -193,7 +193,7 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
     groups = [desk.group(name, mode=mode) for name in ("billing", "audit")]
     for group in groups:
         assert desk.drain(group) == [0]
-        letters, _ = desk.deps.redriver.page(desk.topic, group, Wanted(), None, 9)
+        letters, _ = desk.deps.redriver.page(desk.topic, group, DeadLetterFilter(), None, 9)
         assert [x.message.id for x in letters] == [p.id for p in places[1:]]
         assert {(x.reason, x.attempts) for x in letters} == {(DeadReason.RATE_LIMITED, 0)}
         message = desk.deps.lookup.message(desk.topic, places[2].id)

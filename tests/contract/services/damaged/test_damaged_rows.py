@@ -13,7 +13,7 @@ from chalicelib.domain.message import DeadReason
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.store.attributes import Item
 from chalicelib.store.memory import MemoryLog
 from tests.contract.services.damaged.scenes import (
@@ -225,7 +225,7 @@ def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Chang
     change_letter(stage, key, 1, damage)
     dead_letters = letters(desk, group)
     assert [letter.offset for letter in dead_letters] == [0, 1, 2]
-    assert desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 100)[0] >= 2
+    assert desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 100)[0] >= 2
     change_record(stage, key, 1, without("j"))
     record = stage.adapters.records.get(key, 1)
     assert record
