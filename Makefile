@@ -82,8 +82,8 @@ console: $(RUNS) ## Print a link that signs a browser in to the console, once (H
 	@HEADRACE_DATA="$(DATA)" $(BIN)/python -m local.console $(ARGS)
 
 # What Python compiles is kept, whatever the environment says: tests start many processes.
-test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, four at a time, each within ten minutes (ARGS="-k name" for some, ARGS="-n 0" for one by one)
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --timeout 600 $(ARGS)
+test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, three at a time, each within ten minutes (ARGS="-k name" for some, ARGS="-n 0" for one by one)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --timeout 600 $(ARGS)
 
 typescript: $(READY) $(TYPESCRIPT) ## Make the TypeScript client's types anew, after a change of the interface
 	@$(BIN)/python clients/typescript/generate.py
