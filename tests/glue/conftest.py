@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 from glue_jobs.archiving.engine import AUTO  # noqa: E402
 from glue_jobs.common import session  # noqa: E402
-from glue_jobs.common.bucket import FolderBucket  # noqa: E402
 from tests.glue.journals import Place, S3Place  # noqa: E402
 from tests.support.s3 import spark as s3_spark  # noqa: E402
 from tests.support.s3.server import S3Server  # noqa: E402
@@ -73,10 +72,7 @@ def s3(spark: SparkSession, classes: Path) -> Iterator[S3Server]:
 @pytest.fixture
 def folder_place(spark: SparkSession, tmp_path: Path) -> Place:
     """An empty bucket that is a folder."""
-    name = f"b{uuid.uuid4().hex[:12]}"
-    folder = tmp_path / "bucket"
-    session.map_bucket(spark, name, folder)
-    return Place(spark, FolderBucket(folder, name), name, folder)
+    return Place.in_folder(spark, tmp_path / "bucket", f"b{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from glue_jobs.archiving import compaction, options
 from glue_jobs.archiving import run as archive_run
 from glue_jobs.archiving.engine import AUTO
-from glue_jobs.common import manifest
-from glue_jobs.common.bucket import Bucket, S3Bucket
+from glue_jobs.common import manifest, session
+from glue_jobs.common.bucket import Bucket, FolderBucket, S3Bucket
 from tests.support.s3.server import S3Server
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
@@ -60,6 +60,12 @@ class Place:
     name: str
     folder: Path
     made_by: str = field(default=AUTO, kw_only=True)
+
+    @classmethod
+    def in_folder(cls, spark: SparkSession, folder: Path, name: str) -> Place:
+        """An empty bucket that is a folder."""
+        session.map_bucket(spark, name, folder)
+        return Place(spark, FolderBucket(folder, name), name, folder)
 
     def journal(self, name: str, lines: Iterable[Line], day: str = "", hour: str = "") -> Path:
         """Put one object, where its first line belongs; its path."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.common import job
@@ -29,9 +30,10 @@ def later(of: dict[str, Any], minutes: float, **fields: Any) -> dict[str, Any]:
     return delivery(of, **{"started_at": BEGIN + timedelta(minutes=minutes), **fields})
 
 
-@pytest.fixture
-def filled_place(place: Place) -> Place:
+@pytest.fixture(scope="module")
+def filled_place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Shard 0 of a topic, at whose moment each message is something else."""
+    place = Place.in_folder(spark, tmp_path_factory.mktemp("filled") / "bucket", "filled")
     names = ("done", "flying", "retrying", "lapsed", "dead", "unwanted", "slow", "ahead", "future")
     rows = {
         name: message(4 * n, minutes=n if name != "future" else 11, id=name) for n, name in enumerate(names)

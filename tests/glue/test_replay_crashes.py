@@ -23,7 +23,6 @@ import app
 from chalicelib import adapters, wiring
 from glue_jobs.common import job, session
 from glue_jobs.common.arguments import DONE, FAILED
-from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import Refused, Service
 from glue_jobs.replaying import options
@@ -32,6 +31,7 @@ from glue_jobs.replaying.sender import ReplaySender, Sent
 from local.gateway import Gateway
 from local.problems import Answer
 from local.server import serve
+from tests.conftest import SOAK
 from tests.support.http import Client, Group, Topic
 
 from .archives import fill, frame, message
@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 _BOUND_SECONDS = 300.0
 SHARDS = 2
 NEVER = sys.maxsize
+STEP = 1 if SOAK else 2  # from one death to the next, in calls
 ARCHIVED = [message(n, minutes=n, shard=n % SHARDS, offset=n // SHARDS) for n in range(4)]
 ARCHIVED += [message(n, minutes=24 * 60 + n, shard=0, offset=n) for n in (4, 5)]  # of the next day
 IN_ONE_TASK = [message(n, shard=1, offset=n) for n in range(3)]
@@ -114,9 +115,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    folder = tmp_path_factory.mktemp("archive") / "bucket"
-    session.map_bucket(spark, "crashes", folder)
-    place = Place(spark, FolderBucket(folder, "crashes"), "crashes", folder)
+    place = Place.in_folder(spark, tmp_path_factory.mktemp("archive") / "bucket", "crashes")
     fill(place, messages=ARCHIVED)
     return place
 
@@ -176,10 +175,10 @@ def test_a_job_that_dies_after_any_call_is_run_again_and_every_message_comes_onc
         check_history(mine, other_group, replay_id, ARCHIVED)
         view = world.api.get(f"/v1/replays/{replay_id}").expect(200)
         assert view.items() >= {"state": "DONE", "matched": 6, "error": None}.items()
-        call_count += 1
+        call_count += STEP
     methods = [call.partition(" ")[0] for call in calls]
     assert (methods.count("GET"), methods.count("PATCH"), methods.count("POST")) == (1, 4, 3)
-    assert call_count == len(calls) + 2
+    assert len(calls) < call_count - STEP <= len(calls) + STEP
 
 
 def test_every_answer_may_be_lost_once_and_a_single_run_sends_every_message_once(
