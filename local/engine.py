@@ -28,7 +28,7 @@ _STOP_SECONDS = 5.0
 _LOCK_SECONDS = 15.0
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 2000
-# Of its time each collector that works beside it takes a fifth.
+# A collector with threads of its own would take a fifth of the engine's processor time.
 _ALWAYS = ("-Xmx512m", "-XX:+UseSerialGC")
 # The second compiler costs more than it gives for the first 60,000 calls.
 _FOR_FEW_CALLS = ("-XX:TieredStopAtLevel=1",)
