@@ -29,11 +29,11 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # One environment that grows: to run, to test and check, PySpark, the changer of code. Each part is installed when a
-# target first needs it, and again when its list changes. Lists have a hash for each file that may be installed: write
-# into requirements*.in, then `make lock`.
+# target first needs it, and again when its list changes; what is never imported is never compiled. Lists have a hash
+# for each file that may be installed: write into requirements*.in, then `make lock`.
 install = began=$$SECONDS; printf '%s … ' "Installing $(2)" >&2; \
   if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r $(1); \
-  else $(BIN)/pip install --quiet --disable-pip-version-check -r $(1); fi; \
+  else $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -r $(1); fi; \
   echo "$$((SECONDS - began)) s" >&2
 
 setup: $(READY) ## Prepare all that tests and checks need, once (550 MB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,9 +58,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing
     return Sharing(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Processes that share the tests share the work of a first import, too, which rewrites each `assert` and is kept:
+    each begins with another file."""
+    config = session.config
+    process = getattr(config, "workerinput", None)
+    if process is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    rooms = sorted(
+        {str(Path(*file.parts[:2])) for place in config.args for file in Path(place).rglob("test_*.py")}
+    )
+    first = len(rooms) * int(process["workerid"].removeprefix("gw")) // process["workercount"]
+    config.args = rooms[first:] + rooms[:first]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. One of very many calls is run
     on it in the soak only, and one that is marked `soak` nowhere else."""
+    items.sort(key=lambda item: item.path)  # whatever they began with, processes must tell the same list
     for item in items:
         if "engine" in getattr(item, "fixturenames", ()):
             item.add_marker("engine")

@@ -15,16 +15,16 @@ _OF_SERVICES = ("tests/contract/services/", "tests/contract/schedules/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every case of a test is played in memory. On DynamoDB, too, where it is of a port; of services its first case,
-    and the others in the soak: what differs between the stores is the ports' alone."""
+    """Every test is played in memory. On DynamoDB, too, where it is of a port; of services the first of each file, and
+    the others in the soak: what differs between the stores is the ports' alone, and the API's tests have DynamoDB."""
     begun: set[str] = set()
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        if not item.get_closest_marker("engine") or not test.startswith(_OF_SERVICES):
+        file = item.nodeid.partition("::")[0]
+        if not item.get_closest_marker("engine") or not file.startswith(_OF_SERVICES):
             continue
-        if test in begun and not SOAK:
-            item.add_marker(pytest.mark.skip(reason="a further case: on the engine in the soak only"))
-        begun.add(test)
+        if file in begun and not SOAK:
+            item.add_marker(pytest.mark.skip(reason="a further test of a service: on the engine in the soak only"))
+        begun.add(file)
 
 
 @pytest.fixture(scope="session", params=["memory", pytest.param("dynamodb", marks=pytest.mark.engine)])

@@ -270,7 +270,7 @@ def _has_many_timers(world: World) -> None:
 
 def _nacks(world: World) -> None:
     """A consumer takes whatever it can get, and gives it back at once."""
-    world.scheduler.spawn(partial(_floods, world), world)
+    world.scheduler.spawn(partial(_floods, world, each_s=2), world)
     while world.seconds < _UNTIL_S:
         world.ask(_take_and_nack)
         world.pause(0.2)

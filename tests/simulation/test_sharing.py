@@ -18,7 +18,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
         Bug(Claimant, "part", "pull_share.room(round, self.seat, available, now_ms)", "available"),
     ),
     "a delivery that begins with the same consumer": (
-        11,
+        5,
         Bug(Claims, "_in_order", "% len(consumers)", "% 1"),
     ),
 }

@@ -88,9 +88,10 @@ class MemoryTimers:
         return timer
 
     def _of_fragment(self, fragment: int) -> list[Timer]:
+        partition = str(fragment)
         with self._tables.lock:
-            timers = [timer for timer in self._tables.timers.values() if timer.fragment == fragment]
-        return sorted(timers, key=timer_place)
+            places = sorted(place for place in self._tables.timers if place[0] == partition)
+            return [self._tables.timers[place] for place in places]
 
     def drop(self, timers: Sequence[Timer]) -> None:
         with self._tables.lock:
