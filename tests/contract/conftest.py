@@ -23,7 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.get_closest_marker("engine") or not file.startswith(_OF_SERVICES):
             continue
         if file in begun and not SOAK:
-            item.add_marker(pytest.mark.skip(reason="a further test of a service: on the engine in the soak only"))
+            item.add_marker(
+                pytest.mark.skip(reason="a further test of a service: on the engine in the soak only")
+            )
         begun.add(file)
 
 
