@@ -77,6 +77,7 @@ PHRASES: dict[str, str] = {
     "{n} topics were searched here, up to {name}: so far {most} read units reach.": (
         "本页查找了 {n} 个主题, 到 {name} 为止: {most} 个读单位只够这些。"
     ),
+    "No topic was searched here: so far {most} read units reach.": "本页没有查找主题: {most} 个读单位只够这些。",
     "Paused: no messages are handed out.": "已暂停: 不再派发消息。",
     "Resume": "恢复",
     "Backlog": "积压",

@@ -27,7 +27,7 @@ MOST_READ_UNITS = 20
 """What a page may cost: those that read on and on stop before it."""
 _MOST_FIELDS = 64
 _ZIPPED_BYTES = 1_000
-_NAME_CHARS = 129  # of a name and what sorts behind all that begin with it (`Caller.behind`)
+_TOPICS = "console-topics"
 HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -85,8 +85,13 @@ class Visit:
     @property
     def name_before(self) -> str:
         """The name behind which a list of topics goes on; empty (from the beginning) where the URL has none."""
-        text = self.query.get("after", "")
-        return text if len(text) <= _NAME_CHARS and text.isascii() and text.isprintable() else ""
+        text = self.query.get("after")
+        return (self.deps.signing_keys.opened(_TOPICS, text) if text else None) or ""
+
+    def sealed_name(self, name: str | None) -> str | None:
+        """The same for the link to the next page: the name may be that of a topic which the visitor may not see, since
+        a page ends where its read units do."""
+        return name and self.deps.signing_keys.seal(_TOPICS, name)
 
     @property
     def wants_fragment(self) -> bool:

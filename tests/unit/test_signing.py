@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain.receipt import Receipt, sign_receipt, verify_receipt
-from chalicelib.domain.signing import sign, verified
+from chalicelib.domain.signing import opened, sealed, sign, verified
 
 KEY = b"k" * 32
 RECEIPT = Receipt(
@@ -27,12 +27,25 @@ URL_SAFE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60), st.sampled_from(("receipt", "page:topics", "")))
-def test_what_was_sealed_opens_for_its_purpose_alone(text: str, purpose: str) -> None:
-    token = sign(KEY, purpose, text)
-    assert set(token) <= set(URL_SAFE)
-    assert verified(KEY, purpose, token) == text
-    assert verified(KEY, purpose + "x", token) is None
-    assert verified(b"j" * 32, purpose, token) is None
+def test_what_was_signed_or_sealed_opens_for_its_purpose_alone(text: str, purpose: str) -> None:
+    for shut, open in ((sign, verified), (sealed, opened)):
+        token = shut(KEY, purpose, text)
+        assert set(token) <= set(URL_SAFE)
+        assert open(KEY, purpose, token) == text
+        assert open(KEY, purpose + "x", token) is None
+        assert open(b"j" * 32, purpose, token) is None
+
+
+def test_nothing_of_a_sealed_text_can_be_read_and_any_flipped_bit_is_noticed() -> None:
+    texts = [sealed(KEY, "topics", f"foreign-{n}") for n in range(2)]
+    raws = [base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) for text in texts]
+    assert not any(b"foreign"[n : n + 2] in raw for raw in raws for n in range(6))
+    assert raws[0][-9:-1] != raws[1][-9:-1], "equal beginnings do not look alike"
+    for at in range(len(raws[0])):
+        for bit in range(8):
+            damaged_raw = bytes([*raws[0][:at], raws[0][at] ^ 1 << bit, *raws[0][at + 1 :]])
+            damaged = base64.urlsafe_b64encode(damaged_raw).rstrip(b"=").decode()
+            assert opened(KEY, "topics", damaged) is None
 
 
 def test_a_receipt_comes_back_as_it_was_given() -> None:

@@ -28,7 +28,8 @@ def find(visit: Visit) -> Shown:
     check_may_read(visit)
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
-    last, searched_count, next_start = after, 0, None
+    searched_names: list[str] = []
+    last, next_start = after, None
     name_hits = _topics_with_prefix(visit, text) if text and not after else []
     for topic in _topics(visit, after) if text else ():
         if not visit.has_read_units(_LEFT):
@@ -37,13 +38,13 @@ def find(visit: Visit) -> Shown:
         last = topic.name
         if visit.caller.may_use(topic.name):
             hits += [(topic, message) for message in _hits(visit, topic, text)]
-            searched_count += 1
+            searched_names.append(topic.name)
     model = {
         "text": text,
         "named": name_hits,
         "hits": hits,
-        "searched": searched_count,
-        "following": next_start,
+        "searched": searched_names,
+        "following": visit.sealed_name(next_start),
     }
     return Page("find.html", model)
 

@@ -43,8 +43,8 @@ def overview(visit: Visit) -> Shown:
     model_view = view(topics, surveys, history, visit.now_ms, others, may_sum=may_sum)
     names = {line.topic.name for line in model_view.lines if line.survey}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
-    model = {"overview": model_view, "following": next_start, "uncounted": other_troubles}
-    return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
+    model = {"overview": model_view, "following": visit.sealed_name(next_start), "uncounted": other_troubles}
+    return Page("empty.html" if is_all and not topics else "overview.html", model)
 
 
 def _noted_ranks(visit: Visit) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.secret import KeyRing, Secret, rotated
-from ...domain.signing import sign, verified
+from ...domain.signing import opened, sealed, sign, verified
 from ...domain.times import MINUTE_MS
 from ...ports.control import Control
 from ...ports.world import Clock, Random
@@ -82,6 +82,14 @@ class SigningKeys:
     def verified(self, purpose: str, text: str) -> str | None:
         """The text that was signed for this purpose; None for any other."""
         return self.first_fitting(lambda key: verified(key, purpose, text))
+
+    def seal(self, purpose: str, text: str) -> str:
+        """Sign a text for one purpose so that who holds it cannot read it."""
+        return sealed(self.present(), purpose, text)
+
+    def opened(self, purpose: str, text: str) -> str | None:
+        """The text that was sealed for this purpose; None for any other."""
+        return self.first_fitting(lambda key: opened(key, purpose, text))
 
     def rotate(self, overlap_seconds: int) -> KeyRing:
         """Make a new present key. The one before stays valid for the overlap, older ones for no longer than that.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -19,7 +20,7 @@ from tests.support import factories as make
 from tests.support.browser import Browser, Screen
 from tests.support.http import Client, ShiftingClock
 
-MANY, A_PAGE_MORE = 1_000, 40
+MANY, A_PAGE_OF_UNITS_MORE, A_PAGE_MORE = 1_000, 500, 40
 MESSAGES = 1_000_000
 MINUTE = 61
 UNCOUNTED = "counted at the next look"
@@ -122,6 +123,22 @@ def test_each_look_counts_topics_of_the_page_whatever_is_wrong_with_others(stage
         stage.look(browser)
         before, count = count, stage.look(browser).html.count(UNCOUNTED)
         assert count < before, "every other look is for this page's topics"
+
+
+@pytest.mark.parametrize("stage", [A_PAGE_OF_UNITS_MORE], indirect=True)
+def test_pages_that_end_among_foreign_topics_name_none_and_lead_on(stage: Stage) -> None:
+    stage.api.put("/v1/topics/z-mine").expect(201)
+    stage.api.post("/v1/topics/z-mine/messages", {"body": 1, "keys": ["k"]}).expect(201)
+    grant = {"name": "t", "scopes": ["admin"], "topics": ["*-mine"]}
+    browser = Browser(stage.api.gateway)
+    browser.sign_in(stage.api.post("/v1/tokens", grant).expect(201)["token"])
+    for page, further in (("/console", "More topics"), ("/console/find?q=k", "Look further")):
+        screen, pages = browser.get(page), 1
+        while "z-mine" not in screen.text:
+            assert not re.search(r"t-\d{4}", screen.html)
+            assert screen.units <= 20
+            screen, pages = browser.follow(further), pages + 1
+        assert 1 < pages < 5
 
 
 @pytest.mark.soak
