@@ -161,14 +161,13 @@ def get_fate(context: Context) -> Response[FateView]:
     message = _find_with_dead_letters(context, topic)
     view = _view(context, topic, message)
     fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
+    own = fates.of_groups(context.may_use_group)
     summary = {name: value for name, value in view.items() if name != "deliveries"}
     return Response(
         {
             "message": cast(MessageSummary, summary),
-            "groups": {
-                name: statuses.fate(fate) for name, fate in fates.owed.items() if context.may_use_group(name)
-            },
-            "skipped": [name for name in fates.skipped if context.may_use_group(name)],
+            "groups": {name: statuses.fate(fate) for name, fate in own.owed.items()},
+            "skipped": list(own.skipped),
             "complete": view["status"] == "CANCELLED" or fates.is_complete,
             "adds_up": fates.adds_up,
         }

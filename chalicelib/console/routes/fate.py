@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..http import Page, Shown, Visit, page
-from .messages import check_may_read, find_with_dead_letters
+from .messages import check_may_read, find_with_dead_letters, own_first
 
 _MOST_ROWS = 16  # of a retry lane
 _ENOUGH = 9  # so much is left when another group is begun
@@ -20,13 +20,11 @@ def message_fate(visit: Visit) -> Shown:
     topic = visit.topic()
     id = visit.params["id"]
     message = find_with_dead_letters(visit, topic, id)
-    fate_by_group, group_names_not_owed, rest = {}, [], 0
+    fate_by_group, group_names_not_owed, names_left = {}, [], []
     if isinstance(message, Message):
-        for group in (
-            group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
-        ):
+        for group in own_first(visit, deps.catalog.groups(topic)):
             if not visit.has_read_units(_ENOUGH):
-                rest += 1
+                names_left.append(group.name)
             elif fate := deps.fates.of_group(topic, group, message, _MOST_ROWS):
                 fate_by_group[group.name] = fate
             else:
@@ -35,10 +33,10 @@ def message_fate(visit: Visit) -> Shown:
     model = {
         "topic": topic,
         "id": id,
-        "fates": fates,
+        "fates": fates.of_groups(visit.caller.may_use_group),
         "is_in_log": isinstance(message, Message),
         "adds_up": fates.adds_up,
-        "is_complete": not rest and fates.is_complete,
-        "groups_left": rest,
+        "is_complete": not names_left and fates.is_complete,
+        "groups_left": sum(map(visit.caller.may_use_group, names_left)),
     }
     return Page("fate.html", model)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...domain.message import Draft
     from ...domain.topic import Group, Topic
     from ...services.inspect.lookup import AnyMessage
@@ -52,6 +54,12 @@ def find_with_dead_letters(visit: Visit, topic: Topic, id: str) -> AnyMessage:
     return visit.deps.lookup.find_with_dead_letters(
         topic, id, visit.caller.may_use_group, lambda: visit.has_read_units(_FOR_THE_TRACE)
     )
+
+
+def own_first(visit: Visit, groups: Iterable[Group]) -> list[Group]:
+    """The groups, those that the visitor may see before the others: these count for what is told of the message, as far
+    as the page's read units reach."""
+    return sorted(groups, key=lambda group: not visit.caller.may_use_group(group.name))
 
 
 def whole_time(text: str) -> str:
@@ -110,11 +118,7 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         }
     topic_statuses = deps.statuses.of_topic(topic)
     only = visit.query.get("group") or None
-    groups = [
-        group
-        for group in topic_statuses.groups()
-        if only in (None, group.name) and visit.caller.may_use_group(group.name)
-    ]
+    groups = own_first(visit, (group for group in topic_statuses.groups() if only in (None, group.name)))
     statuses = {}
     looked_at: list[Group] = []
     for group in groups:
@@ -123,22 +127,24 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
         looked_at.append(group)
         if status := topic_statuses.delivery(group, result):
             statuses[group.name] = status
-    events = deps.tracer.path(topic, result, looked_at, topic_statuses.snapshot)
-    steps = {
-        group.name: view.next_attempts_ms(topic, group, result, statuses[group.name])
-        for group in looked_at
-        if group.name in statuses
-    }
-    line = view.time_line(events, statuses, steps, visit.now_ms)
-    groups_left = [group.name for group in groups[len(looked_at) :]]
-    is_whole = only is None and not groups_left
+    is_whole = only is None and len(looked_at) == len(groups)
     word = overall(result.draft, [status.status for status in statuses.values()])
-    return _trace_model(visit, events, statuses, line) | {
+    may_see = visit.caller.may_use_group
+    own = [group for group in looked_at if may_see(group.name)]
+    deliveries = {name: status for name, status in statuses.items() if may_see(name)}
+    events = deps.tracer.path(topic, result, own, topic_statuses.snapshot)
+    steps = {
+        group.name: view.next_attempts_ms(topic, group, result, deliveries[group.name])
+        for group in own
+        if group.name in deliveries
+    }
+    line = view.time_line(events, deliveries, steps, visit.now_ms)
+    return _trace_model(visit, events, deliveries, line) | {
         # another group may have got no further: then only the lines of the groups say how far they are
         "status": word if is_whole or result.draft.cancelled else None,
         "due_ms": None,
         "kind": "Message",
-        "groups_left": groups_left,
+        "groups_left": [group.name for group in groups[len(looked_at) :] if may_see(group.name)],
     }
 
 

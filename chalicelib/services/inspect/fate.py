@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -71,6 +71,14 @@ class Fates:
     def adds_up(self) -> bool:
         """Is it in one place for each group?"""
         return all(fate.adds_up for fate in self.owed.values())
+
+    def of_groups(self, may_use_group: Callable[[str], bool]) -> Fates:
+        """The part that a caller may see. Whether it `is_complete` and `adds_up` is told of the whole, as a message's
+        status is."""
+        return Fates(
+            {name: fate for name, fate in self.owed.items() if may_use_group(name)},
+            tuple(filter(may_use_group, self.skipped)),
+        )
 
 
 class FateReader:

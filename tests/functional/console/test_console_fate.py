@@ -73,3 +73,29 @@ def test_what_is_not_in_the_log_yet_has_no_fate(api: Client, browser: Browser) -
     id = topic.produce("x", delay_seconds=600)["id"]
     assert "not in the log yet" in page(browser, topic, id).text
     assert browser.get(f"/console/topics/{topic.name}/messages/nobody/fate").status == 404
+
+
+def test_a_token_for_some_groups_is_told_of_all_whether_they_are_done(api: Client, stranger: Browser) -> None:
+    topic = api.topic(shards=1)
+    mine, theirs = topic.group("mine"), topic.group("a-foreign-one")
+    id = topic.produce("x")["id"]
+    mine.ack(*mine.receive(1))
+    grant = {"name": "t", "scopes": ["produce", "consume"], "groups": ["mine"]}
+    token = api.post("/v1/tokens", grant).expect(201)["token"]
+    holder, message = api.with_token(token), f"{topic.path}/messages/{id}"
+    stranger.sign_in(token)
+    for status, is_complete in (("RUNNING", False), ("SUCCESS", True)):
+        if is_complete:
+            theirs.ack(*theirs.receive(1))
+        fate = holder.get(f"{message}/fate").expect(200)
+        assert (fate["message"]["status"], fate["complete"], list(fate["groups"])) == (
+            status,
+            is_complete,
+            ["mine"],
+        )
+        screen = page(stranger, topic, id)
+        assert ("Every group is done with it." in screen.text) is is_complete
+        whole = stranger.get(f"/console/topics/{topic.name}/messages/{id}")
+        assert f"{status} accepted" in whole.text
+        assert "A group has claimed it" in whole.text
+        assert not any("foreign" in each.html for each in (screen, whole))
