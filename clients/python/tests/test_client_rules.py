@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace import Headrace, Outgoing, Retries
 from headrace.calls import encode, path, resend_seconds
 from headrace.consume.settings import ConsumerSettings
-from headrace.durations import rfc3339, seconds, whole_seconds
+from headrace.durations import asked_wait, rfc3339, seconds, whole_seconds
 from headrace.errors import NoAnswer, RateLimited, TopicNotFound, of_answer
 from headrace.outgoing import RequestIds, chunks
 
@@ -38,6 +38,22 @@ def test_a_pause_is_never_shorter_than_retry_after_nor_beyond_the_time(
         assert try_count < 5
         assert pause >= after
         assert elapsed + pause <= 120
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        *[("0", 0), ("7", 7), (" 7 ", 7), ("9" * 5_000, math.inf)],
+        *[("Sun, 22 Nov 2026 09:00:30 GMT", 30), ("Sun, 22 Nov 2026 08:59:59 GMT", 0)],
+        *[("Sunday, 22-Nov-26 09:01:00 GMT", 60), ("Sun Nov 22 10:00:00 2026", 3_600)],
+        *((text, None) for text in (None, "", "soon", "-5", "7.5", "1e3", "٣", "2026-11-22T09:00:30Z")),
+        *((text, None) for text in ("Sun, 99 Nov 2026 09:00:00 GMT", "Nov 9 99999999999999999999 9:00 +")),
+    ],
+)
+def test_a_retry_after_is_a_number_of_seconds_or_a_date(text: str | None, wait: float | None) -> None:
+    assert asked_wait(text, NOW.timestamp()) == wait
+    error = of_answer(503, {"retry-after": text or ""}, b"", NOW.timestamp())
+    assert error.retry_after == wait
 
 
 @given(CHANCE)
@@ -107,9 +123,9 @@ def test_names_of_requests_differ_and_share_their_sender() -> None:
 
 
 def test_an_answer_from_something_in_between_is_an_error_all_the_same() -> None:
-    gateway = of_answer(502, {}, b"<html>Bad Gateway</html>")
+    gateway = of_answer(502, {}, b"<html>Bad Gateway</html>", NOW.timestamp())
     assert (gateway.code, gateway.status, gateway.retryable) == ("HTTP_502", 502, True)
-    error = of_answer(429, {"retry-after": "7"}, b'{"message": "Too Many Requests"}')
+    error = of_answer(429, {"retry-after": "7"}, b'{"message": "Too Many Requests"}', NOW.timestamp())
     assert (error.retry_after, error.retryable) == (7.0, True)
     assert "Too Many Requests" in error.detail
     assert issubclass(NoAnswer, type(gateway))

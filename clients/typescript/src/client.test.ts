@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 
 import { Headrace, HeadraceError } from "./index.js";
+import { askedWaitMs } from "./repeating.js";
 
 const hr = Headrace.fromEnv();
 const topic = `ts-${crypto.randomUUID()}`;
@@ -241,6 +242,31 @@ test("a pause ends when the call's signal says so", async () => {
   };
   const { api } = Headrace.fromEnv({ fetch: busy, retries: { attempts: 2 } });
   await assert.rejects(api.GET("/v1/health", { signal: stop.signal }), /the user left/);
+});
+
+test("a Retry-After is a number of seconds or a date", async () => {
+  const now = Date.UTC(2026, 10, 22, 9);
+  const asked: [text: string | null, ms: number][] = [
+    ["7", 7_000],
+    ["9".repeat(5_000), Infinity],
+    ["Sun, 22 Nov 2026 09:00:30 GMT", 30_000],
+    ["Sunday, 22-Nov-26 09:01:00 GMT", 60_000],
+    ["Sun Nov  2 09:00:00 2026", 0],
+    ["Sun Nov 22 10:00:00 2026", 3_600_000],
+    ["Sun, 22 Nov 2026 08:59:59 GMT", 0],
+  ];
+  const nonsense = [null, "", "soon", "-5", "7.5", "1e3", "Infinity", "2027-11-22T09:00:30Z", "Sun, 99 Nov 2026 09:00:00 GMT"];
+  for (const [text, ms] of [...asked, ...nonsense.map((text) => [text, 0] as const)]) {
+    assert.equal(askedWaitMs(text, now), ms, String(text));
+  }
+  let tries = 0;
+  const busy = async (): Promise<Response> => {
+    tries++;
+    return new Response(null, { status: 503, headers: { "Retry-After": new Date(Date.now() + 3_600_000).toUTCString() } });
+  };
+  const patient = Headrace.fromEnv({ fetch: busy, retries: { baseMs: 1 } });
+  await assert.rejects(patient.send(topic, 1), (error) => error instanceof HeadraceError && error.status === 503);
+  assert.equal(tries, 1, "an hour is more than the retries may take in all");
 });
 
 test("a clock that is set back between two tries refuses nothing", async (t) => {

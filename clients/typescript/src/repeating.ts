@@ -19,6 +19,7 @@ const PRODUCES = /\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
 const BATCH = /\/v1\/topics\/[^/]+\/messages\/batch$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
+const HTTP_DATE = /^[A-Z][a-z]+,? [\w -]+ \d\d:\d\d:\d\d (GMT|\d{4})$/;
 const OUTCOME_UNKNOWN = (status: number) => status === 0 || status >= 500;
 
 type Fetch = (request: Request) => Promise<Response>;
@@ -55,7 +56,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const partly = !(answer instanceof HeadraceError) && BATCH.test(path) && (await isPartly(answer));
       const again = answer instanceof HeadraceError || partly || (await isRetryable(answer));
       const unknown = partly || OUTCOME_UNKNOWN(answer.status);
-      const pause = pauseMs(retries, attempt, answer);
+      const pause = pauseMs(retries, attempt, answer, Date.now());
       const late = Date.now() - began + pause > retries.totalMs;
       const once = !repeatable || (named && unknown && (await waitsWithoutDedupId(first)));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
@@ -108,8 +109,16 @@ async function isPartly(answer: Response): Promise<boolean> {
   return results?.some((each) => each.error?.retryable) ?? false;
 }
 
-function pauseMs(retries: Retries, attempt: number, answer: Response | HeadraceError): number {
+function pauseMs(retries: Retries, attempt: number, answer: Response | HeadraceError, nowMs: number): number {
   const step = Math.min(retries.capMs, retries.baseMs * 2 ** (attempt - 1));
-  const seconds = answer instanceof HeadraceError ? 0 : Number(answer.headers.get("Retry-After") ?? 0);
-  return Math.max(step * (0.5 + Math.random() / 2), (seconds || 0) * 1000);
+  const asked = answer instanceof HeadraceError ? 0 : askedWaitMs(answer.headers.get("Retry-After"), nowMs);
+  return Math.max(step * (0.5 + Math.random() / 2), asked);
+}
+
+/** What a `Retry-After` asks for (RFC 9110): a number of seconds, or a date. 0 for one that is past, for none, and for nonsense. */
+export function askedWaitMs(retryAfter: string | null, nowMs: number): number {
+  const text = retryAfter?.trim() ?? "";
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  if (!HTTP_DATE.test(text)) return 0; // Date.parse reads much else
+  return Math.max(0, Date.parse(text.replace(/(?<! GMT)$/, " GMT")) - nowMs || 0);
 }

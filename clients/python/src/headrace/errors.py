@@ -24,6 +24,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from .durations import asked_wait
+
 
 @dataclass(frozen=True)
 class Issue:
@@ -238,9 +240,10 @@ def of_problem(problem: Mapping[str, Any], retry_after: float | None = None) -> 
     )
 
 
-def of_answer(status: int, headers: Mapping[str, str], raw: bytes) -> HeadraceError:
-    """The error of an answer that is none of success. What is no problem document comes from something in between."""
-    after = _seconds(headers.get("retry-after"))
+def of_answer(status: int, headers: Mapping[str, str], raw: bytes, now: float) -> HeadraceError:
+    """The error of an answer that is none of success. What is no problem document comes from something in between.
+    `now`: when the answer came, in seconds since 1970."""
+    after = asked_wait(headers.get("retry-after"), now)
     try:
         problem = msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -250,7 +253,3 @@ def of_answer(status: int, headers: Mapping[str, str], raw: bytes) -> HeadraceEr
     message = problem.get("message") if isinstance(problem, dict) else None
     detail = f"Status {status}: {message or raw[:200].decode(errors='replace') or 'no text'}"
     return of_problem({"code": f"HTTP_{status}", "status": status, "detail": detail}, after)
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isascii() and text.isdigit() else None

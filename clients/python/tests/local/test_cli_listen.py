@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 from cli_commands import Command
+from scripted_service import message
 from standardwebhooks import Webhook
 
+from headrace.cli.forward import Forwarder
 from headrace.testing import LocalHeadrace, Push
 
 SECRET = "whsec_" + "AbCd" * 8
@@ -47,6 +56,34 @@ def test_an_answer_to_what_is_listened_to_counts(
         )
     assert result["status"] == status
     getattr(headrace.expect("orders", "mailer"), outcome)(1)
+
+
+@contextmanager
+def busy(retry_after: str) -> Iterator[str]:
+    """The URL of one who is busy now."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(503)
+            self.send_header("Retry-After", retry_after)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [("7", 7, 7), (formatdate(time.time() + 40_000, usegmt=True), 39_000, 40_000), ("soon", None, None)],
+)
+def test_who_is_busy_says_when_to_come_again(asked: str, least: int | None, most: int | None) -> None:
+    with busy(asked) as url, Forwarder(url, "orders", "mailer", SECRET, 5) as forwarder:
+        wait = forwarder.send(message("x")).retry_after
+    assert wait is None if least is None or most is None else wait is not None and least <= wait <= most
 
 
 def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, headrace: LocalHeadrace) -> None:

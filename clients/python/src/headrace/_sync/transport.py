@@ -119,7 +119,7 @@ class Transport:
                 raise _closed_error() from error
             raise
         if answer.status_code >= 300:
-            raise of_answer(answer.status_code, answer.headers, answer.content)
+            raise of_answer(answer.status_code, answer.headers, answer.content, time.time())
         response_bytes: bytes = answer.content
         if response_bytes and not response_bytes.startswith(b"{") and call.path != DOCS:
             raise NoAnswer(

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..consume.outcomes import LONGEST_WAIT_SECONDS
-from ..durations import rfc3339
+from ..durations import asked_wait, rfc3339, whole_seconds
 from ..models import Message
 from ..webhook.signing import sign
 
@@ -72,8 +72,9 @@ class Forwarder:
             answer = self._client.post(self._url, content=body, headers=headers)
         except httpx.HTTPError as error:
             return Result(0, (time.monotonic() - start) * 1000, f"{type(error).__name__} {error}".strip())
-        after = answer.headers.get("retry-after", "") if answer.status_code in _SLOW_DOWN else ""
-        wait = min(int(after), LONGEST_WAIT_SECONDS) if after.isascii() and after.isdigit() else None
+        after = answer.headers.get("retry-after") if answer.status_code in _SLOW_DOWN else None
+        asked = asked_wait(after, time.time())
+        wait = None if asked is None else whole_seconds(min(asked, LONGEST_WAIT_SECONDS))
         return Result(
             answer.status_code, (time.monotonic() - start) * 1000, f"HTTP {answer.status_code}", wait
         )
