@@ -9,11 +9,19 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from local.token_file import TokenFile
 from local.unusable import Unusable
 
 _SECONDS = 10
+
+
+class _FollowsNothing(urllib.request.HTTPRedirectHandler):
+    """Followed, a redirection would take the token to another host, and make a GET of the POST."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
 
 
 def link(url: str, token: str) -> str:
@@ -22,9 +30,14 @@ def link(url: str, token: str) -> str:
     base = url.rstrip("/").removesuffix("/v1")
     request = urllib.request.Request(f"{base}/v1/sign-in-links", b"{}", headers)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+        with urllib.request.build_opener(_FollowsNothing).open(request, timeout=_SECONDS) as answer:
             return str(json.load(answer)["url"])
     except urllib.error.HTTPError as error:
+        if error.code // 100 == 3:
+            raise Unusable(
+                f"{url} redirects to {error.headers.get('Location')}, and no redirection is followed: set HEADRACE_URL "
+                "to the service itself."
+            ) from None
         raise Unusable(f"{url} refuses ({error.code}): is HEADRACE_TOKEN a token of this service?") from None
     except (OSError, ValueError) as error:
         raise Unusable(

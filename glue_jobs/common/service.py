@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from glue_jobs.common.failures import JobError
@@ -19,7 +20,7 @@ _SECONDS = 60
 
 
 class Refused(JobError):
-    """The service said no (4xx): the text says why."""
+    """The service said no (4xx), or led elsewhere (3xx): the text says why."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
@@ -29,6 +30,18 @@ class Refused(JobError):
 
 class Unreachable(JobError):
     """No good answer came, however often it was tried."""
+
+
+class _FollowsNothing(urllib.request.HTTPRedirectHandler):
+    """Followed, a redirection would take the token to another host, and make a GET of a POST."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+@cache
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_FollowsNothing)
 
 
 @dataclass(frozen=True)
@@ -62,10 +75,17 @@ class Service:
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            with _opener().open(request, timeout=_SECONDS) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
+                if error.code // 100 == 3:
+                    raise Refused(
+                        error.code,
+                        "REDIRECTED",
+                        f"{self.url} redirects to {error.headers.get('Location')}, and no redirection is followed: "
+                        "--url (HEADRACE_URL) must be that of the service itself.",
+                    ) from None
                 raise _refusal(error.code, error.read()) from None
 
 
