@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from local.token_file import TokenFile
 from local.unusable import Unusable
@@ -26,6 +28,7 @@ class _FollowsNothing(urllib.request.HTTPRedirectHandler):
 
 def link(url: str, token: str) -> str:
     """A link of the service at a URL, for a token's holder. Raises Unusable."""
+    _check(url)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     base = url.rstrip("/").removesuffix("/v1")
     request = urllib.request.Request(f"{base}/v1/sign-in-links", b"{}", headers)
@@ -39,10 +42,22 @@ def link(url: str, token: str) -> str:
                 "to the service itself."
             ) from None
         raise Unusable(f"{url} refuses ({error.code}): is HEADRACE_TOKEN a token of this service?") from None
-    except (OSError, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unusable(
-            f"{url} does not answer ({error}): start it (make run), or set HEADRACE_URL."
+            f"{url} does not answer ({str(error).strip()}): start it (make run), or set HEADRACE_URL."
         ) from None
+
+
+def _check(url: str) -> None:
+    """Raises Unusable for what is no URL of a service."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return
+        why = "one is like http://127.0.0.1:8700"
+    except ValueError as error:
+        why = str(error)
+    raise Unusable(f"{url!r} (HEADRACE_URL) is no URL of a service: {why}.")
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from local.console import main
-from tests.support.receiver import Receiver, Reply
+from tests.support.receiver import How, Receiver, Reply
 
 Run = Callable[[str], tuple[int, str, str]]
 
@@ -43,3 +43,34 @@ def test_a_redirection_is_refused_and_takes_the_token_nowhere(run: Run, status: 
         f"{service.url('')} redirects to {place}, and no redirection is followed: set HEADRACE_URL to the service "
         "itself.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://localhost:port", "Port could not be cast to integer value as 'port'"),
+        ("http://localhost:99999", "Port out of range"),
+        ("http://[::1", "Invalid IPv6 URL"),
+        ("http://", "one is like http://127.0.0.1:8700"),
+        ("localhost:8700", "one is like http://127.0.0.1:8700"),
+        ("http://a b", "URL can't contain control characters"),
+        ("http://127.0.0.1:1", "start it (make run)"),
+    ],
+)
+def test_what_is_no_url_of_a_service_is_told_in_one_line(run: Run, url: str, why: str) -> None:
+    code, printed, complaint = run(url)
+    assert (code, printed) == (1, "")
+    assert url in complaint
+    assert why in complaint
+    assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [Reply(99_999), Reply(200, {}, b"{}" * 99, how=How.CUT), Reply(200, {}, b"<p>")]
+)
+def test_what_is_no_answer_of_a_service_is_told_in_one_line(run: Run, answer: Reply) -> None:
+    with Receiver(lambda _: answer) as service:
+        code, _, complaint = run(service.url(""))
+    assert code == 1
+    assert "does not answer" in complaint
+    assert complaint.count("\n") == 1

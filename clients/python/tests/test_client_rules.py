@@ -195,7 +195,13 @@ def test_what_ends_a_line_is_not_of_the_token() -> None:
     assert Headrace("http://127.0.0.1", "hr_a_b\n").transport.token == "hr_a_b"
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8700", "ftp://127.0.0.1", "http://", "https:///v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "127.0.0.1:8700", "ftp://127.0.0.1", "http://", "https:///v1"),
+        *("http://127.0.0.1:port", "http://127.0.0.1:87000", "http://[::1"),
+    ],
+)
 def test_what_is_no_address_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="HEADRACE_URL"):
         Headrace(url, "hr_a_b")

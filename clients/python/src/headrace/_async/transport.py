@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -38,7 +39,7 @@ class AsyncTransport:
         self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
     ) -> None:
         self.urls = tuple(_END.sub("", url.strip()) for url in urls if url.strip())
-        if not self.urls or not all(_SERVICE.match(url) for url in self.urls):
+        if not self.urls or not all(map(_is_service, self.urls)):
             raise ValueError(
                 "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
             )
@@ -155,6 +156,14 @@ class AsyncTransport:
             pool = self._pools.pop((os.getpid(), is_fresh), None)
             if pool is not None:
                 await pool.aclose()
+
+
+def _is_service(url: str) -> bool:
+    """Can a service be at this URL? Not where its port is no number, say."""
+    try:
+        return bool(_SERVICE.match(url)) and urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def _closed_error() -> ClientClosed:
