@@ -420,6 +420,27 @@ def test_nothing_is_deleted_unless_its_name_is_given(
     assert not (tmp_path / "asked").exists()
 
 
+@pytest.mark.parametrize("question", ["s3api__head_bucket", "dynamodb__list_tables"])
+def test_a_stack_is_deleted_though_aws_does_not_say_what_is_left(
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    question: str,
+) -> None:
+    answers = {
+        "cloudformation__describe_stacks": status("UPDATE_COMPLETE"),
+        question: (254, "(403): Forbidden"),
+    }
+    assert said(monkeypatch, environment(**answers), "destroy", "--confirm", "headrace-dev") == 0
+    assert "cloudformation delete-stack --stack-name headrace-dev" in (tmp_path / "asked").read_text()
+    printed = capsys.readouterr()
+    assert printed.out == "The stack headrace-dev is deleted.\n"
+    assert printed.err == (
+        "Which tables of headrace-dev are left, and whether its bucket is, AWS does not say: (403): Forbidden\n"
+    )
+
+
 def test_only_what_was_packaged_for_this_stack_is_deployed(
     environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
