@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
@@ -307,6 +309,44 @@ def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -
     assert edit(group, message["id"], "y").expect(200)["body"] == "y"
     assert redrive(group, ids=[message["id"]]) == 2
     assert [bodies(group, consumer=name) for name in ("a", "b")] == [["y"], ["y"]]
+
+
+@pytest.mark.parametrize("deed", ["edited", "redriven", "deleted"])
+@pytest.mark.parametrize("call", ["PATCH", "DELETE"])
+def test_a_change_of_a_broadcasts_letters_that_was_refused_in_the_middle_is_ended_by_its_repetition(
+    api: Client, background: Background, monkeypatch: pytest.MonkeyPatch, call: str, deed: str
+) -> None:
+    topic = api.topic(mode="broadcast", shards=1)
+    group = topic.group()
+    for name in ("a", "b", "c"):
+        group.register(name)
+    id = topic.produce("x")["id"]
+    for name in ("a", "b", "c"):
+        bury(group, consumer=name)
+    redriver = background.deps.redriver
+    find = redriver.find
+
+    def find_before_somebody_else(*place: Any) -> list[DeadLetter]:
+        monkeypatch.undo()
+        first, second, third = find(*place)
+        if deed == "edited":
+            redriver.edit(place[0], place[1], second, b'"theirs"')
+        elif deed == "redriven":
+            redriver.redrive(place[0], place[1], [second])
+        else:
+            redriver.discard(place[0], place[1], second)
+        return [first, second, third]
+
+    monkeypatch.setattr(redriver, "find", find_before_somebody_else)
+    path = f"{group.path}/dead-letters/{id}"
+    body = {"body": "mine"} if call == "PATCH" else None
+    api.call(call, path, body).refused(409, "DEAD_LETTER_CHANGED")
+    seconds = ["theirs"] if deed == "edited" else []
+    firsts = ["mine"] if call == "PATCH" else []
+    assert sorted(entry["body"] for entry in letters(group)) == sorted([*firsts, *seconds, "x"])
+    api.call(call, path, body).expect(200 if call == "PATCH" else 204)
+    count = 3 if deed == "edited" else 2
+    assert [entry["body"] for entry in letters(group)] == (["mine"] * count if call == "PATCH" else [])
 
 
 def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Client) -> None:
