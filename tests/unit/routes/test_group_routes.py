@@ -1,0 +1,102 @@
+"""Groups and their consumers: calls of the API on a store in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib import wiring
+from chalicelib.wiring import Deps
+from tests.support.clock import Hasty, ManualClock
+from tests.support.http import Client, Topic
+from tests.support.push import Inbox
+from tests.support.troubled import Troubled
+from tests.unit.routes.calls import token
+
+
+def test_who_may_use_one_group_is_told_of_no_other(api: Client) -> None:
+    topic = api.topic()
+    topic.group("mail")
+    id = topic.produce("x")["id"]
+    topic.group("bank", **{"from": "latest"})
+    mailer = token(api, "mailer", "consume", groups=["mail"])
+    fate = mailer.get(f"{topic.path}/messages/{id}/fate").expect(200)
+    assert (list(fate["groups"]), fate["skipped"]) == (["mail"], [])
+    assert api.get(f"{topic.path}/messages/{id}/fate").expect(200)["skipped"] == ["bank"]
+
+
+def test_who_is_called_hears_that_its_group_was_sought_back_or_divided_anew(
+    topic: Topic, inbox: Inbox, clock: ManualClock
+) -> None:
+    group = topic.group()
+    subscriber = {"url": "https://hooks.example.com/mail"}
+    topic.api.put(f"{group.path}/consumers/mail", subscriber).expect(201)
+    inbox.asked.clear()
+    topic.api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
+    assert "deliver" in [function for function, _ in inbox.asked]
+    for setting in ({"max_in_flight": 7}, {"batch_size": 7}):
+        clock.advance(60_000)
+        inbox.asked.clear()
+        topic.api.put(group.path, setting).expect(200)
+        assert "mover" in [function for function, _ in inbox.asked], setting
+
+
+def test_all_consumers_of_a_broadcast_are_sought_back(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group(mode="broadcast")
+    for name in ("a", "b"):
+        group.register(name)
+    topic.produce("x")
+    for name in ("a", "b"):
+        group.ack(*group.receive(consumer=name))
+    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
+    assert [group.bodies(consumer=name) for name in ("a", "b")] == [["x"], ["x"]]
+
+
+@pytest.mark.parametrize(("port", "call"), [("control", "assignment"), ("timers", "store")])
+def test_a_new_secret_is_shown_though_what_follows_its_storing_fails(
+    deps: Deps, topic: Topic, monkeypatch: pytest.MonkeyPatch, port: str, call: str
+) -> None:
+    """Repeating the call shows it no more."""
+    group = topic.group()
+    troubled = Troubled(getattr(deps.adapters, port), lambda name, *_: name == call)
+    changes: dict[str, Any] = {port: troubled}
+    process = Deps(replace(deps.adapters, **changes))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    body = {"url": "https://hooks.example.com"}
+    view = topic.api.put(f"{group.path}/consumers/mail", body).expect(201)
+    assert view["secret"].startswith("whsec_")
+    assert troubled.refused
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    assert "secret" not in topic.api.put(f"{group.path}/consumers/mail", body).expect(200)
+
+
+def test_the_last_page_of_groups_says_so(topic: Topic) -> None:
+    for name in ("a", "b"):
+        topic.group(name)
+    assert topic.api.get(f"{topic.path}/groups?limit=2").expect(200).get("next_page_token") is None
+
+
+def test_a_page_of_groups_that_takes_long_to_count_ends_early_and_the_next_goes_on(
+    topic: Topic, deps: Deps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"g{n:02}" for n in range(12)]
+    for name in names:
+        topic.group(name)
+    slow = Deps(replace(deps.adapters, clock=Hasty()))
+    monkeypatch.setattr(wiring, "deps", lambda: slow)
+    pages, query = list[list[str]](), ""
+    while not pages or query:
+        page = topic.api.get(f"{topic.path}/groups{query}").expect(200)
+        pages.append([group["group"] for group in page["items"] if "backlog" in group])
+        query = f"?page_token={page['next_page_token']}" if "next_page_token" in page else ""
+    assert [name for page in pages for name in page] == names
+    assert 1 < len(pages) < 12
+
+
+def test_a_group_keeps_of_its_topics_retries_what_it_does_not_change(api: Client) -> None:
+    topic = api.topic(retry={"max_attempts": 7})
+    topic.group(retry={"base_seconds": 3})
+    assert api.get(f"{topic.path}/groups/g").expect(200)["retry"]["max_attempts"] == 7

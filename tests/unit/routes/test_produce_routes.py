@@ -1,0 +1,130 @@
+"""Producing: how much, how late, and what is a duplicate: calls of the API on a store in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib import wiring
+from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS, MAX_DELAY_SECONDS
+from chalicelib.domain.times import HOUR_SECONDS
+from chalicelib.wiring import Deps
+from tests.support.clock import ManualClock
+from tests.support.http import Client, Reply, Topic
+from tests.support.push import Inbox
+from tests.support.troubled import Troubled
+from tests.unit.routes.calls import change
+
+
+@pytest.mark.parametrize(("more", "is_taken"), [(0, True), (1, False)])
+def test_a_message_may_wait_for_so_long_and_no_longer(topic: Topic, more: int, is_taken: bool) -> None:
+    id = topic.produce("x", delay_seconds=HOUR_SECONDS)["id"]
+    (item,) = change(topic, ids=[id], postpone_seconds=MAX_DELAY_SECONDS - HOUR_SECONDS + more).expect(200)[
+        "items"
+    ]
+    assert item.get("changed", False) is is_taken
+    assert is_taken or item["error"]["code"] == "DELAY_TOO_LONG"
+
+
+def test_a_dedup_id_stands_for_its_message_until_its_window_ends(topic: Topic, clock: ManualClock) -> None:
+    short = topic.api.topic(dedup_window_seconds=60)
+    id = short.produce("x", dedup_id="d")["id"]
+    path = f"{short.path}/messages?dedup_id=d"
+    clock.advance(59_999)
+    assert [each["id"] for each in short.api.get(path).expect(200)["items"]] == [id]
+    clock.advance(1)
+    assert short.api.get(path).expect(200)["items"] == []
+    assert short.produce("y", dedup_id="d")["id"] != id, "the id is free, too"
+    short.api.get(f"{path}&limit=0").refused(400)
+
+
+def test_a_topic_that_wakes_at_once_starts_a_delivery_with_the_answer(api: Client, inbox: Inbox) -> None:
+    topic = api.topic(wake="direct")
+    topic.api.put(f"{topic.group().path}/consumers/mail", {"url": "https://hooks.example.com"}).expect(201)
+    inbox.asked.clear()
+    topic.produce("x")
+    assert [function for function, _ in inbox.asked] == ["deliver"]
+
+
+@pytest.mark.parametrize(("port", "call"), [("control", "groups"), ("cursors", "get")])
+def test_a_duplicate_is_answered_though_nobody_can_say_what_became_of_it(
+    deps: Deps, topic: Topic, monkeypatch: pytest.MonkeyPatch, port: str, call: str
+) -> None:
+    """A batch that was refused for it would be sent again, and what it stored be there twice."""
+    topic.group()
+    message = {"body": "x", "dedup_id": "d"}
+    first = topic.produce(**message)
+    troubled = Troubled(getattr(deps.adapters, port), lambda name, *_: name == call)
+    changes: dict[str, Any] = {port: troubled}
+    process = Deps(replace(deps.adapters, **changes))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    assert topic.api.post(f"{topic.path}/messages", message).expect(200) == {**first, "duplicate": True}
+    twin, new = topic.batch([message, {"body": "y"}])
+    assert (twin["id"], twin["duplicate"], new["duplicate"]) == (first["id"], True, False)
+    assert troubled.refused
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    assert topic.accepted == 2
+
+
+def test_the_bytes_of_an_event_without_a_type_have_the_usual_one(topic: Topic) -> None:
+    event = {"specversion": "1.0", "type": "t", "source": "s", "id": "1", "data_base64": "AAE="}
+    media = {"Content-Type": "application/cloudevents+json"}
+    path = f"/v1/publish/{topic.name}"
+    id = topic.api.call("POST", path, event, headers=media).expect(201)["id"]
+    view = topic.api.get(f"{topic.path}/messages/{id}").expect(200)
+    assert view["content_type"] == "application/octet-stream"
+
+
+def test_what_bears_a_dedup_id_is_the_same_only_with_the_same_content(topic: Topic) -> None:
+    def publish(media: str, trace: str) -> Reply:
+        return topic.publish(
+            b"{}", headrace_dedup_id="d", content_type=media, headrace_forward_traceparent=trace
+        )
+
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{}-01"
+    publish("application/json", trace.format(1)).expect(201)
+    assert publish("application/json", trace.format(2)).expect(200)["duplicate"] is True
+    publish("text/plain", trace.format(1)).refused(409, "DEDUP_MISMATCH")
+
+
+def test_the_window_of_what_waits_begins_when_it_is_due(api: Client, clock: ManualClock) -> None:
+    topic = api.topic(dedup_window_seconds=60)
+    message = {"body": "x", "dedup_id": "d", "delay_seconds": HOUR_SECONDS}
+    first = topic.api.post(f"{topic.path}/messages", message).expect(201)["id"]
+    clock.advance((HOUR_SECONDS + 59) * 1000)
+    again = {**message, "delay_seconds": 0}
+    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first
+
+
+def test_events_whose_names_could_be_read_alike_are_two(topic: Topic) -> None:
+    long = "x" * MAX_DEDUP_ID_CHARS
+    names = [("a", f"b|{long}"), ("a|b", long), ("a", "b|c"), ("a|b", "c")]
+    for source, id in names:
+        event = {"ce_specversion": "1.0", "ce_type": "t", "ce_source": source, "ce_id": id}
+        assert topic.publish(b"x", **event).expect(201)["id"]
+        assert topic.publish(b"x", **event).expect(200)["duplicate"] is True
+    assert topic.accepted == len(names)
+
+
+def test_an_event_is_known_by_the_dedup_id_that_its_sender_names(topic: Topic) -> None:
+    event = {"ce_specversion": "1.0", "ce_type": "t", "ce_source": "s", "ce_id": "1"}
+    topic.publish(b"x", headrace_dedup_id="mine", **event).expect(201)
+    topic.publish(b"x", **{**event, "ce_id": "2"}, headrace_dedup_id="mine").refused(409, "DEDUP_MISMATCH")
+    messages = topic.api.get(f"{topic.path}/messages?dedup_id=mine").expect(200)["items"]
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize("delay", ["9" * 5000, "-1", "1.5", "\u0661", ""])
+def test_a_delay_in_a_header_that_is_no_number_is_said_so(topic: Topic, delay: str) -> None:
+    topic.publish(b"x", headrace_delay_seconds=delay).refused(400)
+
+
+def test_a_batch_may_have_just_so_many_bytes(topic: Topic) -> None:
+    text = b'{"messages": [{"body": 1}]}'
+    path = f"{topic.path}/messages/batch"
+    whole = text.ljust(MAX_BATCH_BYTES)
+    headers = {"Content-Type": "application/json"}
+    topic.api.call("POST", path, raw=whole, headers=headers).expect(200)
+    topic.api.call("POST", path, raw=whole + b" ", headers=headers).refused(413, "BATCH_TOO_LARGE")
