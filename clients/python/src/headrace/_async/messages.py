@@ -25,8 +25,6 @@ from ..models import (
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
 
-_AT_MOST = 1_000  # dead letters sent again, without a limit
-
 
 class AsyncMessages(AsyncCaller):
     """Messages seen and changed; dead letters; replays."""
@@ -224,7 +222,7 @@ class AsyncMessages(AsyncCaller):
             count += answer.redriven
             if answer.next_page_token is None:
                 return count
-            left = (_AT_MOST if limit is None else limit) - count
+            left = (Redriven.MOST if limit is None else limit) - count
             body = given(filter=filter, limit=left, page_token=answer.next_page_token)
 
     async def create_replay(

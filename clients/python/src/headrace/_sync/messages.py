@@ -25,8 +25,6 @@ from ..models import (
 from .caller import Caller, group_path
 from .pager import Pager
 
-_AT_MOST = 1_000  # dead letters sent again, without a limit
-
 
 class Messages(Caller):
     """Messages seen and changed; dead letters; replays."""
@@ -220,7 +218,7 @@ class Messages(Caller):
             count += answer.redriven
             if answer.next_page_token is None:
                 return count
-            left = (_AT_MOST if limit is None else limit) - count
+            left = (Redriven.MOST if limit is None else limit) - count
             body = given(filter=filter, limit=left, page_token=answer.next_page_token)
 
     def create_replay(

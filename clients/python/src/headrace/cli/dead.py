@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ..models import DeadLetter
+from ..models import DeadLetter, Redriven
 from .arguments import Group, MessageId, Topic, Yes, parsed, sure
 from .editor import edited
 from .output import short
 from .session import session
 
-_AT_ONCE = 1_000  # dead letters that the service redrives in one call
 app = typer.Typer(name="dead", help="Dead letters: list, show, edit, redrive, delete.", no_args_is_help=True)
 
 Reason = Annotated[
@@ -116,7 +115,7 @@ def redrive(
         sure(f"Redrive all dead letters of {group}?", yes)
     count = s.hr.redrive(topic, group, ids=ids or None, filter=choice or None, limit=limit)
     s.output.one({"redriven": count}, [("redriven", count)])
-    if not ids and limit is None and count == _AT_ONCE:
+    if not ids and limit is None and count == Redriven.MOST:
         s.output.say("More may be left: run it again.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -140,6 +140,9 @@ class MergedLetters(Model, frozen=True, kw_only=True):
 
 class Redriven(Model, frozen=True, kw_only=True):
     """How many dead letters were sent again; the token goes on where time ended."""
+
+    MOST: ClassVar[int] = 1_000
+    """As many as a redrive without a limit sends."""
 
     redriven: int
     next_page_token: str | None = None
