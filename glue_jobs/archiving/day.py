@@ -30,6 +30,7 @@ class Result:
     manifest: Manifest
     files: int
     backfilled: int = 0
+    backfilled_edits: int = 0
     backfilled_traces: int = 0
     without_id: int = 0
     damaged_rows: tuple[str, ...] = ()
@@ -63,13 +64,15 @@ class _DayArchiver:
         self._engine, self._bucket, self._window, self._settings = engine, bucket, window, settings
         self._old = manifest.load(bucket, window.name)
         self._proved = completeness.load(bucket)
-        self._backfilled_traces = 0
+        self._backfilled_edits = self._backfilled_traces = 0
 
     def run(self) -> Result:
         scan, gaps, first_offsets, bodies_missing = self._look()
         offsets, days = self._backfill(scan, gaps)
         if offsets:
             progress(f"{self._window.name}: {offsets} offsets came from DynamoDB")
+        days |= self._backfill_edits(scan)
+        if days:
             self._engine.look_again()
             scan, gaps, first_offsets, bodies_missing = self._look()
         self._refuse_less(scan)
@@ -98,6 +101,7 @@ class _DayArchiver:
             manifest=new,
             files=files,
             backfilled=offsets,
+            backfilled_edits=self._backfilled_edits,
             backfilled_traces=self._backfilled_traces,
             without_id=without_id,
             damaged_rows=damaged_rows,
@@ -149,6 +153,19 @@ class _DayArchiver:
             questions.append((key, proved_ranges[-1][1] + 1, ENDLESS, end_ms))
         counts = self._engine.fetch(questions) if questions else {}
         return sum(counts.values()), set(counts)
+
+    def _backfill_edits(self, scan: Scan) -> set[str]:
+        """Fetch what was edited or cancelled, of which the journal has only earlier editions, into it; of which days. A
+        row that begins where the journal has nothing has come whole, in its last edition (`_backfill`)."""
+        if not self._settings.edits:
+            return set()
+        counts = self._engine.fetch_edits(
+            [(key, first, last, 0) for key, ranges in scan.ranges.items() for first, last in ranges]
+        )
+        if counts:
+            self._backfilled_edits = sum(counts.values())
+            progress(f"{self._window.name}: {self._backfilled_edits} edited offsets came from DynamoDB")
+        return set(counts)
 
     def _refuse_less(self, scan: Scan) -> None:
         lost_ranges = {

@@ -30,7 +30,8 @@ class Unusual(JobError):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most.
-    `lateness_minutes`: how long after its end a window's data may come."""
+    `lateness_minutes`: how long after its end a window's data may come. `edits`: whether those that the journal
+    lacks are looked for, too."""
 
     prefix: str | None
     region: str
@@ -38,6 +39,7 @@ class Settings:
     grace_ms: int
     now_ms: int
     lateness_minutes: int = 0
+    edits: bool = False
 
     def read_ms(self, window: Window) -> int:
         """When the window's journal was read, for its manifest: while late data may come, that is before its end."""
@@ -143,6 +145,10 @@ class Engine(Protocol):
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
+
+    def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        """Copy those of these offsets whose rows were edited, and which the journal lacks in that edition. Returns how
+        many came, by day."""
 
     def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""

@@ -47,9 +47,18 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         metavar="yes|no",
         help="fetch what is missing from DynamoDB (yes, where one is known)",
     )
+    add(
+        "--backfill-edits",
+        type=arguments.yes_no,
+        default=False,
+        metavar="yes|no",
+        help="yes: also edits and cancellations that the journal lacks, for which the days' whole log is read",
+    )
     choices = _parse(parser, argv)
     if choices.backfill is None:
         choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
+    if choices.backfill_edits and not choices.backfill:
+        parser.error("--backfill-edits yes asks DynamoDB: it needs --backfill yes")
     if choices.window and choices.window.begin > choices.now:
         parser.error(f"the window {choices.window.name} is later than now ({choices.now:%Y-%m-%dT%H:%M:%SZ})")
     if (

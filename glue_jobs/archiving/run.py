@@ -41,6 +41,7 @@ class Totals:
     files: int = 0
     bytes: int = 0
     backfilled: int = 0
+    backfilled_edits: int = 0
     backfilled_traces: int = 0
     without_id: int = 0
     damaged_rows: int = 0
@@ -53,6 +54,7 @@ class Totals:
         self.bytes += sum(part.bytes for parts in tables.values() for part in parts)
         self.files += result.files
         self.backfilled += result.backfilled
+        self.backfilled_edits += result.backfilled_edits
         self.backfilled_traces += result.backfilled_traces
         self.without_id += result.without_id
         self.damaged_rows += len(result.damaged_rows)
@@ -147,10 +149,11 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         choices.grace_minutes * 60_000,
         int(choices.now.timestamp() * 1000),
         choices.lateness_minutes,
+        choices.backfill_edits,
     )
     archive_job = ArchiveJob(start=start, bucket=bucket, settings=settings, engine=choices.engine)
     completeness.ensure(bucket)
-    archive_job.look_at(windows(bucket, choices), again=bool(choices.window))
+    archive_job.look_at(windows(bucket, choices), again=bool(choices.window) or settings.edits)
     problems = archive_job.problems()
     if choices.compact_mb:
         day = choices.window.day if choices.window else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
@@ -97,9 +98,18 @@ class Queue:
         if line:
             self.journal(segment)
 
-    def journal(self, segment: Segment) -> None:
+    def journal(self, segment: Segment, name: str = "at") -> None:
         lines = [line for _, line in journal.lines(Written(SHARD, segment))]
-        self.place.journal(f"at-{segment.first:05}", lines)
+        self.place.journal(f"{name}-{segment.first:05}", lines)
+
+    def edit(self, first: int, drafts: Mapping[int, Draft], *, line: bool = False) -> None:
+        """Change some messages of a row, as the service does: each with an edition for the whole row."""
+        (old,) = self.log.read(SHARD, first, 1)
+        new = [drafts.get(n, draft) for n, draft in enumerate(old.drafts)]
+        assert self.log.amend(SHARD, old, self.log.pack(new), first, {})
+        if line:
+            (segment,) = self.log.read(SHARD, first, 1)
+            self.journal(segment, "edited")
 
     def settle(self, name: str, *offsets: int, line: bool = True, begun_ms: int = NOON_MS + 60_000) -> None:
         """A group's attempts at some offsets, settled together."""
@@ -135,6 +145,13 @@ class Queue:
     def archive(self, *argv: str, bucket: Any = None) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv, bucket=bucket)
 
+    def journal_objects(self) -> set[Path]:
+        return {*self.place.folder.glob("journal/messages/**/*.gz")}
+
+    def bodies(self) -> list[tuple[int, str]]:
+        rows = self.place.query('"offset", decode(body) from % order by 1')
+        return [(offset, body) for offset, body in rows]
+
     def offsets(self) -> list[int]:
         return [offset for _, _, offset in self.place.places()]
 
@@ -154,6 +171,66 @@ def test_offsets_that_the_journal_lost_come_from_dynamodb(
     assert queue.offsets() == list(range(6 * BATCH))
     assert queue.archive("--window", DAY) == DONE
     assert read_summary(capsys)["backfilled"] == 0
+
+
+CANCELLED, EDITED = make.draft(cancelled=True), make.draft("edited")
+
+
+def test_edits_that_the_journal_lost_come_from_dynamodb_if_they_are_asked_for(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        queue.put(n * BATCH, accepted_ms=NOON_MS + (DAY_MS if n == 3 else 0))
+    queue.edit(0, {1: CANCELLED})
+    queue.edit(0, {2: EDITED})
+    queue.edit(BATCH, {0: EDITED}, line=True)
+    queue.edit(3 * BATCH, {3: EDITED})
+    assert queue.archive() == DONE
+    assert queue.offsets() == list(range(4 * BATCH))
+    before = dict(queue.bodies())
+    assert [offset for offset in before if before[offset] == '"edited"'] == [BATCH]
+    capsys.readouterr()
+    assert queue.archive("--backfill-edits", "yes") == DONE
+    summary = read_summary(capsys)
+    assert (summary["windows"], summary["backfilled"], summary["backfilled_edits"]) == (2, 0, 2 * BATCH)
+    edited = dict.fromkeys([2, BATCH, 4 * BATCH - 1], '"edited"')
+    assert dict(queue.bodies()) == {n: edited.get(n, body) for n, body in before.items() if n != 1}
+    objects = queue.journal_objects()
+    assert queue.archive("--backfill-edits", "yes") == DONE
+    assert read_summary(capsys)["backfilled_edits"] == 0
+    assert queue.journal_objects() == objects
+    assert queue.archive() == DONE
+    assert read_summary(capsys)["unchanged"] == 2
+
+
+def test_edits_are_looked_for_in_the_days_that_were_asked_for_and_come_beside_lost_offsets(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        queue.put(n * BATCH, line=n != 1, accepted_ms=NOON_MS + (DAY_MS if n == 3 else 0))
+    for n in range(4):
+        queue.edit(n * BATCH, {0: CANCELLED}, line=n == 2)
+    queue.edit(2 * BATCH, {1: CANCELLED})
+    assert queue.archive("--window", DAY, "--backfill-edits", "yes") == DONE
+    summary = read_summary(capsys)
+    assert (summary["backfilled"], summary["backfilled_edits"]) == (BATCH, 2 * BATCH)
+    assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11]
+    assert queue.archive() == DONE
+    assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11, *range(12, 16)]
+
+
+def test_an_edited_row_that_is_damaged_is_named_and_its_messages_stay(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(3):
+        queue.put(n * BATCH)
+        queue.edit(n * BATCH, {0: EDITED})
+    queue.set_of_row(BATCH, "m", {"S": "[{"})
+    assert queue.archive("--backfill-edits", "yes") == INCOMPLETE
+    summary = read_summary(capsys)
+    assert (summary["damaged_rows"], summary["backfilled_edits"]) == (1, 2 * BATCH)
+    assert queue.offsets() == list(range(3 * BATCH))
+    assert [offset for offset, body in queue.bodies() if body == '"edited"'] == [0, 2 * BATCH]
 
 
 @pytest.mark.soak

@@ -108,6 +108,13 @@ def test_one_row_of_a_later_time_ends_no_look_and_a_page_of_them_does() -> None:
     assert offsets_of(backfill.lines_of(HOME, [[first], [later], [third]], NOON_MS)) == [0, 1, 2, 3]
 
 
+def test_pages_of_which_a_filter_left_nothing_end_no_look() -> None:
+    first, _, third = log_rows()
+    pages: list[list[Any]] = [[], [first], [], [third]]
+    for until_ms in (None, NOON_MS):
+        assert offsets_of(backfill.lines_of(HOME, pages, until_ms)) == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
 class Table:
     """A client of DynamoDB with these rows of a shard, by offset."""
 

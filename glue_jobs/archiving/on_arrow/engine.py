@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import shutil
 import tempfile
 from collections import Counter, defaultdict
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +38,7 @@ was measured: twenty million short messages, ten GB of lines on the disk."""
 _OTHER_BYTES = 300_000_000  # of other days' files that tell ids
 _LARGE_BYTES = 128_000_000  # of large bodies in a block of offsets
 _ASKERS = 8  # of DynamoDB, at once
+_EDITION = itemgetter(*rows.PLACES[MESSAGES], "offset", "edition")  # of a line
 
 
 def is_for_arrow(journal: Mapping[str, Iterable[Entry]]) -> bool:
@@ -211,6 +215,33 @@ class OnArrow:
         ):
             counts.update(self._add(MESSAGES, journal_lines))
         return dict(counts)
+
+    def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
+        known_editions = self._known_editions()
+
+        def fetch_missing(some: Sequence[Gap]) -> list[backfill.Line]:
+            return [
+                line
+                for line in backfill.edits(table, options, some)
+                if not line[0] or _EDITION(json.loads(line[2])) not in known_editions
+            ]
+
+        counts: Counter[str] = Counter()
+        for journal_lines in self._ask_in_parallel(gaps, fetch_missing):
+            counts.update(self._add(MESSAGES, journal_lines))
+        return dict(counts)
+
+    def _known_editions(self) -> set[Any]:
+        """The _EDITION of each line of the journal that tells of an edit."""
+        spill = self._read(MESSAGES, self._journal(MESSAGES))
+        editions: set[Any] = set()
+        for key in spill.counts:
+            block = spill.take(key)
+            edited = block.filter(pc.greater(block["edition"], 0))
+            pairs = zip(edited["offset"].to_pylist(), edited["edition"].to_pylist(), strict=True)
+            editions |= {(*key[:-1], *pair) for pair in pairs}
+        return editions
 
     def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)

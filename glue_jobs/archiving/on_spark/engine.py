@@ -20,10 +20,11 @@ from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.ranges import Range, Ranges, merged
-from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES, TABLES
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL, JOURNAL_VERSION, MESSAGES, TABLES
 from glue_jobs.common.session import empty_table
 
 _TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
+_EDITION = StructType([JOURNAL[MESSAGES][name] for name in (*transforms.SHARD, "offset", "edition")])
 _FETCHED = "day string, hour string, line string"
 _TASKS = 64  # that ask DynamoDB
 
@@ -164,7 +165,18 @@ class OnSpark:
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
         rows = self._ask_in_parallel(gaps, lambda some: backfill.offsets(table, options, some))
-        lines = self._spark.createDataFrame(rows, _FETCHED).persist()
+        return self._add_messages(self._spark.createDataFrame(rows, _FETCHED))
+
+    def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
+        rows = self._ask_in_parallel(gaps, lambda some: backfill.edits(table, options, some))
+        lines = self._spark.createDataFrame(rows, _FETCHED).withColumn("of", F.from_json("line", _EDITION))
+        known_editions = self._journal.lines(MESSAGES).where("edition > 0").select(*_EDITION.names)
+        new_lines = lines.select("*", "of.*").join(known_editions, _EDITION.names, "left_anti")
+        return self._add_messages(new_lines.select("day", "hour", "line"))
+
+    def _add_messages(self, lines: DataFrame) -> dict[str, int]:
+        lines = lines.persist()
         counts = {row.day: row["count"] for row in lines.groupBy("day").count().collect()}
         if counts.pop("", 0):
             self._note_damaged(lines)
