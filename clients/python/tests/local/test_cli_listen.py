@@ -78,7 +78,11 @@ def busy(retry_after: str) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("asked", "least", "most"),
-    [("7", 7, 7), (formatdate(time.time() + 40_000, usegmt=True), 39_000, 40_000), ("soon", None, None)],
+    [
+        ("7", 7, 7),
+        pytest.param(formatdate(time.time() + 40_000, usegmt=True), 39_000, 40_000, id="a date"),
+        ("soon", None, None),
+    ],
 )
 def test_who_is_busy_says_when_to_come_again(asked: str, least: int | None, most: int | None) -> None:
     with busy(asked) as url, Forwarder(url, "orders", "mailer", SECRET, 5) as forwarder:
