@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...domain.errors import Refused
+from ...domain.errors import NotFound, Refused
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
 from ...ports.control import leave_out
 from .. import list_pages, parse
@@ -112,11 +112,15 @@ def seek_group(context: Context) -> Response[GroupDetail]:
     if shard is not None and shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     for uid in context.deps.catalog.cursor_owners(topic, group):
-        for key in cursor_keys(topic, group, uid):
-            if shard in (None, key.shard.shard):
-                context.deps.positions.seek(topic, key, where)
-        if shard is None:
-            context.deps.positions.mend_lane(topic, group, uid)
+        try:
+            for key in cursor_keys(topic, group, uid):
+                if shard in (None, key.shard.shard):
+                    context.deps.positions.seek(topic, key, where)
+            if shard is None:
+                context.deps.positions.mend_lane(topic, group, uid)
+        except NotFound:  # a broadcast goes on without the consumer that has just left
+            if not uid or context.group(consistent=True)[1].uid != group.uid:
+                raise
     context.deps.waker.wake_group(topic, group)
     return Response(_detail(context, topic, group))
 

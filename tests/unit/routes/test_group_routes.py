@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from chalicelib import wiring
+from chalicelib.ports.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty, ManualClock
 from tests.support.http import Client, Topic
@@ -53,6 +54,31 @@ def test_all_consumers_of_a_broadcast_are_sought_back(api: Client) -> None:
         group.ack(*group.receive(consumer=name))
     api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
     assert [group.bodies(consumer=name) for name in ("a", "b")] == [["x"], ["x"]]
+
+
+@pytest.mark.parametrize(("leaves", "status"), [("/consumers/a", 200), ("", 404)])
+def test_a_broadcast_is_sought_back_without_the_consumer_that_leaves_meanwhile(
+    deps: Deps, api: Client, monkeypatch: pytest.MonkeyPatch, leaves: str, status: int
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group(mode="broadcast")
+    for name in ("a", "b"):
+        group.register(name)
+    topic.produce("x")
+    group.ack(*group.receive(consumer="b"))
+
+    def left(call: str, *_: Any) -> bool:
+        if call == "get" and group.path + leaves not in gone:
+            gone.append(group.path + leaves)
+            api.delete(gone[0]).expect(204)
+        return False
+
+    gone: list[str] = []
+    process = Deps(replace(deps.adapters, cursors=cast(Cursors, Troubled(deps.adapters.cursors, left))))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(status)
+    if status == 200:
+        assert group.bodies(consumer="b") == ["x"]
 
 
 @pytest.mark.parametrize(("port", "call"), [("control", "assignment"), ("timers", "store")])
