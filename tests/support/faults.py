@@ -52,6 +52,11 @@ class Call:
         return [(self.operation, self.body)]
 
     @property
+    def is_of_assignment(self) -> bool:
+        """Does it write which consumer has which shard?"""
+        return str(self.body.get("Item", {}).get("sk", {}).get("S")).startswith("assignment#")
+
+    @property
     def shape(self) -> str:
         """What tells it from requests of another kind: tables and conditions, without names and values."""
         descriptions = {f"{kind} {_table(of)} if {_condition(of)}" for kind, of in self.actions}
@@ -230,6 +235,7 @@ class Note:
     shape: str
     outside: int
     spoilt_by: frozenset[Fault]
+    is_of_assignment: bool
 
     @property
     def is_write(self) -> bool:
@@ -242,9 +248,12 @@ class Note:
 
     @property
     def is_of_waking(self) -> bool:
-        """Whom to wake, and the mark for the sweep: a wake-up is a hint, so what is done stands without it."""
-        return (self.operation in READS and " control " in self.shape) or (
-            self.is_write and " rounds " in self.shape
+        """Whom to wake, the mark for the sweep, and the assignment, which whoever looks next makes: a wake-up is a
+        hint, so what is done stands without it."""
+        return (
+            (self.operation in READS and " control " in self.shape)
+            or (self.is_write and " rounds " in self.shape)
+            or self.is_of_assignment
         )
 
     @property
@@ -282,14 +291,15 @@ class FaultPlan:
         """Note the call; spoil it if it is its turn."""
         spoilt_by = frozenset(fault for fault in Fault if fault.fits(call))
         self.calls.append(call.operation)
-        self.notes.append(Note(call.operation, call.shape, self.outside, spoilt_by))
+        note = Note(call.operation, call.shape, self.outside, spoilt_by, call.is_of_assignment)
+        self.notes.append(note)
         after = len(self.calls) - self.at
         if self.fault is None or not 0 <= after < len(self.fault.steps):
             return None
         if not self.fired and (after or not self.fault.fits(call)):
             return None
         self.fired = True
-        self.spoilt.append(self.notes[-1])
+        self.spoilt.append(note)
         try:
             return self.fault.steps[after](call)
         finally:
