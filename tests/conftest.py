@@ -62,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Processes that share the tests share the work of a first import, too, which rewrites each `assert` and is kept:
-    each begins with another file."""
+    each begins with another folder."""
     config = session.config
     process = getattr(config, "workerinput", None)
     if process is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
