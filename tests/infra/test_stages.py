@@ -19,11 +19,10 @@ from tests.infra.templates import lint, resources
 
 _ROOT = Path(__file__).parents[2]
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
-
-ACL = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
-GUARDED: dict[str, Any] = {
+_ACL = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
+_GUARDED: dict[str, Any] = {
     "access_log": True,
-    "web_acl": ACL,
+    "web_acl": _ACL,
     "vpc_endpoint": "vpce-0a1b2c3d",
     "iam": True,
 }
@@ -41,11 +40,11 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
 
 @pytest.mark.soak
 def test_cfn_lint_finds_nothing_in_a_guarded_api(tmp_path: Path) -> None:
-    assert lint(describe(stage("dev", GUARDED), tmp_path / "build")) == (0, "")
+    assert lint(describe(stage("dev", _GUARDED), tmp_path / "build")) == (0, "")
 
 
 def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
-    template_file = describe(stage("dev", GUARDED), tmp_path / "build")
+    template_file = describe(stage("dev", _GUARDED), tmp_path / "build")
     stack_resources = resources(template_file)
     properties = stack_resources["RestAPI"]["Properties"]
     assert properties["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
@@ -54,7 +53,7 @@ def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> No
     assert deny["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
     assert not re.search("header|query|body", properties["AccessLogSetting"]["Format"].lower())
     assert stack_resources["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
-    assert stack_resources["WebAclAssociation"]["Properties"]["WebACLArn"] == ACL
+    assert stack_resources["WebAclAssociation"]["Properties"]["WebACLArn"] == _ACL
     assert_the_second_api_is_guarded_as_the_first(stack_resources, deny)
 
 
