@@ -34,7 +34,7 @@ def link(url: str, token: str) -> str:
     request = urllib.request.Request(f"{base}/v1/sign-in-links", b"{}", headers)
     try:
         with urllib.request.build_opener(_FollowsNothing).open(request, timeout=_SECONDS) as answer:
-            return str(json.load(answer)["url"])
+            body = json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code // 100 == 3:
             raise Unusable(
@@ -46,6 +46,9 @@ def link(url: str, token: str) -> str:
         raise Unusable(
             f"{url} does not answer ({str(error).strip()}): start it (make run), or set HEADRACE_URL."
         ) from None
+    if not (isinstance(body, dict) and isinstance(body.get("url"), str)):
+        raise Unusable(f"{url} answers without a link: is HEADRACE_URL that of Headrace?")
+    return str(body["url"])
 
 
 def _check(url: str) -> None:

@@ -115,14 +115,19 @@ class ExpiryPump:
             self.drop()
 
     def drop(self) -> None:
-        """Drop what has expired; if a function fails, the next time."""
+        """Drop what has expired; if a function fails, or its time ends before it is through, the next time."""
         drop = self._expiry()
         if all(self._call(name) for name in _BEFORE):
             drop()
 
     def _call(self, name: str) -> bool:
+        """Did the function succeed, and is it through?"""
+        reports: list[dict[str, Any]] = []
         context = Context(function_name=name, request_id=str(uuid4()), stop=self._stopping)
-        return attempt(self._functions[name], event_of(name), context)
+        success = attempt(
+            lambda *asked: reports.append(self._functions[name](*asked)), event_of(name), context
+        )
+        return success and bool(reports[0].get("finished", True))
 
     def stop(self) -> None:
         self._stopping.set()

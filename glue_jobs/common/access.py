@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from glue_jobs.common.service import Service
 
@@ -21,8 +22,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check_url(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Leave the process where the URL is none."""
-    if not arguments.url.startswith(("http://", "https://")):
-        parser.error("--url begins with http:// or https://.")
+    try:
+        parts = urlsplit(arguments.url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return
+        why = f"one is like {_HERE}"
+    except ValueError as error:
+        why = str(error)
+    parser.error(f"{arguments.url!r} (--url, HEADRACE_URL) is no URL of a service: {why}.")
 
 
 def has_token(arguments: argparse.Namespace) -> bool:

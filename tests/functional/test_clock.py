@@ -150,6 +150,23 @@ def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pyt
     assert len(desk.receive(group)) == 1, "and what comes later is delivered"
 
 
+def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
+    """`expire` has a minute for each run, and goes on in the next."""
+    desk = Desk.at(memory_stage(), retention_days=1)
+    desk.produce(make.draft())
+    finished = iter([False, True])
+    functions = {
+        "expire": lambda event, context: {"finished": next(finished)},
+        "checkpoint": lambda event, context: {},
+    }
+    pump = ExpiryPump(lambda: expiry(desk.stage.adapters), functions)
+    desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
+    pump.drop()
+    assert len(desk.rows()) == 1
+    pump.drop()
+    assert desk.rows() == []
+
+
 def test_no_deployed_stage_has_it() -> None:
     assert "/v1/clock" not in app.app.routes
     assert "/v1/clock" not in {call.path for call in CALLS}

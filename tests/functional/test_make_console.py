@@ -74,3 +74,10 @@ def test_what_is_no_answer_of_a_service_is_told_in_one_line(run: Run, answer: Re
     assert code == 1
     assert "does not answer" in complaint
     assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'"url"', b'{"url": 5}'])
+def test_what_is_no_link_is_told_in_one_line(run: Run, body: bytes) -> None:
+    with Receiver(lambda _: Reply(200, {}, body)) as service:
+        url = service.url("")
+        assert run(url) == (1, "", f"{url} answers without a link: is HEADRACE_URL that of Headrace?\n")

@@ -49,6 +49,9 @@ REPLAY = ["--topic", "orders", "--from", "2026-11-20", "--to", "2026-11-21"]
         ("compare", of_compare, [*COMPARE, "--shadow-group", "../../../g"], "is no name"),
         ("replay", of_replay, [*REPLAY, "--into", "a/b"], "is no name"),
         ("replay", of_replay, [*REPLAY, "--rate", "-1"], "no whole number"),
+        ("replay", of_replay, [*REPLAY, "--url", "localhost:8700"], "one is like http://127.0.0.1:8700"),
+        ("replay", of_replay, [*REPLAY, "--url", "http://localhost:port"], "Port could not be cast"),
+        ("replay", of_replay, [*REPLAY, "--url", "http://localhost:99999"], "Port out of range"),
     ],
 )
 def test_what_a_job_refuses_is_one_sentence_a_summary_and_exit_code_2(

@@ -109,9 +109,8 @@ class Redriver:
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The dead letter of a message (in a broadcast there may be one for each consumer, those that have left come
         last). Raises NotFound."""
-        letters = self.letters(topic, group, message_id)
-        if POLICIES[group.mode].per_consumer:
-            letters += self._left_behind(topic, group, message_id, letters)
+        per_consumer = POLICIES[group.mode].per_consumer
+        letters = (self._of_all_consumers if per_consumer else self.letters)(topic, group, message_id)
         if not letters:
             raise NotFound(
                 "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
@@ -129,17 +128,18 @@ class Redriver:
             if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
         ]
 
-    def _left_behind(
-        self, topic: Topic, group: Group, message_id: str, letters: Sequence[DeadLetter]
-    ) -> list[DeadLetter]:
-        """The letters of the message beside these: those of a broadcast's consumers that have left."""
+    def _of_all_consumers(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The same in a broadcast, also of consumers that have left. A read for each letter, not for each consumer."""
         location = self._location_of(topic, message_id)
         if location is None or location[0] >= MAX_SHARDS:
-            return []
+            return self.letters(topic, group, message_id)
         shard, offset = location
-        keys = {letter.key for letter in letters}
-        others = self._records.letters_at(group.uid, topic.shard_key(shard), offset, MAX_CONSUMERS)
-        return [each for each in others if each.message.id == message_id and each.key not in keys]
+        letters = self._records.letters_at(group.uid, topic.shard_key(shard), offset, MAX_CONSUMERS)
+        places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
+        return sorted(
+            (each for each in letters if each.message.id == message_id),
+            key=lambda letter: places.get(letter.key.consumer_uid, MAX_CONSUMERS),
+        )
 
     def _without_location(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of messages that were delayed and whose rows have expired: only the letters themselves

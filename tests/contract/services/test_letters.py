@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -26,6 +26,7 @@ from chalicelib.services.manage.dead_letters import DeadLetterFilter, RedriveOut
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
+from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
@@ -312,6 +313,19 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
     assert desk.deps.redriver.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
+
+
+def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    consumers = [desk.consumer(group, f"c-{n}") for n in range(9)]
+    (result,) = desk.produce(make.draft("x"))
+    desk.nack(group, desk.receive(group, 1, consumers[5]), BURY)
+    records = Counted(stage.adapters.records)
+    deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
+    (letter,) = deps.redriver.find(desk.topic, group, result.id)
+    assert letter.key.consumer_uid == consumers[5].uid
+    assert records.calls == {"letters_at": 1}
 
 
 def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
