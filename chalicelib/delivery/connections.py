@@ -78,13 +78,9 @@ def dial(address: str, port: int, seconds: float) -> socket.socket:
 
 
 def encrypt(sock: socket.socket, tls: ssl.SSLContext, host: str, seconds: float) -> ssl.SSLSocket:
-    """TLS on a connection, the certificate checked for the host. Closes the connection if that fails."""
-    try:
-        sock.settimeout(seconds)
-        return tls.wrap_socket(sock, server_hostname=host)
-    except BaseException:
-        sock.close()
-        raise
+    """TLS on a connection, the certificate checked for the host."""
+    sock.settimeout(seconds)
+    return tls.wrap_socket(sock, server_hostname=host)
 
 
 class Unread(ConnectionResetError):

@@ -142,8 +142,12 @@ class Egress:
             except OSError:
                 if tries_left == 1:
                     raise
-        if target.scheme == "https":
-            sock = encrypt(sock, self._tls, target.host, deadline.seconds_left())
+        try:
+            if target.scheme == "https":
+                sock = encrypt(sock, self._tls, target.host, deadline.seconds_left())
+        except BaseException:
+            sock.close()
+            raise
         return Connection(_key(target, address), sock)
 
     def _exchange(

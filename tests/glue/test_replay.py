@@ -342,7 +342,7 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
         (["--replay", "../x"], "is no name"),
         (["--topic", "o", "--from", "yesterday", "--to", "2030-01-01"], "no time such as"),
         (["--replay", "r", "--rate", "0"], "no whole number"),
-        (["--replay", "r", "--url", "file:///etc"], "--url begins"),
+        (["--replay", "r", "--url", "file:///etc"], "is no URL of a service"),
         (["--replay", "r", "--folder", "/nobody/has/this"], "is not there"),
         (["--reply", "r"], "unrecognized"),
     ],

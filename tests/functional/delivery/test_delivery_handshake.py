@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,6 +117,24 @@ def test_a_host_that_drips_is_given_up_in_time(egress: Egress) -> None:
         outcome = greet(other, _URL, _ORIGIN, bool, 0.3)
         assert time.monotonic() - start < 10
     assert (outcome.verdict, outcome.detail) == (Verdict.FAILED, "OPTIONS: no answer within 0.3 s")
+
+
+def test_a_connection_that_took_all_the_time_is_closed(egress: Egress) -> None:
+    seconds, sockets = [0.0], []
+
+    def dial_slowly(address: str, port: int, _: float) -> socket.socket:
+        seconds[0] += 1
+        sockets.append(socket.socket())
+        return sockets[0]
+
+    other = Egress(
+        rules=egress.rules,
+        monotonic=lambda: seconds[0],
+        resolve=lambda host: ("93.184.216.34",),
+        dial=dial_slowly,
+    )
+    assert greet(other, _URL, _ORIGIN, bool, 0.5).detail == "OPTIONS: no answer within 0.5 s"
+    assert [each.fileno() for each in sockets] == [-1]
 
 
 def test_a_host_is_asked_so_often_and_then_no_more(receiver: Receiver, public_egress: PublicEgress) -> None:
