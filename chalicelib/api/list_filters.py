@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..domain.limits import MAX_KEY_CHARS
+from ..domain.message import DeadReason
 from . import list_pages, parse
 from .http import invalid
+from .requests import DeadFilter
 
 if TYPE_CHECKING:
     from ..services.inspect.filters import Filters
+    from ..services.manage.dead_letters import DeadLetterFilter
+
+LETTER_FILTERS: tuple[str, ...] = DeadFilter.__struct_fields__
+"""The filters of a list of dead letters, and of a redrive."""
+_REASONS = tuple(DeadReason)
 
 
 def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:
@@ -32,6 +39,20 @@ def of_query(query: Mapping[str, str]) -> Filters:
         from_ms=times.get("from"),
         to_ms=times.get("to"),
     )
+
+
+def letter_filter(fields: Mapping[str, str], at: str = "") -> DeadLetterFilter:
+    """Which dead letters these fields (of a query, or at a path in a body) mean. Raises Malformed."""
+    from ..services.manage.dead_letters import DeadLetterFilter
+
+    values: dict[str, Any] = {name: fields[name] for name in LETTER_FILTERS if name in fields}
+    if "reason" in values and values["reason"] not in _REASONS:
+        raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
+    if "since" in values:
+        values["since_ms"] = parse.time_ms(values.pop("since"), f"{at}since")
+    return DeadLetterFilter(
+        **values
+    )  # fails for a filter that it does not have: a redrive would take all letters
 
 
 def key(query: Mapping[str, str]) -> str | None:

@@ -195,7 +195,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
     lease_seconds: LeaseSeconds
 
 
-class DeadFilter(Struct, forbid_unknown_fields=True):
+class DeadFilter(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A filter for dead letters; `since`: those that became dead letters then or later."""
 
     reason: str | None = None

@@ -15,6 +15,7 @@ import msgspec
 
 from ..api import strict
 from ..api.http import invalid
+from ..api.list_filters import LETTER_FILTERS
 from ..domain.errors import Malformed
 from . import deeds
 from .deeds import Deed
@@ -221,8 +222,8 @@ def _redrive(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = _numbers(fields, "limit")
     if ids := fields.get("ids", "").split():
         body["ids"] = ids
-    elif which := _given_texts(fields, "reason", "tag", "key", "since"):
-        body["filter"] = which
+    elif filters := _given_texts(fields, *LETTER_FILTERS):
+        body["filter"] = filters
     return Deed(name, _required(fields, "topic", "group"), body=body)
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from chalicelib import console
+from chalicelib.api.list_filters import LETTER_FILTERS
 from chalicelib.api.requests import GroupBody, Retry, TopicBody
 from chalicelib.console import forms, undo
 from chalicelib.console.chinese import PHRASES
@@ -125,3 +126,8 @@ def test_what_is_no_number_is_refused_and_takes_no_limit_away(text: str) -> None
         sent_by("put_topic", {"rate_limit": text})
     assert sent_by("put_topic", {"ladder": text}) == {"retry": {"ladder": text}}, "no list of seconds"
     assert sent_by("seek_group", {"to": text}) == {"to": text}, "no offset"
+
+
+@pytest.mark.parametrize("name", LETTER_FILTERS)
+def test_each_filter_of_dead_letters_reaches_a_redrive(name: str) -> None:
+    assert sent_by("redrive", {name: "1"})["filter"], "without a filter it would redrive all letters"

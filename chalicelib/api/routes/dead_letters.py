@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,14 @@ from msgspec import UNSET
 
 from ...domain.errors import HeadraceError, Refused, TooLarge
 from ...domain.limits import MAX_ANSWER_BYTES
-from ...domain.message import DeadReason, Message, holds_json
+from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
 from ...services.produce.producer import check_size
 from .. import list_filters, list_pages, merge_patch, parse
 from ..calls import Context, Response, call
-from ..http import check_group, invalid
+from ..http import check_group
+from ..list_filters import LETTER_FILTERS
 from ..problems import problem
 from ..requests import BodyBody, MergeBody, RedriveBody, RetryNowBody
 from ..responses import dead_letters, statuses
@@ -27,15 +28,12 @@ from ..responses.statuses import Retried
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter
-    from ...services.manage.dead_letters import DeadLetterFilter
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
-_FILTERS = ("reason", "tag", "key", "since")
-_REASONS = tuple(DeadReason)
 
 
-@call("GET", _LETTERS, scopes=_ROLES, query=(*_FILTERS, "limit", "page_token"))
+@call("GET", _LETTERS, scopes=_ROLES, query=(*LETTER_FILTERS, "limit", "page_token"))
 def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
     """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
@@ -48,8 +46,8 @@ def _page(
 ) -> tuple[str, list[DeadLetter], str | None]:
     """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
     query, redriver, limit = context.query, context.deps.redriver, list_pages.limit(context.query)
-    letter_filter = _letter_filter(query)
-    purpose = list_filters.purpose("dead", [topic.name, group.name], query, _FILTERS)
+    letter_filter = list_filters.letter_filter(query)
+    purpose = list_filters.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
     after = list_pages.page_start(context, purpose)
     letters, position = redriver.page(topic, group, letter_filter, after, limit)
     if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
@@ -61,18 +59,6 @@ def _count_that_fits(letters: Sequence[DeadLetter], added_bytes: int) -> int:
     """How many of the first letters one answer can hold, if each grows by so many bytes; at least one."""
     sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
     return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
-
-
-def _letter_filter(fields: Mapping[str, str | None], at: str = "") -> DeadLetterFilter:
-    """Which dead letters these fields (of the query, or at a path in the body) mean."""
-    reason = fields.get("reason")
-    if reason is not None and reason not in _REASONS:
-        raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
-    from ...services.manage.dead_letters import DeadLetterFilter
-
-    since = fields.get("since")
-    since_ms = parse.time_ms(since, f"{at}since") if since is not None else None
-    return DeadLetterFilter(reason, fields.get("tag"), fields.get("key"), since_ms)
 
 
 @call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)
@@ -98,13 +84,12 @@ def redrive(context: Context) -> Response[Redriven]:
 
 def _redrive_matching(context: Context, topic: Topic, group: Group) -> Redriven:
     body = context.body
-    values = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
-    fields = {name: value for name, value in values.items() if value is not None}
-    purpose = list_filters.purpose("redrive", [topic.name, group.name], fields, _FILTERS)
+    fields = msgspec.to_builtins(body.filter) if body.filter is not UNSET else {}
+    purpose = list_filters.purpose("redrive", [topic.name, group.name], fields, LETTER_FILTERS)
     token = body.page_token
     after = list_pages.position_in(context, purpose, token) if token is not UNSET else None
     count, position = context.deps.redriver.redrive_matching(
-        topic, group, _letter_filter(fields, "filter."), body.limit, context.by, after=after
+        topic, group, list_filters.letter_filter(fields, "filter."), body.limit, context.by, after=after
     )
     answer: Redriven = {"redriven": count}
     if position is not None:
@@ -125,7 +110,7 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
-@call("PATCH", _LETTERS, scopes=_ROLES, body=MergeBody, query=(*_FILTERS, "limit", "page_token"))
+@call("PATCH", _LETTERS, scopes=_ROLES, body=MergeBody, query=(*LETTER_FILTERS, "limit", "page_token"))
 def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
 

@@ -45,29 +45,30 @@ def dead_letters(visit: Visit) -> Shown:
         "following": next_start,
         "counted": exact_count,
         "more": next_start is not None and exact_count >= _MOST_COUNTED,
-        "filter": filter_of(visit),
+        "filter": link_filters(visit),
     }
     return Page("dead_letters.html", model)
 
 
-def filter_of(visit: Visit) -> dict[str, str]:
-    """Which letters the URL means."""
-    return {name: visit.query[name] for name in ("reason", "tag", "key") if visit.query.get(name)}
+def link_filters(visit: Visit) -> dict[str, str]:
+    """The filters in the URL, for links to the same letters and for a redrive of them."""
+    from ...api.list_filters import LETTER_FILTERS
+
+    return {name: visit.query[name] for name in LETTER_FILTERS if visit.query.get(name)}
 
 
-def which_of(visit: Visit) -> DeadLetterFilter:
-    """The same for the service."""
-    from ...services.manage.dead_letters import DeadLetterFilter
+def letter_filter(visit: Visit) -> DeadLetterFilter:
+    """The same for the service. Raises Malformed."""
+    from ...api import list_filters
 
-    fields = filter_of(visit)
-    return DeadLetterFilter(fields.get("reason"), fields.get("tag"), fields.get("key"))
+    return list_filters.letter_filter(link_filters(visit))
 
 
 def read_letters(
     visit: Visit, topic: Topic, group: Group, most: int = _ROWS
 ) -> tuple[list[DeadLetter], str | None, int]:
     """Letters that fit, where the next page begins, and how many were looked at."""
-    which = which_of(visit)
+    wanted = letter_filter(visit)
     purpose = f"console-letters:{group.uid}"
     after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
     letters: list[DeadLetter] = []
@@ -75,7 +76,7 @@ def read_letters(
     while len(letters) < most and visit.has_read_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
         count += len(rows)
-        letters += [letter for _, letter in rows if which.matches(letter)]
+        letters += [letter for _, letter in rows if wanted.matches(letter)]
         if len(rows) < _ROWS:
             return letters, None, count
         after = rows[-1][0]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Malformed
 from ..http import File, Page, Shown, Visit, page
-from .dead_letters import LETTERS, filter_of, read_letters, which_of
+from .dead_letters import LETTERS, letter_filter, link_filters, read_letters
 from .messages import body_fields, check_may_read
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _many(visit: Visit, patch: str) -> Shown:
         "number": len(letters),
         "more": next_start is not None,
         "following": next_start,
-        "filter": filter_of(visit),
+        "filter": link_filters(visit),
         "patch": patch,
         "preview": preview,
         "merge": merge,
@@ -101,7 +101,7 @@ def canary(visit: Visit) -> Shown:
     model = {
         "topic": topic,
         "group": group,
-        "filter": filter_of(visit),
+        "filter": link_filters(visit),
         "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
         "failed": RedriveOutcome.FAILED in outcomes.values(),
         "may_go_on": may_go_on,
@@ -119,11 +119,11 @@ def letter_lines(visit: Visit) -> Shown:
     """The dead letters that fit, whole, as JSON lines: up to 1,000 of them, or 4 MB. It costs what it reads."""
     check_may_read(visit)
     topic, group = visit.group()
-    which = which_of(visit)
+    wanted = letter_filter(visit)
     lines: list[bytes] = []
     size = 0
     for letter in _letters(visit, topic, group):
-        if not which.matches(letter):
+        if not wanted.matches(letter):
             continue
         line = _line(_with_bodies(visit, [letter])[0])
         size += len(line)

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from chalicelib.api.list_filters import LETTER_FILTERS
 from tests.support.browser import Browser, Screen
 from tests.support.http import Client, Group
+
+FITTING = {"reason": "REJECTED", "tag": "paid", "key": "key-1", "since": "2001-01-01T00:00:00Z"}
+UNFIT = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
+"""Values of filters: of some dead letters of `group`, and of none."""
 
 
 @pytest.fixture
@@ -55,11 +60,30 @@ def test_all_are_redriven(browser: Browser, group: Group) -> None:
     assert "No dead letters." in page(browser, group).text
 
 
+@pytest.mark.parametrize("name", LETTER_FILTERS)
+def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group: Group, name: str) -> None:
+    screen = page(browser, group, f"?{name}={FITTING[name]}")
+    (those,) = [form for form in screen.forms if "Redrive all that fit" in " ".join(form.buttons)]
+    assert those.fields[name] == FITTING[name]
+    for rest in ("", "/canary", "/many"):
+        screen = page(browser, group, f"{rest}?{name}={UNFIT[name]}")
+        assert not [form for form in screen.forms if form.fields.get("deed") == "redrive"]
+    export = f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters.jsonl"
+    assert browser.get(f"{export}?{name}={UNFIT[name]}").html == ""
+
+
 def test_those_that_fit_a_filter_are_redriven(browser: Browser, group: Group) -> None:
     screen = page(browser, group, "?key=key-1")
     (those,) = [form for form in screen.forms if form.buttons == ["Redrive all that fit, 1"]]
     assert "1 dead letter is" in browser.submit(those).text
     assert len(left(group)) == 4
+
+
+def test_a_filter_that_cannot_be_is_refused(browser: Browser, group: Group) -> None:
+    screen = browser.get(
+        f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters?since=yesterday"
+    )
+    assert (screen.status, "must be a time" in screen.text) == (400, True)
 
 
 def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: Group) -> None:

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from chalicelib import wiring
+from chalicelib.api.list_filters import LETTER_FILTERS
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty
 from tests.support.dead_letters import bury
 from tests.support.http import Client, Group, Topic
+
+OTHERS = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
+"""Values of filters that no dead letter of these tests has."""
 
 
 def dead_letters(group: Group, count: int) -> list[str]:
@@ -57,3 +61,18 @@ def test_a_redrive_that_takes_long_is_gone_on_with_by_its_token_and_no_other(
         more = {"filter": {"tag": "t"}, "page_token": answer["next_page_token"]}
         counts.append((answer := topic.api.post(path, more).expect(200))["redriven"])
     assert sum(counts) == 210
+
+
+@pytest.mark.parametrize("name", LETTER_FILTERS)
+def test_each_filter_keeps_letters_out_of_the_list_of_a_change_and_of_a_redrive(
+    topic: Topic, name: str
+) -> None:
+    group = topic.group()
+    dead_letters(group, 1)
+    path = f"{group.path}/dead-letters"
+    listed = f"{path}?{name}={OTHERS[name]}"
+    assert topic.api.get(listed).expect(200)["items"] == []
+    assert topic.api.call("PATCH", listed, {"patch": {}}).expect(200)["items"] == []
+    redrive = {"filter": {name: OTHERS[name]}}
+    assert topic.api.post(f"{path}/redrive", redrive).expect(200) == {"redriven": 0}
+    assert len(topic.api.get(path).expect(200)["items"]) == 1
