@@ -27,15 +27,11 @@ def dead_letters(visit: Visit) -> Shown:
 
     check_may_read(visit)
     topic, group = visit.group()
-    letters, next_start, letter_count = read_letters(visit, topic, group)
-    records = visit.deps.adapters.records
-    exact_count = letter_count if next_start is None and "after" not in visit.query else None
-    if exact_count is None:
-        exact_count = (
-            records.count_dead(topic.uid, group.uid, _MOST_COUNTED)
-            if visit.has_read_units(6)
-            else letter_count
-        )
+    letters, next_start = read_letters(visit, topic, group)
+    count = len(letters)
+    are_all_here = next_start is None and "after" not in visit.query
+    if not are_all_here and visit.has_read_units(6):
+        count = visit.deps.adapters.records.count_dead(topic.uid, group.uid, _MOST_COUNTED)
     model = {
         "topic": topic,
         "group": group,
@@ -43,8 +39,8 @@ def dead_letters(visit: Visit) -> Shown:
         "kinds": view.kinds(letters),
         "names": visit.deps.catalog.consumer_names(topic, group),
         "following": next_start,
-        "counted": exact_count,
-        "more": next_start is not None and exact_count >= _MOST_COUNTED,
+        "counted": count,
+        "more": next_start is not None and count >= _MOST_COUNTED,
         "filter": link_filters(visit),
     }
     return Page("dead_letters.html", model)
@@ -66,21 +62,20 @@ def letter_filter(visit: Visit) -> DeadLetterFilter:
 
 def read_letters(
     visit: Visit, topic: Topic, group: Group, most: int = _ROWS
-) -> tuple[list[DeadLetter], str | None, int]:
-    """Letters that fit, where the next page begins, and how many were looked at."""
-    wanted = letter_filter(visit)
+) -> tuple[list[DeadLetter], str | None]:
+    """Letters that fit, and where the next page begins."""
     purpose = f"console-letters:{group.uid}"
     after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
-    letters: list[DeadLetter] = []
-    count = 0
-    while len(letters) < most and visit.has_read_units(_LEFT):
-        rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
-        count += len(rows)
-        letters += [letter for _, letter in rows if wanted.matches(letter)]
-        if len(rows) < _ROWS:
-            return letters, None, count
-        after = rows[-1][0]
-    return letters, visit.deps.signing_keys.sign(purpose, after or ""), count
+    letters, position = visit.deps.redriver.page(
+        topic,
+        group,
+        letter_filter(visit),
+        after,
+        most,
+        rows_per_read=_ROWS,
+        may_go_on=lambda: visit.has_read_units(_LEFT),
+    )
+    return letters, visit.deps.signing_keys.sign(purpose, position) if position is not None else None
 
 
 @page("GET", f"{LETTERS}/{{id}}")

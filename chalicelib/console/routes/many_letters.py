@@ -40,7 +40,7 @@ def _many(visit: Visit, patch: str) -> Shown:
 
     check_may_read(visit)
     topic, group = visit.group()
-    letters, next_start, _ = read_letters(visit, topic, group)
+    letters, next_start = read_letters(visit, topic, group)
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
@@ -97,7 +97,7 @@ def canary(visit: Visit) -> Shown:
     may_go_on = all(outcome is RedriveOutcome.SUCCEEDED for outcome in outcomes.values())
     step = min(len(ids_sent), 2)
     most = _PAGE if step == 2 else _SOME
-    letters, next_start, _ = read_letters(visit, topic, group, most) if may_go_on else ([], None, 0)
+    letters, next_start = read_letters(visit, topic, group, most) if may_go_on else ([], None)
     model = {
         "topic": topic,
         "group": group,
@@ -122,9 +122,7 @@ def letter_lines(visit: Visit) -> Shown:
     wanted = letter_filter(visit)
     lines: list[bytes] = []
     size = 0
-    for letter in _letters(visit, topic, group):
-        if not wanted.matches(letter):
-            continue
+    for letter in filter(wanted.matches, _letters(visit, topic, group)):
         line = _line(_with_bodies(visit, [letter])[0])
         size += len(line)
         if size > _MOST_BYTES or len(lines) == _MOST_LINES:

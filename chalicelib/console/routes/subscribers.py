@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _SUBSCRIBER = "/console/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROWS = 50
+_MOST_COUNTED = 500
 _LEFT = 6  # so much is left, when another page of dead letters is read
 
 
@@ -64,8 +65,7 @@ def _failed_since(
     visit: Visit, topic: Topic, group: Group
 ) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """How many dead letters a moment has behind it; or what is wrong with the moment."""
-    from ...api import parse
-    from ...services.manage.dead_letters import DeadLetterFilter
+    from ...api import list_filters
 
     text = visit.query.get("since", "").strip()
     if not text:
@@ -73,16 +73,19 @@ def _failed_since(
     since = whole_time(text)
     try:
         check_may_read(visit)
-        letter_filter = DeadLetterFilter(since_ms=parse.time_ms(since, "since"))
+        letter_filter = list_filters.letter_filter({"since": since})
     except HeadraceError as error:
         return None, error
-    number, after, more = 0, None, True
-    while more and visit.has_read_units(_LEFT):
-        rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
-        number += sum(letter_filter.matches(letter) for _, letter in rows)
-        more = len(rows) == _ROWS
-        after = rows[-1][0] if rows else None
-    return {"since": since, "number": number, "at_least": more}, None
+    letters, position = visit.deps.redriver.page(
+        topic,
+        group,
+        letter_filter,
+        None,
+        _MOST_COUNTED,
+        rows_per_read=_ROWS,
+        may_go_on=lambda: visit.has_read_units(_LEFT),
+    )
+    return {"since": since, "number": len(letters), "at_least": position is not None}, None
 
 
 @page("POST", f"{_SUBSCRIBER}/test")

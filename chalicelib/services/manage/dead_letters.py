@@ -91,19 +91,30 @@ class Redriver:
         self._on_filled = on_filled
 
     def page(
-        self, topic: Topic, group: Group, letter_filter: DeadLetterFilter, after: str | None, limit: int
+        self,
+        topic: Topic,
+        group: Group,
+        letter_filter: DeadLetterFilter,
+        after: str | None,
+        limit: int,
+        *,
+        rows_per_read: int = _PAGE,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[DeadLetter], str | None]:
-        """Up to `limit` dead letters, by shard and offset, and the next position (None: the end)."""
+        """Up to `limit` dead letters, by shard and offset, and the next position (None: the end). Before a read after
+        the first, `may_go_on` is asked."""
         letters: list[DeadLetter] = []
         for _ in range(_PAGES):
-            rows = self._records.dead(topic, group, after, _PAGE)
+            rows = self._records.dead(topic, group, after, rows_per_read)
             for after, letter in rows:
                 if letter_filter.matches(letter):
                     letters.append(letter)
                 if len(letters) == limit:
                     return letters, after
-            if len(rows) < _PAGE:
+            if len(rows) < rows_per_read:
                 return letters, None
+            if not may_go_on():
+                break
         return letters, after
 
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:

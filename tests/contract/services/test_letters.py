@@ -85,6 +85,21 @@ def test_pages_have_each_letter_once_and_are_full_but_for_the_last(stage: Stage,
     assert len(last) < limit
 
 
+def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Stage) -> None:
+    table = Table(stage, *make.drafts(4))
+
+    def page(selection: DeadLetterFilter, after: str | None, may_go_on: bool) -> tuple[list[int], str | None]:
+        letters, position = table.redriver.page(
+            table.topic, table.group, selection, after, 9, rows_per_read=3, may_go_on=lambda: may_go_on
+        )
+        return [letter.offset for letter in letters], position
+
+    offsets, position = page(ALL, None, may_go_on=False)
+    assert (offsets, page(ALL, position, may_go_on=False)) == ([0, 1, 2], ([3], None))
+    assert page(DeadLetterFilter(tag="none"), None, may_go_on=False) == ([], position)
+    assert page(ALL, None, may_go_on=True) == ([0, 1, 2, 3], None)
+
+
 def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
     table = Table(stage, make.draft(0, tag="a", keys=("k", "l")), make.draft(1, tag="a"), make.draft(2))
     stage.clock.advance(SECOND_MS)
