@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..services.core.expiring_cache import TtlCache
     from ..services.manage.admin import Admin
     from ..services.manage.amend import Amender
-    from ..services.manage.dead_letters import Redriver
+    from ..services.manage.dead_letters import DeadLetters
     from ..services.manage.refusals import Refusals
     from ..services.manage.replays import Replays
     from ..services.manage.sign_in_links import SignInLinks
@@ -84,11 +84,11 @@ class ManageServices(InspectServices):
         )
 
     @cached_property
-    def redriver(self) -> Redriver:
-        from ..services.manage.dead_letters import Redriver
+    def dead_letters(self) -> DeadLetters:
+        from ..services.manage.dead_letters import DeadLetters
 
         a = self.adapters
-        return Redriver(
+        return DeadLetters(
             catalog=self.catalog,
             lookup=self.lookup,
             records=a.records,

@@ -138,12 +138,14 @@ class SimClient(Client):
 
     def redrive_page(self, group: str, after: str | None) -> tuple[int, str | None]:
         """Send a page of dead letters again; where the next one begins."""
-        letters, after = self.deps.redriver.page(self.topic, self.group(group), DeadLetterFilter(), after, 2)
+        letters, after = self.deps.dead_letters.page(
+            self.topic, self.group(group), DeadLetterFilter(), after, 2
+        )
         return self._redrive(group, letters), after
 
     def letters(self, group: str) -> list[DeadLetter]:
         """Some dead letters of the group."""
-        return self.deps.redriver.page(self.topic, self.group(group), DeadLetterFilter(), None, 10)[0]
+        return self.deps.dead_letters.page(self.topic, self.group(group), DeadLetterFilter(), None, 10)[0]
 
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""
@@ -151,14 +153,14 @@ class SimClient(Client):
 
     def _redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
         with self._asking(*(self._about_letter(Op.REDRIVE, x) for x in letters)) as request:
-            count = self.deps.redriver.redrive(self.topic, self.group(group), letters)
+            count = self.deps.dead_letters.redrive(self.topic, self.group(group), letters)
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         return count
 
     def retry_now(self, group: str, message_id: str) -> None:
         """Make the next attempt of a message now, be it dead or waiting."""
         consumer_group = self.group(group)
-        letters = self.deps.redriver.letters(self.topic, consumer_group, message_id)
+        letters = self.deps.dead_letters.letters(self.topic, consumer_group, message_id)
         uids = self.deps.catalog.cursor_owners(self.topic, consumer_group)
         readers = [self.world.reader_by(consumer_group.uid, uid) for uid in uids]
         retries = [self._event(Op.RETRY_NOW, reader=reader, message_id=message_id) for reader in readers]
@@ -171,7 +173,7 @@ class SimClient(Client):
             if retry.reader not in {event.reader for event in redrives}
         ]
         with self._asking(*retries, *redrives, *letters_by_then) as request:
-            self.deps.redriver.retry_now(self.topic, consumer_group, message_id)
+            self.deps.dead_letters.retry_now(self.topic, consumer_group, message_id)
             request.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
 
     def _about_letter(self, op: Op, letter: DeadLetter) -> Event:
@@ -183,7 +185,7 @@ class SimClient(Client):
         for letter in [x for x in self.letters(group) if self._label_of(x)][:1]:
             label = self._label_of(letter)
             body = f'"{label}|mended"'.encode()
-            self.deps.redriver.edit(self.topic, self.group(group), letter, body)
+            self.deps.dead_letters.edit(self.topic, self.group(group), letter, body)
 
     def _label_of(self, letter: DeadLetter) -> str:
         """By who produced it: a large body lies elsewhere."""
@@ -194,7 +196,7 @@ class SimClient(Client):
         """Delete a dead letter."""
         for letter in self.letters(group)[:1]:
             with self._asking(self._about_letter(Op.DISCARD, letter)) as request:
-                self.deps.redriver.discard(self.topic, self.group(group), letter)
+                self.deps.dead_letters.discard(self.topic, self.group(group), letter)
                 request.note_all(Told.OK)
 
     def amend(self, message_id: str, **changes: Any) -> Told:

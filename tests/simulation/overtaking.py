@@ -243,7 +243,7 @@ def _is_tried_at_once(stage: Stage) -> Scene:
     desk.stage.clock.advance(_COLD_S * 1000)  # it would be tried after ten seconds
 
     def changes() -> None:
-        desk.deps.redriver.retry_now(desk.topic, group, message.id)
+        desk.deps.dead_letters.retry_now(desk.topic, group, message.id)
         desk.deps.waker.wake_group(desk.topic, group)
         _wakes(desk)
 

@@ -172,13 +172,13 @@ class Runner(Client):
     def letters(self, group: str) -> list[DeadLetter]:
         """The group's dead letters."""
         topic, consumer_group, _ = self._find(group, None)
-        return self.deps.redriver.page(topic, consumer_group, DeadLetterFilter(), None, 100)[0]
+        return self.deps.dead_letters.page(topic, consumer_group, DeadLetterFilter(), None, 100)[0]
 
     def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
         """Send letters again, as they were read; how many went. None of one that somebody else sent is refused."""
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count = self.deps.redriver.redrive(topic, consumer_group, letters)
+            count = self.deps.dead_letters.redrive(topic, consumer_group, letters)
             if count in (0, len(letters)):
                 request.note_all(Told.OK if count else Told.REFUSED)
             else:
@@ -191,18 +191,20 @@ class Runner(Client):
         letters = self.letters(group)
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count, _ = self.deps.redriver.redrive_matching(topic, consumer_group, DeadLetterFilter(), 10_000)
+            count, _ = self.deps.dead_letters.redrive_matching(
+                topic, consumer_group, DeadLetterFilter(), 10_000
+            )
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         self.run()
 
     def edit(self, group: str, letter: DeadLetter, label: str) -> DeadLetter:
         """Change a letter's body to this label's, with a mark."""
         body = f'"{label}|edited"'.encode()
-        return self.deps.redriver.edit(self.topic, self.group(group), letter, body)
+        return self.deps.dead_letters.edit(self.topic, self.group(group), letter, body)
 
     def discard(self, group: str, letter: DeadLetter) -> None:
         with self._asking(*self._about_letters(Op.DISCARD, group, [letter])) as request:
-            self.deps.redriver.discard(self.topic, self.group(group), letter)
+            self.deps.dead_letters.discard(self.topic, self.group(group), letter)
             request.note_all(Told.OK)
 
     def retry_now(self, group: str, message_id: str, attempts: int | None = None) -> None:
@@ -212,7 +214,7 @@ class Runner(Client):
             event = replace(event, op=Op.REDRIVE, attempt=attempts)
         with self._asking(event) as request:
             topic, consumer_group, _ = self._find(group, None)
-            self.deps.redriver.retry_now(topic, consumer_group, message_id)
+            self.deps.dead_letters.retry_now(topic, consumer_group, message_id)
             request.note_all(Told.OK)
         self.run()
 

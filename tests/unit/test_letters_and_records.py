@@ -102,6 +102,6 @@ def test_a_delayed_message_of_which_only_a_letter_is_left_is_found_on_each_page(
     ids = {n: timed_id(f"{n:0{REQUEST_ID_CHARS}}", None, START_MS) for n in (7, 107, 249)}
     for n, id in ids.items():
         letters[n] = replace(letters[n], message=replace(letters[n].message, id=id))
-    redriver = Deps(replace(stage.another(), records=cast(Any, Letters(letters)))).redriver
+    dead_letters = Deps(replace(stage.another(), records=cast(Any, Letters(letters)))).dead_letters
     for n, id in ids.items():
-        assert [letter.offset for letter in redriver.letters(desk.topic, desk.group(), id)] == [n]
+        assert [letter.offset for letter in dead_letters.letters(desk.topic, desk.group(), id)] == [n]

@@ -229,7 +229,7 @@ def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
     one = desk.consumer(group, "one")
     desk.produce(*(make.draft(shard=n % 2) for n in range(4)))
     assert desk.nack(group, desk.receive(group, 2, one), Nack(dead_letter=True)) == [None, None]
-    assert desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 9)[0] == 2
+    assert desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 9)[0] == 2
     desk.deps.admin.pause(desk.topic, group.name, True)
     group = desk.deps.catalog.group(desk.topic, group.name)
     assert desk.receive(group, 10, one) == []

@@ -45,13 +45,13 @@ def _page(
     context: Context, topic: Topic, group: Group, added_bytes: int = 0
 ) -> tuple[str, list[DeadLetter], str | None]:
     """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
-    query, redriver, limit = context.query, context.deps.redriver, list_pages.limit(context.query)
+    query, deps, limit = context.query, context.deps, list_pages.limit(context.query)
     letter_filter = list_filters.letter_filter(query)
     purpose = list_filters.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
     after = list_pages.page_start(context, purpose)
-    letters, position = redriver.page(topic, group, letter_filter, after, limit)
+    letters, position = deps.dead_letters.page(topic, group, letter_filter, after, limit)
     if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
-        letters, position = redriver.page(topic, group, letter_filter, after, fit)
+        letters, position = deps.dead_letters.page(topic, group, letter_filter, after, fit)
     return purpose, letters, position
 
 
@@ -65,7 +65,7 @@ def _count_that_fits(letters: Sequence[DeadLetter], added_bytes: int) -> int:
 def get_dead_letter(context: Context) -> Response[DeadLetterView]:
     """One dead letter by its message's id."""
     topic, group = context.group()
-    letters = context.deps.redriver.find(topic, group, context.params["id"])
+    letters = context.deps.dead_letters.find(topic, group, context.params["id"])
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
@@ -73,13 +73,13 @@ def get_dead_letter(context: Context) -> Response[DeadLetterView]:
 def redrive(context: Context) -> Response[Redriven]:
     """Send dead letters again: those with the ids, those that match the filter, or all."""
     topic, group = context.group(consistent=True)
-    body, redriver = context.body, context.deps.redriver
+    body, deps = context.body, context.deps
     if body.ids is UNSET:
         return Response(_redrive_matching(context, topic, group))
     if body.filter is not UNSET or body.page_token is not UNSET:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
-    letters = redriver.letters_of(topic, group, body.ids)
-    return Response({"redriven": redriver.redrive(topic, group, letters[: body.limit], context.by)})
+    letters = deps.dead_letters.letters_of(topic, group, body.ids)
+    return Response({"redriven": deps.dead_letters.redrive(topic, group, letters[: body.limit], context.by)})
 
 
 def _redrive_matching(context: Context, topic: Topic, group: Group) -> Redriven:
@@ -88,7 +88,7 @@ def _redrive_matching(context: Context, topic: Topic, group: Group) -> Redriven:
     purpose = list_filters.purpose("redrive", [topic.name, group.name], fields, LETTER_FILTERS)
     token = body.page_token
     after = list_pages.position_in(context, purpose, token) if token is not UNSET else None
-    count, position = context.deps.redriver.redrive_matching(
+    count, position = context.deps.dead_letters.redrive_matching(
         topic, group, list_filters.letter_filter(fields, "filter."), body.limit, context.by, after=after
     )
     answer: Redriven = {"redriven": count}
@@ -102,10 +102,10 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     """Replace a dead letter's body, before it is redriven."""
     topic, group = context.group(consistent=True)
     body = parse.json_body(context.raw, context.body.body)
-    redriver = context.deps.redriver
+    deps = context.deps
     letters = [
-        redriver.edit(topic, group, letter, body, context.by)
-        for letter in redriver.find(topic, group, context.params["id"])
+        deps.dead_letters.edit(topic, group, letter, body, context.by)
+        for letter in deps.dead_letters.find(topic, group, context.params["id"])
     ]
     return Response(_views(context, topic, group, letters[:1])[0])
 
@@ -123,7 +123,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     elif context.query:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
-        letters = context.deps.redriver.letters_of(topic, group, ids)
+        letters = context.deps.dead_letters.letters_of(topic, group, ids)
         if _count_that_fits(letters, len(patch)) < len(letters):
             raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
     items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
@@ -144,7 +144,7 @@ def _merge_letter(
         if is_changed:
             check_size(topic, after)
             if not context.body.dry_run:
-                context.deps.redriver.edit(topic, group, letter, after, context.by)
+                context.deps.dead_letters.edit(topic, group, letter, after, context.by)
     except HeadraceError as error:  # too large now, or somebody else was faster
         return {"id": id, "error": problem(error, context.request_id)}
     return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}
@@ -154,8 +154,8 @@ def _merge_letter(
 def delete_dead_letter(context: Context) -> Response[None]:
     """Delete a dead letter for good."""
     topic, group = context.group(consistent=True)
-    for letter in context.deps.redriver.find(topic, group, context.params["id"]):
-        context.deps.redriver.discard(topic, group, letter, context.by)
+    for letter in context.deps.dead_letters.find(topic, group, context.params["id"]):
+        context.deps.dead_letters.discard(topic, group, letter, context.by)
     return Response(None, 204)
 
 
@@ -166,7 +166,7 @@ def retry_now(context: Context) -> Response[Retried]:
     check_group(context.caller, context.body.group)
     group = context.deps.catalog.group(topic, context.body.group, consistent=True)
     message = context.deps.lookup.find_with_dead_letters(topic, id, context.may_use_group)
-    context.deps.redriver.retry_now(topic, group, id, context.by)
+    context.deps.dead_letters.retry_now(topic, group, id, context.by)
     status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None
     return Response(statuses.retried_view(id, group.name, status))
 

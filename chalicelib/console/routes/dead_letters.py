@@ -66,7 +66,7 @@ def read_letters(
     """Letters that fit, and where the next page begins."""
     purpose = f"console-letters:{group.uid}"
     after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
-    letters, position = visit.deps.redriver.page(
+    letters, position = visit.deps.dead_letters.page(
         topic,
         group,
         letter_filter(visit),
@@ -100,7 +100,7 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
     check_may_read(visit)
     deps = visit.deps
     topic, group = visit.group()
-    letter = deps.redriver.find(topic, group, visit.params["id"])[0]
+    letter = deps.dead_letters.find(topic, group, visit.params["id"])[0]
     message: Message = with_body(deps.adapters.blobs, letter.message)
     body = message_view.body_as(message.draft, "pretty")
     problem, edit = None, None

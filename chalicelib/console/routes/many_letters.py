@@ -93,7 +93,7 @@ def canary(visit: Visit) -> Shown:
         if not visit.has_read_units(8):
             outcomes[id] = RedriveOutcome.PENDING
         else:
-            outcomes[id] = visit.deps.redriver.outcome_of_redrive(topic, group, id)
+            outcomes[id] = visit.deps.dead_letters.outcome_of_redrive(topic, group, id)
     may_go_on = all(outcome is RedriveOutcome.SUCCEEDED for outcome in outcomes.values())
     step = min(len(ids_sent), 2)
     most = _PAGE if step == 2 else _SOME

@@ -62,9 +62,9 @@ class RedriveOutcome(StrEnum):
     FAILED = "failed"
 
 
-class Redriver:
-    """A redrive moves the dead letter to the retry lane in one transaction, so it happens once, however often it is
-    called."""
+class DeadLetters:
+    """Lists, edits, discards and redrives them. A redrive moves the dead letter to the retry lane in one transaction,
+    so it happens once, however often it is called."""
 
     def __init__(
         self,

@@ -230,10 +230,10 @@ def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
     ids = [each.id for each in (*results[20:30], *results[:10], results[5], results[35], results[15])]
-    letters = deps.redriver.letters_of(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
+    letters = deps.dead_letters.letters_of(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
     assert [each.message.id for each in letters] == [*ids[:20], results[15].id]
     assert records.calls == {"letters_between": 4}
-    assert deps.redriver.redrive(desk.topic, group, letters) == 21
+    assert deps.dead_letters.redrive(desk.topic, group, letters) == 21
 
 
 def test_a_record_of_what_is_over_goes_at_its_time_and_the_letter_stays(stage: Stage) -> None:
@@ -282,7 +282,7 @@ def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Sta
     assert records.unfinished(desk.topic.uid, gone_group.uid) == []
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 28
     again = desk.group("gone")
-    assert desk.deps.redriver.page(desk.topic, again, DeadLetterFilter(), None, 100) == ([], None)
+    assert desk.deps.dead_letters.page(desk.topic, again, DeadLetterFilter(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 0
 
@@ -291,15 +291,15 @@ def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Sta
 def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode=mode)
-    redriver = desk.deps.redriver
+    dead_letters = desk.deps.dead_letters
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     assert desk.receive(group) == []
-    assert redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)[0] == 1
+    assert dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)[0] == 1
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
-    redriver.retry_now(desk.topic, group, result.id)
+    dead_letters.retry_now(desk.topic, group, result.id)
     (third,) = desk.receive(group)
     assert desk.receive(group) == []
     desk.nack(group, [third])
@@ -315,12 +315,12 @@ def test_what_a_lease_held_that_ran_out_can_be_tried_now_and_its_trace_tells_bot
     (result,) = desk.produce(make.draft("x"))
     if in_lane:
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
+        desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
     desk.receive(group, lease=30)
     with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
-        desk.deps.redriver.retry_now(desk.topic, group, result.id)
+        desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
     stage.clock.advance(30_000)
-    desk.deps.redriver.retry_now(desk.topic, group, result.id)
+    desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
     messages = desk.receive(group)
     assert [each.attempt for each in messages] == [2 + in_lane]
     desk.ack(group, messages)
@@ -337,10 +337,10 @@ def test_what_could_not_be_attempted_can_be_tried_now(stage: Stage, mode: str, w
         stage.clock.advance(60_000)
     elif way == "redrive":
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
+        desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
     receipts = [each.receipt for each in desk.receive(group)]
     decision = SettleDecision(Disposition.RELEASED, stage.clock.now_ms() + 60_000)
     desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: decision)
     assert desk.receive(group) == []
-    desk.deps.redriver.retry_now(desk.topic, group, result.id)
+    desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
     assert [each.attempt for each in desk.receive(group)] == [1 if way == "first" else 2]

@@ -190,7 +190,7 @@ def test_a_redriven_message_has_a_retention_of_its_own_in_the_lane(empty_stage: 
     (result,) = desk.produce(make.draft())
     empty_stage.clock.advance(3 * DAY_MS)
     desk.deps.expirer.run_once()
-    desk.deps.redriver.redrive(desk.topic, group, letters(desk, group))
+    desk.deps.dead_letters.redrive(desk.topic, group, letters(desk, group))
     empty_stage.clock.advance(DAY_MS - HOUR_MS)
     assert desk.deps.expirer.run_once().buried == 0
     assert [d.message.id for d in desk.receive(group)] == [result.id]

@@ -97,7 +97,7 @@ def test_a_dead_letter_keeps_it_until_it_is_done_with(empty_stage: Stage, mode: 
     assert desk.nack(group, desk.receive(group, consumer=consumer), GIVE_UP) == [None]
     assert days_pass(desk, 6, 10, 10) == BodyReport(postponed=3)
     (letter,) = (letter for _, letter in empty_stage.adapters.records.dead(desk.topic, group, None, 9))
-    assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+    assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     days_pass(desk, 1)
     (again,) = desk.receive(group, consumer=consumer)
     assert len(again.message.draft.body) == BLOB_THRESHOLD_BYTES + 3
@@ -115,7 +115,7 @@ def test_a_letter_that_was_deleted_and_a_group_that_was_keep_it_no_more(empty_st
     buried(desk, second)
     days_pass(desk, 6)
     ((_, letter),) = empty_stage.adapters.records.dead(desk.topic, first, None, 9)
-    desk.deps.redriver.discard(desk.topic, first, letter)
+    desk.deps.dead_letters.discard(desk.topic, first, letter)
     assert days_pass(desk, 20).deleted == 0, "the other group has one"
     desk.deps.admin.delete_group(desk.topic, second)
     assert days_pass(desk, 10).deleted == 1
@@ -128,7 +128,7 @@ def test_what_waits_for_its_next_attempt_keeps_it(empty_stage: Stage) -> None:
     journal(desk)
     buried(desk, group)
     ((_, letter),) = empty_stage.adapters.records.dead(desk.topic, group, None, 9)
-    desk.deps.redriver.redrive(desk.topic, group, [letter])
+    desk.deps.dead_letters.redrive(desk.topic, group, [letter])
     assert desk.nack(group, desk.receive(group), Nack(delay_ms=20 * DAY_MS)) == [None]
     assert days_pass(desk, 19).deleted == 0
     days_pass(desk, 2)

@@ -269,7 +269,7 @@ def test_a_dead_letter_that_is_redriven_long_after_its_retention_is_delivered(
     desk.stage.process().expirer.run_once()
     ttl(9 * DAY_MS)
     dead_letters = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    assert desk.deps.redriver.redrive(desk.topic, group, dead_letters) == 1
+    assert desk.deps.dead_letters.redrive(desk.topic, group, dead_letters) == 1
     (again,) = desk.receive(group)
     assert (again.message.draft.body, again.message.offset) == (b'"late"', 0)
     assert desk.ack(group, [again]) == [None]
@@ -310,14 +310,14 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
         assert deps.statuses.of_topic(desk.topic).overall(message) == Status.DEAD
         return message.draft.body
 
-    redriver = desk.stage.process().redriver
-    (letter,) = redriver.find(desk.topic, first, dead_message.id)
-    redriver.edit(desk.topic, first, letter, b'"edited"')
+    dead_letters = desk.stage.process().dead_letters
+    (letter,) = dead_letters.find(desk.topic, first, dead_message.id)
+    dead_letters.edit(desk.topic, first, letter, b'"edited"')
     another = dead_message.id.replace(dead_message.id[:12], "x" * 12)
     assert [body(id) for id in (dead_message.id, done_message.id, another)] == [b'"dead"', None, None]
-    redriver.discard(desk.topic, second, letter=redriver.find(desk.topic, second, dead_message.id)[0])
+    dead_letters.discard(desk.topic, second, letter=dead_letters.find(desk.topic, second, dead_message.id)[0])
     assert body(dead_message.id) == b'"edited"', "nothing else is left of it"
-    redriver.discard(desk.topic, first, letter=redriver.find(desk.topic, first, dead_message.id)[0])
+    dead_letters.discard(desk.topic, first, letter=dead_letters.find(desk.topic, first, dead_message.id)[0])
     assert body(dead_message.id) is None
 
 
@@ -338,8 +338,10 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
     damaged_group, edited_group, intact_group = groups = [desk.group(name) for name in ("a", "b", "c")]
     id = buried_by(desk, *groups)
     ttl(9 * DAY_MS)
-    redriver = desk.stage.process().redriver
-    redriver.edit(desk.topic, edited_group, redriver.find(desk.topic, edited_group, id)[0], b'"edited"')
+    dead_letters = desk.stage.process().dead_letters
+    dead_letters.edit(
+        desk.topic, edited_group, dead_letters.find(desk.topic, edited_group, id)[0], b'"edited"'
+    )
     change_letter(empty_stage, cursor_key(desk.topic, damaged_group, 0), 0, having("n", {"S": "?"}))
 
     def body(*names: str) -> bytes:
@@ -352,7 +354,7 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
     assert body("a", "b", "c") == b'"dead"'
     assert body("a", "b") == b'"edited"'
     assert body("a") not in (b'"dead"', b'"edited"'), "damaged, but here"
-    redriver.discard(desk.topic, intact_group, redriver.find(desk.topic, intact_group, id)[0])
+    dead_letters.discard(desk.topic, intact_group, dead_letters.find(desk.topic, intact_group, id)[0])
     with pytest.raises(NotFound):
         body("c")
 

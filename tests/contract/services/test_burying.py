@@ -90,8 +90,8 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
     group = desk.group()
     (result,) = desk.produce(make.draft())
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, result.id)
-    desk.deps.redriver.redrive(desk.topic, group, [letter])
+    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, result.id)
+    desk.deps.dead_letters.redrive(desk.topic, group, [letter])
     message = desk.deps.lookup.message(desk.topic, result.id)
     stage.clock.advance(5 * SECOND_MS)
     for attempt, retries_left in ((2, 2), (3, 1)):
@@ -104,7 +104,7 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
         stage.clock.advance(15 * SECOND_MS)
     (claimed_message,) = desk.receive(group)
     desk.nack(group, [claimed_message], Nack(delay_ms=10 * SECOND_MS))
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, result.id)
+    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, result.id)
     assert (letter.attempts, letter.reason) == (4, "ATTEMPTS_EXHAUSTED")
 
 
@@ -115,10 +115,10 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     results = desk.produce(*make.drafts(3))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
-    redriver = Deps(replace(stage.adapters, control=cast(Control, throttled))).redriver
-    redriver.retry_now(desk.topic, group, results[0].id)
-    assert redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
-    assert redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, results[2].id)) == 1
+    dead_letters = Deps(replace(stage.adapters, control=cast(Control, throttled))).dead_letters
+    dead_letters.retry_now(desk.topic, group, results[0].id)
+    assert dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
+    assert dead_letters.redrive(desk.topic, group, dead_letters.find(desk.topic, group, results[2].id)) == 1
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)
     assert desk.drain(group) == [0, 1, 2]

@@ -171,8 +171,8 @@ def lapsed(way: Way, of: Draft) -> str:
 def redriven(way: Way, of: Draft) -> str:
     message_id = at_once(way, of)
     way.give_back(Nack(dead_letter=True))
-    assert way.deps.redriver.redrive(
-        way.topic, way.group, way.deps.redriver.find(way.topic, way.group, message_id)
+    assert way.deps.dead_letters.redrive(
+        way.topic, way.group, way.deps.dead_letters.find(way.topic, way.group, message_id)
     )
     return message_id
 
@@ -180,7 +180,7 @@ def redriven(way: Way, of: Draft) -> str:
 def tried_now(way: Way, of: Draft) -> str:
     message_id = at_once(way, of)
     way.give_back(Nack(delay_ms=DAY_MS))
-    way.deps.redriver.retry_now(way.topic, way.group, message_id)
+    way.deps.dead_letters.retry_now(way.topic, way.group, message_id)
     return message_id
 
 

@@ -172,8 +172,8 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     desk.nack(group, messages[2:3], Nack(delay_ms=60_000))
     desk.nack(group, messages[3:])
     assert account(desk) == Account(retrying=2, success=1, dead=1, skipped=2 + 6)
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, messages[1].message.id)
-    desk.deps.redriver.discard(desk.topic, group, letter)
+    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, messages[1].message.id)
+    desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert account(desk).dead == 1, "it was never taken: its delivery stays DEAD"
     stage.clock.advance(61 * SECOND_MS)
     again = desk.receive(group)
@@ -204,8 +204,8 @@ def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
     desk.nack(group, desk.receive(group), Nack(delay_ms=0))
     desk.ack(group, desk.receive(group))
     assert counts() == (1, Account(success=1)), "a later attempt leaves one in its place"
-    (letter,) = desk.deps.redriver.letters(desk.topic, group, next(messages(desk)).id)
-    desk.deps.redriver.discard(desk.topic, group, letter)
+    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, next(messages(desk)).id)
+    desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert counts() == (0, Account(success=1))
 
 
@@ -216,7 +216,7 @@ def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_
     desk.nack(group, desk.receive(group), BURY)
     desk.seek(group, 0)
     (message,) = messages(desk)
-    [letter] = desk.deps.redriver.find(desk.topic, group, message.id)
+    [letter] = desk.deps.dead_letters.find(desk.topic, group, message.id)
 
     def older() -> tuple[str, ...]:
         fate = desk.deps.fates.of_group(desk.topic, group, message)
@@ -225,7 +225,7 @@ def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_
         return fate.older
 
     assert older() == ("DEAD",)
-    desk.deps.redriver.discard(desk.topic, group, letter)
+    desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert older() == ()
 
 
@@ -322,12 +322,12 @@ class Traffic:
         page = self.stage.adapters.records.dead(self.desk.topic, self.group, None, 100)
         letters = [letter for _, letter in page]
         sample = self.rng.sample(letters, self.rng.randrange(len(letters) + 1))
-        redriver = self.desk.deps.redriver
+        dead_letters = self.desk.deps.dead_letters
         if self.rng.random() < 0.3:
             for letter in sample:
-                redriver.discard(self.desk.topic, self.group, letter)
+                dead_letters.discard(self.desk.topic, self.group, letter)
         else:
-            redriver.redrive(self.desk.topic, self.group, sample)
+            dead_letters.redrive(self.desk.topic, self.group, sample)
 
     def drain(self) -> None:
         """Acknowledge all that still comes."""

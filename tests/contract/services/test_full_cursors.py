@@ -60,7 +60,9 @@ class Line:
             rejected = SettleDecision(Disposition.DEAD, reason="REJECTED")
             for each in reversed(self.messages):
                 self._settle([each], [rejected])
-                self.desk.deps.redriver.redrive_matching(self.desk.topic, self.group, DeadLetterFilter(), 1)
+                self.desk.deps.dead_letters.redrive_matching(
+                    self.desk.topic, self.group, DeadLetterFilter(), 1
+                )
             self.messages = self._leased(None)
         self.desk.deps.counters.take()
 

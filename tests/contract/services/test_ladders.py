@@ -64,7 +64,7 @@ def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
     desk.push()
     if is_redriven:
         desk.pass_time(600)
-        assert desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
+        assert desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
         desk.push()
     call_count = len(desk.subscribers.calls)
     message = desk.deps.lookup.message(desk.topic, result.id)

@@ -48,7 +48,7 @@ class Table:
     def __init__(self, stage: Stage, *drafts: Draft, **settings: Any) -> None:
         self.desk = Desk.at(stage, max_body_bytes=1 << 20, **settings)
         self.group, self.topic, self.deps = self.desk.group(), self.desk.topic, self.desk.deps
-        self.redriver = self.deps.redriver
+        self.dead_letters = self.deps.dead_letters
         self.ids = [result.id for result in self.desk.produce(*(drafts or (make.draft("x"),)))]
         self.bury()
 
@@ -57,20 +57,20 @@ class Table:
             self.desk.nack(self.group, messages, BURY)
 
     def letter(self) -> DeadLetter:
-        return self.redriver.find(self.topic, self.group, self.ids[0])[0]
+        return self.dead_letters.find(self.topic, self.group, self.ids[0])[0]
 
     def edit(self, body: bytes, letter: DeadLetter | None = None, by: str = "") -> DeadLetter:
-        return self.redriver.edit(self.topic, self.group, letter or self.letter(), body, by)
+        return self.dead_letters.edit(self.topic, self.group, letter or self.letter(), body, by)
 
     def redrive(self, *letters: DeadLetter, by: str = "") -> int:
-        return self.redriver.redrive(self.topic, self.group, letters or [self.letter()], by)
+        return self.dead_letters.redrive(self.topic, self.group, letters or [self.letter()], by)
 
     def pages(self, selection: DeadLetterFilter, limit: int) -> list[list[int]]:
         """The offsets of each page."""
         pages: list[list[int]] = []
         after: str | None = None
         while True:
-            letters, after = self.redriver.page(self.topic, self.group, selection, after, limit)
+            letters, after = self.dead_letters.page(self.topic, self.group, selection, after, limit)
             pages.append([letter.offset for letter in letters])
             if after is None:
                 return pages
@@ -89,7 +89,7 @@ def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Sta
     table = Table(stage, *make.drafts(4))
 
     def page(selection: DeadLetterFilter, after: str | None, may_go_on: bool) -> tuple[list[int], str | None]:
-        letters, position = table.redriver.page(
+        letters, position = table.dead_letters.page(
             table.topic, table.group, selection, after, 9, rows_per_read=3, may_go_on=lambda: may_go_on
         )
         return [letter.offset for letter in letters], position
@@ -125,14 +125,14 @@ def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
 def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
     table = Table(stage, *make.drafts(MANY))
     count = min(limit, MANY)
-    assert table.redriver.redrive_matching(table.topic, table.group, ALL, limit)[0] == count
+    assert table.dead_letters.redrive_matching(table.topic, table.group, ALL, limit)[0] == count
     assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
     assert len(table.desk.receive(table.group, 500)) == count
 
 
 def test_who_sends_very_many_again_is_told_where_to_go_on(stage: Stage) -> None:
     table = Table(stage, *make.drafts(MANY))
-    slow = Deps(replace(stage.adapters, clock=Hasty())).redriver
+    slow = Deps(replace(stage.adapters, clock=Hasty())).dead_letters
     count, after = slow.redrive_matching(table.topic, table.group, ALL, MANY)
     assert 0 < count < MANY - count
     assert slow.redrive_matching(table.topic, table.group, ALL, count, after=after) == (count, None), (
@@ -174,7 +174,7 @@ def test_what_was_read_before_somebody_elses_change_is_changed_no_more(stage: St
     after = table.edit(b"2", table.edit(b"1"))
     attempts: list[Callable[[], object]] = [
         lambda: table.edit(b"3", before),
-        lambda: table.redriver.discard(table.topic, table.group, before),
+        lambda: table.dead_letters.discard(table.topic, table.group, before),
     ]
     for attempt in attempts:
         with pytest.raises(Conflict) as refusal:
@@ -182,7 +182,7 @@ def test_what_was_read_before_somebody_elses_change_is_changed_no_more(stage: St
         assert refusal.value.code == "DEAD_LETTER_CHANGED"
     assert table.letter().message.draft.body == b"2"
     assert table.redrive(before) == 0
-    table.redriver.discard(table.topic, table.group, after)
+    table.dead_letters.discard(table.topic, table.group, after)
     with pytest.raises(NotFound):
         table.letter()
 
@@ -195,7 +195,7 @@ def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
     stage.clock.advance(SECOND_MS)
     table.bury()
     stage.clock.advance(SECOND_MS)
-    table.redriver.discard(table.topic, table.group, table.letter(), "cleo")
+    table.dead_letters.discard(table.topic, table.group, table.letter(), "cleo")
     path = table.desk.trace(table.ids[0])
     by_people = [(event.event, event.by) for event in path if event.by]
     assert by_people == [("edited", "ann"), ("redriven", "ben"), ("deleted", "cleo")]
@@ -223,7 +223,7 @@ def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) 
     detail = "no such account" if reason == "REJECTED" else reason
     assert [event.detail for event in buried_events] == [detail] * 2
     stage.clock.advance(SECOND_MS)
-    assert desk.deps.redriver.redrive_matching(desk.topic, group, ALL, 9, by="ann")[0] == 2
+    assert desk.deps.dead_letters.redrive_matching(desk.topic, group, ALL, 9, by="ann")[0] == 2
     for path, result in zip(paths, results, strict=True):
         *before, after = desk.trace(result.id)
         if result is results[0]:
@@ -239,7 +239,7 @@ def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage)
     desk.nack(group, desk.receive(group), Nack(reason="busy"))
     for _ in range(2):
         stage.clock.advance(SECOND_MS)
-        desk.deps.redriver.redrive_matching(desk.topic, group, ALL, 9)
+        desk.deps.dead_letters.redrive_matching(desk.topic, group, ALL, 9)
         assert len(desk.receive(group, lease=1)) == 1
         stage.clock.advance(SECOND_MS)
         assert desk.receive(group) == []
@@ -257,10 +257,10 @@ def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> 
     table, other = Table(stage), Table(stage)
     alien = other.ids[0]
     assert alien != table.ids[0]
-    assert table.redriver.letters(table.topic, table.group, alien) == []
-    assert table.redriver.letters_of(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
+    assert table.dead_letters.letters(table.topic, table.group, alien) == []
+    assert table.dead_letters.letters_of(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
     with pytest.raises(Conflict) as refusal:
-        table.redriver.retry_now(table.topic, table.group, alien)
+        table.dead_letters.retry_now(table.topic, table.group, alien)
     assert refusal.value.code == "DEAD_LETTER_GONE"
     assert table.letter()
 
@@ -284,7 +284,7 @@ def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: s
     elif how == "give back from the lane":
         table.desk.nack(table.group, [claimed_message], Nack())
     else:
-        table.redriver.retry_now(table.topic, table.group, table.ids[0])
+        table.dead_letters.retry_now(table.topic, table.group, table.ids[0])
     assert [each.message.id for each in receive()] == table.ids
 
 
@@ -298,11 +298,11 @@ def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     desk.subscriber(group, "one")
     desk.push()
     desk.inbox.asked.clear()
-    (letter,) = desk.deps.redriver.find(desk.topic, group, result.id)
+    (letter,) = desk.deps.dead_letters.find(desk.topic, group, result.id)
     if how == "redrive":
-        assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+        assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     else:
-        desk.deps.redriver.retry_now(desk.topic, group, result.id)
+        desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == [group.name]
 
 
@@ -321,13 +321,13 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     for consumer in (leaver, stayer):
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    letters = desk.deps.redriver.find(desk.topic, group, result.id)
+    letters = desk.deps.dead_letters.find(desk.topic, group, result.id)
     assert len(letters) == 2
     desk.deps.registry.unregister(desk.topic, group, leaver)
-    assert desk.deps.redriver.redrive(desk.topic, group, letters) == 1
+    assert desk.deps.dead_letters.redrive(desk.topic, group, letters) == 1
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
-    assert desk.deps.redriver.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
+    assert desk.deps.dead_letters.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
 
 
 def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: Stage) -> None:
@@ -338,7 +338,7 @@ def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: 
     desk.nack(group, desk.receive(group, 1, consumers[5]), BURY)
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
-    (letter,) = deps.redriver.find(desk.topic, group, result.id)
+    (letter,) = deps.dead_letters.find(desk.topic, group, result.id)
     assert letter.key.consumer_uid == consumers[5].uid
     assert records.calls == {"letters_at": 1}
 
@@ -368,18 +368,18 @@ def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
     (result,) = desk.produce(make.draft("x"))
     for consumer in consumers:
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    redriver = desk.deps.redriver
-    redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, result.id))
+    dead_letters = desk.deps.dead_letters
+    dead_letters.redrive(desk.topic, group, dead_letters.find(desk.topic, group, result.id))
     if ending != "none":
         messages = desk.receive(group, 1, consumers[0])
         desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
-    assert redriver.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
+    assert dead_letters.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
 
 
 def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
     table = Table(stage, *make.drafts(4))
     ids = [table.ids[2], table.ids[0], table.ids[1]]
-    letters = table.redriver.letters_of(table.topic, table.group, ids)
+    letters = table.dead_letters.letters_of(table.topic, table.group, ids)
     assert [letter.message.id for letter in letters] == ids
 
 
@@ -387,7 +387,7 @@ def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> Non
     table = Table(stage, make.draft("x"))
 
     def outcome() -> RedriveOutcome:
-        return table.redriver.outcome_of_redrive(table.topic, table.group, table.ids[0])
+        return table.dead_letters.outcome_of_redrive(table.topic, table.group, table.ids[0])
 
     table.redrive()
     assert outcome() is RedriveOutcome.PENDING
@@ -405,12 +405,12 @@ def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(s
     lucky, unlucky = desk.consumer(group, "lucky"), desk.consumer(group, "unlucky")
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group, 1, unlucky), BURY)
-    redriver = desk.deps.redriver
-    (letter,) = redriver.find(desk.topic, group, result.id)
-    redriver.discard(desk.topic, group, letter)
+    dead_letters = desk.deps.dead_letters
+    (letter,) = dead_letters.find(desk.topic, group, result.id)
+    dead_letters.discard(desk.topic, group, letter)
     desk.ack(group, desk.receive(group, 1, lucky))
     with pytest.raises(Conflict) as refusal:
-        redriver.retry_now(desk.topic, group, result.id)
+        dead_letters.retry_now(desk.topic, group, result.id)
     assert refusal.value.code == "DEAD_LETTER_GONE"
 
 
@@ -421,7 +421,7 @@ def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage
     beside = Deps(stage.another())
     beside.states.last(cursor_key(desk.topic, group, 0))
     desk.nack(group, desk.receive(group), Nack(delay_ms=60 * SECOND_MS))
-    beside.redriver.retry_now(desk.topic, group, result.id)
+    beside.dead_letters.retry_now(desk.topic, group, result.id)
     (claimed_message,) = beside.receiver.receive(desk.topic, group, None, 1, 0, 30)
     assert claimed_message.message.id == result.id
 
@@ -444,18 +444,18 @@ def test_what_is_shown_as_retrying_or_dead_comes_at_once_when_it_is_retried_now(
     message = desk.deps.lookup.message(desk.topic, result.id)
     status = desk.deps.statuses.deliveries(desk.topic, message)[group.name].status
     if status in (Status.RETRYING, Status.DEAD):
-        desk.deps.redriver.retry_now(desk.topic, group, result.id)
+        desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
         assert [each.message.id for each in desk.receive(group)] == [result.id]
     elif status is not Status.NEW:  # what was given back unsent is NEW, and its pause may end now
         with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
-            desk.deps.redriver.retry_now(desk.topic, group, result.id)
+            desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
 
 
 def _do(desk: Desk, group: Group, deed: str) -> None:
     if deed.startswith("wait"):
         desk.stage.clock.advance((3_600 if deed == "wait long" else 20) * SECOND_MS)
     elif deed == "redrive":
-        desk.deps.redriver.redrive_matching(desk.topic, group, ALL, 1)
+        desk.deps.dead_letters.redrive_matching(desk.topic, group, ALL, 1)
     elif messages := desk.receive(group, lease=30):
         later = SettleDecision(Disposition.RELEASED, desk.stage.clock.now_ms() + 60 * SECOND_MS)
         if deed == "give back":

@@ -140,7 +140,7 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
     for name, seconds in (("one", 10), ("two", 100)):
         desk.function(group, name, seconds, behaviour=notes)
     letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    desk.deps.redriver.redrive(desk.topic, group, letters)
+    desk.deps.dead_letters.redrive(desk.topic, group, letters)
     deliver(desk, group)
     (one, two) = owners(desk, group)
     assert {one, two} == {"one", "two"}
@@ -160,7 +160,7 @@ def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(sta
     desk.subscriber(group, "calls")
     desk.function(group, "together", 100)
     letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    desk.deps.redriver.redrive(desk.topic, group, letters)
+    desk.deps.dead_letters.redrive(desk.topic, group, letters)
     sent: dict[str, set[tuple[int, float]]] = {"calls": set(), "together": set()}
 
     class Watching:

@@ -170,7 +170,7 @@ def test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(stage: St
         desk.nack(group, messages, Nack(dead_letter=True))
     desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "no answer"))
     letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    desk.deps.redriver.redrive(desk.topic, group, letters)
+    desk.deps.dead_letters.redrive(desk.topic, group, letters)
     desk.pass_time(3)
     assert {number for numbers in desk.subscribers.numbers().values() for number in numbers} == {2}
     (consumer,) = stage.adapters.control.consumers(desk.topic, group)

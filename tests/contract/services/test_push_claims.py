@@ -62,7 +62,7 @@ def test_what_other_runs_hold_of_the_lane_is_not_taken_twice() -> None:
     run = Run()
     run.desk.produce(*make.drafts(8))
     run.desk.nack(run.group, run.desk.receive(run.group), Nack(dead_letter=True))
-    run.desk.deps.redriver.redrive_matching(run.desk.topic, run.group, DeadLetterFilter(), 8)
+    run.desk.deps.dead_letters.redrive_matching(run.desk.topic, run.group, DeadLetterFilter(), 8)
     assert len(run.desk.receive(run.group, lane_share(8), run.one)) == lane_share(8)
     assert run.sent().total() == 0
 

@@ -106,8 +106,8 @@ def test_a_redriven_message_climbs_its_ladder_anew(stage: Stage) -> None:
         (claimed_message,) = desk.receive(group)
         if how:
             desk.nack(group, [claimed_message], Nack(dead_letter=True))
-            desk.deps.redriver.redrive(
-                desk.topic, group, desk.deps.redriver.find(desk.topic, group, result.id)
+            desk.deps.dead_letters.redrive(
+                desk.topic, group, desk.deps.dead_letters.find(desk.topic, group, result.id)
             )
             continue
         desk.nack(group, [claimed_message], Nack(delay_ms=None))

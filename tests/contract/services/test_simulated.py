@@ -77,7 +77,7 @@ def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_
     stage.clock.sleep(-2)  # the next process has another clock
     desk.restart()
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
-    assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+    assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     assert desk.drain(group) == [0]
     status = desk.deps.counts.group_status(desk.topic, group)
     assert (status.backlog, status.retrying, status.dead) == (0, 0, 0)

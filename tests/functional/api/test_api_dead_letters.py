@@ -323,21 +323,21 @@ def test_a_change_of_a_broadcasts_letters_that_was_refused_in_the_middle_is_ende
     id = topic.produce("x")["id"]
     for name in ("a", "b", "c"):
         bury(group, consumer=name)
-    redriver = background.deps.redriver
-    find = redriver.find
+    dead_letters = background.deps.dead_letters
+    find = dead_letters.find
 
     def find_before_somebody_else(*place: Any) -> list[DeadLetter]:
         monkeypatch.undo()
         first, second, third = find(*place)
         if deed == "edited":
-            redriver.edit(place[0], place[1], second, b'"theirs"')
+            dead_letters.edit(place[0], place[1], second, b'"theirs"')
         elif deed == "redriven":
-            redriver.redrive(place[0], place[1], [second])
+            dead_letters.redrive(place[0], place[1], [second])
         else:
-            redriver.discard(place[0], place[1], second)
+            dead_letters.discard(place[0], place[1], second)
         return [first, second, third]
 
-    monkeypatch.setattr(redriver, "find", find_before_somebody_else)
+    monkeypatch.setattr(dead_letters, "find", find_before_somebody_else)
     path = f"{group.path}/dead-letters/{id}"
     body = {"body": "mine"} if call == "PATCH" else None
     api.call(call, path, body).refused(409, "DEAD_LETTER_CHANGED")

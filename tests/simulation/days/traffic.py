@@ -189,7 +189,7 @@ def redrives(days: Days) -> None:
     def request(deps: Deps) -> int:
         topic = deps.catalog.topic(name)
         consumer_group = deps.catalog.group(topic, group)
-        letters = deps.redriver.page(topic, consumer_group, DeadLetterFilter(), None, 5)[0]
+        letters = deps.dead_letters.page(topic, consumer_group, DeadLetterFilter(), None, 5)[0]
         labels = {produce.id: label for label, produce in home.accepted.items()}  # a large body is elsewhere
         for member in home.members.values():
             if member.group.name == group:
@@ -199,6 +199,6 @@ def redrives(days: Days) -> None:
                 }
                 member.given |= redriven_labels
                 member.missed -= redriven_labels
-        return deps.redriver.redrive(topic, consumer_group, letters)
+        return deps.dead_letters.redrive(topic, consumer_group, letters)
 
     days.ask(f"redrive {group} of {name}", request)

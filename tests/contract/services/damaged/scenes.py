@@ -55,7 +55,7 @@ def anew(desk: Desk) -> Desk:
 
 
 def letters(desk: Desk, group: Group) -> list[DeadLetter]:
-    return desk.deps.redriver.page(desk.topic, group, DeadLetterFilter(), None, 100)[0]
+    return desk.deps.dead_letters.page(desk.topic, group, DeadLetterFilter(), None, 100)[0]
 
 
 def look_everywhere(desk: Desk, group: Group) -> None:
@@ -66,7 +66,7 @@ def look_everywhere(desk: Desk, group: Group) -> None:
             deps.lookup.statuses.deliveries(topic, message)
             deps.tracer.path(topic, message)
     deps.counts.stats([topic])
-    deps.redriver.redrive_matching(topic, group, DeadLetterFilter(), 100)
+    deps.dead_letters.redrive_matching(topic, group, DeadLetterFilter(), 100)
     for where in ("earliest", "latest", 1, f"@{desk.stage.clock.now_ms()}"):
         deps.positions.find(topic, cursor_key(topic, group, 0), where)
     for job in (deps.sweeper, deps.expirer, deps.checkpointer, deps.watch):

@@ -23,10 +23,10 @@ def in_lane(stage: Stage, *, is_edited: bool) -> tuple[Desk, Group]:
     group = desk.group()
     desk.produce(make.draft("first"), make.draft(LONG))
     desk.nack(group, desk.receive(group), DEAD_LETTER if is_edited else Nack(delay_ms=1_000))
-    redriver = desk.deps.redriver
+    dead_letters = desk.deps.dead_letters
     if is_edited:
-        edits = [redriver.edit(desk.topic, group, letter, b'"mended"') for letter in letters(desk, group)]
-        assert redriver.redrive(desk.topic, group, edits) == 2
+        edits = [dead_letters.edit(desk.topic, group, letter, b'"mended"') for letter in letters(desk, group)]
+        assert dead_letters.redrive(desk.topic, group, edits) == 2
     stage.clock.advance(1_000)
     desk.deps.mover.tick(range(FRAGMENTS))
     return desk, group

@@ -104,12 +104,12 @@ def test_a_letter_of_what_cannot_be_read_is_redriven_once_it_has_a_body(stage: S
     reader = anew(desk)
     reader.drain(group)
     letter = letters(reader, group)[0]
-    redriver, topic = reader.deps.redriver, desk.topic
+    dead_letters, topic = reader.deps.dead_letters, desk.topic
     with pytest.raises(Conflict, match="UNDECODABLE"):
-        redriver.retry_now(topic, group, letter.message.id)
-    assert redriver.redrive(topic, group, [letter]) == 0
-    mended_letter = redriver.edit(topic, group, letter, b'"mended"')
-    assert redriver.redrive(topic, group, [mended_letter]) == 1
+        dead_letters.retry_now(topic, group, letter.message.id)
+    assert dead_letters.redrive(topic, group, [letter]) == 0
+    mended_letter = dead_letters.edit(topic, group, letter, b'"mended"')
+    assert dead_letters.redrive(topic, group, [mended_letter]) == 1
     stage.clock.advance(1_000)
     [delivery] = reader.receive(group)
     assert (delivery.message.offset, delivery.message.draft.body) == (2, b'"mended"')
@@ -125,18 +125,18 @@ def test_i20_a_retry_of_a_broadcast_takes_the_letters_that_can_be_read_and_refus
     desk.produce(make.draft("x"))
     change_row(stage, desk.topic.shard_key(0), 6, having("m", {"S": "?"}))
     reader = anew(desk)
-    redriver, topic = reader.deps.redriver, desk.topic
+    dead_letters, topic = reader.deps.dead_letters, desk.topic
     assert reader.receive(group, consumer=consumers[0]) == []
     [letter] = letters(reader, group)
     with pytest.raises(Conflict, match="cannot be read"):
-        redriver.retry_now(topic, group, letter.message.id)
-    redriver.edit(topic, group, letter, b'"mended"')
+        dead_letters.retry_now(topic, group, letter.message.id)
+    dead_letters.edit(topic, group, letter, b'"mended"')
     assert reader.receive(group, consumer=consumers[1]) == [], "its letter comes after the edit"
-    redriver.retry_now(topic, group, letter.message.id)
+    dead_letters.retry_now(topic, group, letter.message.id)
     bodies = [[m.message.draft.body for m in reader.receive(group, consumer=each)] for each in consumers]
     assert bodies == [[b'"mended"'], []]
     with pytest.raises(Conflict, match="cannot be read"):
-        redriver.retry_now(topic, group, letter.message.id)
+        dead_letters.retry_now(topic, group, letter.message.id)
 
 
 def test_what_cannot_be_read_cannot_be_edited_in_the_log_but_its_neighbours_can(stage: Stage) -> None:
@@ -225,7 +225,7 @@ def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Chang
     change_letter(stage, key, 1, damage)
     dead_letters = letters(desk, group)
     assert [letter.offset for letter in dead_letters] == [0, 1, 2]
-    assert desk.deps.redriver.redrive_matching(desk.topic, group, DeadLetterFilter(), 100)[0] >= 2
+    assert desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 100)[0] >= 2
     change_record(stage, key, 1, without("j"))
     record = stage.adapters.records.get(key, 1)
     assert record

@@ -293,7 +293,7 @@ def test_what_others_owe_is_buried_in_time_though_one_cannot_be_read(stage: Stag
     desk.restart()
     troubles = desk.deps.expirer.run_once().stretch.troubles
     assert [trouble.topic for trouble in troubles if trouble.topic == desk.topic.name] == [desk.topic.name]
-    letters, _ = desk.deps.redriver.page(desk.topic, good, DeadLetterFilter(), None, 10)
+    letters, _ = desk.deps.dead_letters.page(desk.topic, good, DeadLetterFilter(), None, 10)
     assert [letter.offset for letter in letters] == [1]
 
 
