@@ -31,8 +31,9 @@ class DeadReason(StrEnum):
 class Origin:
     """The message that an entry of a retry lane refers to: its offset in its topic's log, and its earlier attempts.
 
-    `attempts` were made so far; `attempts_before_redrive` of them before the message was last redriven. `whole` says
-    that the draft holds the content itself (an edited dead letter), not only the reference.
+    `accepted_ms` is the message's; 0 if that was not known. `attempts` were made so far; `attempts_before_redrive` of
+    them before the message was last redriven. `whole` says that the draft holds the content itself (an edited dead
+    letter), not only the reference.
     """
 
     id: str
@@ -123,8 +124,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A draft with its shard and offset. `accepted_ms` is when it came into the log; `row_by` the id of the token that
-    its row was written with, if known; `ends_ms` the end of the retention under which the row was written."""
+    """A draft with its shard and offset. `accepted_ms` is when it came into its log, 0 if a damaged row does not tell;
+    the API's `accepted_at` is `first_accepted_ms`. `row_by`: the id of the token that its row was written with, if
+    known; `ends_ms`: the end of the retention under which the row was written."""
 
     id: str
     shard: int

@@ -11,8 +11,8 @@ from .topic import CursorKey
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter with its whole message. `edited`: the body is not the one that was produced; `version` rises with
-    each edit."""
+    """A dead letter with its whole message. `at_ms`: when it became one (the API's `dead_at`), as in its record;
+    `edited`: the body is not the one that was produced; `version` rises with each edit."""
 
     key: CursorKey
     offset: int
