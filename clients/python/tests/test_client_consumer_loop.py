@@ -17,10 +17,10 @@ from headrace.calls import encode
 from headrace.consume import holdings as holdings_module
 from headrace.consume.consumer import Consumer
 from headrace.consume.holdings import Holdings
-from headrace.consume.outcomes import ACK, Verdict, verdict_of
+from headrace.consume.outcomes import ACK, HandlerVerdict, verdict_of
 from headrace.consume.runners import LoopRunner
 from headrace.consume.settings import ConsumerSettings
-from headrace.consume.settling import Settler
+from headrace.consume.settling import SettleQueue
 
 
 def nack(
@@ -294,12 +294,14 @@ def test_who_ends_settles_what_lingers() -> None:
 
 def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:
     service, settled_ids = Service(), list[str]()
-    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id))
-    retry = Verdict(ack=False, delay_seconds=3)
+    settle_queue = SettleQueue(
+        cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
+    )
+    retry = HandlerVerdict(ack=False, delay_seconds=3)
     for name, verdict in (("a", ACK), ("b", retry), ("c", ACK), ("d", retry)):
-        settler.settle(message(name), verdict)
-    settler._queue.put(None)
-    settler._work()
+        settle_queue.settle(message(name), verdict)
+    settle_queue._queue.put(None)
+    settle_queue._work()
     assert sorted(service.settled, key=str) == [("ack", "a", "c"), nack("b", "d", delay=3)]
     assert sorted(settled_ids) == ["a", "b", "c", "d"]
 
@@ -311,11 +313,13 @@ def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> Non
             raise errors.Unavailable("UNAVAILABLE", "no answer")
 
     service, settled_ids = Away(), list[str]()
-    settler = Settler(cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id))
+    settle_queue = SettleQueue(
+        cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
+    )
     for n in range(501):
-        settler.settle(message(f"{n}"), ACK)
-    settler._queue.put(None)
-    settler._work()
+        settle_queue.settle(message(f"{n}"), ACK)
+    settle_queue._queue.put(None)
+    settle_queue._work()
     assert [len(call) - 1 for call in service.settled] == [500, 1]
     assert len(settled_ids) == 501, "nobody renews their leases"
 

@@ -15,9 +15,9 @@ from ..models import Consumer as Registration
 from ..models import Group, Message
 from .handlers import Handler, bound, is_async
 from .holdings import Holdings
-from .outcomes import ACK, UNTRIED, Retry, Verdict, verdict_of
+from .outcomes import ACK, UNTRIED, HandlerVerdict, Retry, verdict_of
 from .settings import ConsumerSettings
-from .settling import Settler
+from .settling import SettleQueue
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,10 +59,10 @@ class Consumer:
         name = self._join(hr)
         holdings = Holdings(lease, self.settings.max_runtime_seconds)
         s = self.settings
-        self._settler = Settler(
+        self._settle_queue = SettleQueue(
             hr, s.topic, s.group, 0 if group.mode == "serial" else seconds(s.ack_linger), holdings.drop
         )
-        self._settler.start()
+        self._settle_queue.start()
         self._held = holdings
         runner = self._runner(loop)
         keeper = threading.Thread(
@@ -75,7 +75,7 @@ class Consumer:
         finally:
             holdings.wait_until_idle()
             runner.stop()
-            self._settler.stop()
+            self._settle_queue.stop()
             self._ended.set()
             keeper.join()
             # a name keeps its place in a broadcast
@@ -153,7 +153,7 @@ class Consumer:
             for message in messages:
                 self._held.take(message)
                 if self.stopping:
-                    self._settler.settle(message, UNTRIED)
+                    self._settle_queue.settle(message, UNTRIED)
                     self._held.done(message)
                 else:
                     runner.submit(message)
@@ -207,10 +207,10 @@ class Consumer:
             if verdict == ACK and not self.settings.auto_ack:
                 self._held.drop(message)
             else:
-                self._settler.settle(message, verdict)
+                self._settle_queue.settle(message, verdict)
         self._held.done(message)
 
-    def _tell(self, message: Message, verdict: Verdict, error: BaseException | None) -> None:
+    def _tell(self, message: Message, verdict: HandlerVerdict, error: BaseException | None) -> None:
         """One log line for each message, with fields for those who collect them."""
         s = self.settings
         facts = {"topic": s.topic, "group": s.group, "message_id": message.id, "attempt": message.attempt}
