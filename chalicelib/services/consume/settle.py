@@ -20,8 +20,9 @@ from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, stal
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """How to return messages: for another attempt after a delay (None: by the message's ladder), or as dead letters.
-    `untried`: no attempt is counted, and without a delay they are due at once."""
+    """How to return messages: for another attempt after a delay, or as dead letters. `delay_ms`: 0 is at once; None,
+    which a call without a delay means, is by the message's ladder, or at once if `untried`. `untried`: no attempt is
+    counted."""
 
     delay_ms: int | None = 0
     dead_letter: bool = False
@@ -49,9 +50,11 @@ class Settler:
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
+        now_ms = self._context.clock.now_ms()
         by_ladder = how.delay_ms is None and not how.untried
-        # by the ladder, now stands for the time that `_by_ladder` computes: 0 would be an attempt at once
-        due_ms = self._context.clock.now_ms() + (how.delay_ms or 0) if by_ladder or how.delay_ms else 0
+        due_ms = now_ms + how.delay_ms if how.delay_ms else 0
+        if by_ladder:
+            due_ms = now_ms  # until `_by_ladder` has found the wait: 0 would be an attempt at once
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.untried:
