@@ -45,7 +45,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "page_token": _TEXT,
     "reason": _TEXT,
     "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
-    "since": _TEXT,
+    "since": _TIME,
     "state": _TEXT,
     "status": _TEXT,
     "tag": _TEXT,
