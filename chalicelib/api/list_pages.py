@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..domain.errors import Malformed, Refused
 from ..domain.limits import DEFAULT_PAGE, MAX_PAGE
 from ..domain.topic import Topic
+from . import parse
 from .calls import Context
 from .http import invalid
 
@@ -31,10 +32,10 @@ def window(query: Mapping[str, str]) -> Window:
 
 def limit(query: Mapping[str, str]) -> int:
     """The page size asked for."""
-    text = query.get("limit", str(DEFAULT_PAGE))
-    if not text.isascii() or not text.isdigit() or len(text) > 4 or not 1 <= int(text) <= MAX_PAGE:
+    number = parse.whole_number(query.get("limit", str(DEFAULT_PAGE)), 4)
+    if number is None or not 1 <= number <= MAX_PAGE:
         raise invalid("limit", f"must be a number from 1 to {MAX_PAGE}")
-    return int(text)
+    return number
 
 
 def shard(query: Mapping[str, str]) -> int | None:
@@ -42,9 +43,10 @@ def shard(query: Mapping[str, str]) -> int | None:
     text = query.get("shard")
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > 4:
+    number = parse.whole_number(text, 4)
+    if number is None:
         raise invalid("shard", "must be a shard's number")
-    return int(text)
+    return number
 
 
 def topic_and_shard(context: Context) -> tuple[Topic, int | None]:

@@ -54,6 +54,12 @@ def time_ms(text: str, path: str, others: str = "") -> int:
         raise invalid(path, f"must be {choices} like 2030-01-01T00:00:00.000Z") from None
 
 
+def whole_number(text: str, most_digits: int) -> int | None:
+    """The number that a text of so many digits is; None for any other text. `int` reads more, such as `1_000`, and
+    less: not `²`, which is a digit."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else None
+
+
 def settings(body: msgspec.Struct) -> dict[str, Any]:
     """The fields that were given."""
     return {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
@@ -288,17 +294,13 @@ def request(context: Context) -> Request | None:
         raise invalid(REQUEST, "must match [A-Za-z0-9._-]{1,128}")
     if seconds is None:
         return Request(name)
-    if (
-        not seconds.isascii()
-        or not seconds.isdigit()
-        or len(seconds) > 6
-        or int(seconds) > MAX_RESEND_SECONDS
-    ):
+    seconds_ago = whole_number(seconds, 6)
+    if seconds_ago is None or seconds_ago > MAX_RESEND_SECONDS:
         raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
     received_ms = context.received_ms
     if received_ms is None:
         received_ms = context.deps.adapters.clock.now_ms()
-    return Request(name, received_ms - int(seconds) * 1000)
+    return Request(name, received_ms - seconds_ago * 1000)
 
 
 def item_error(error: HeadraceError, path: str) -> HeadraceError:

@@ -16,6 +16,7 @@ import msgspec
 from ..api import strict
 from ..api.http import invalid
 from ..api.list_filters import LETTER_FILTERS
+from ..api.parse import whole_number
 from ..domain.errors import Malformed
 from . import deeds
 from .deeds import Deed
@@ -94,8 +95,8 @@ def _number(fields: Fields, name: str) -> int | float:
 
 
 def is_whole_number(text: str) -> bool:
-    """Is it a whole number that `int` reads? That refuses `²`, which is a digit, and very many digits."""
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    """Is it one, without a sign and not of very many digits?"""
+    return whole_number(text, _MOST_DIGITS) is not None
 
 
 def _numbers(fields: Fields, *names: str) -> dict[str, Any]:

@@ -181,6 +181,7 @@ def _event_dedup_id(event: Mapping[str, str]) -> str:
 
 
 def _delay_seconds(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 12:
+    seconds = parse.whole_number(text, 12)
+    if seconds is None:
         raise invalid("headrace-delay-seconds", "must be a whole number of seconds")
-    return int(text)
+    return seconds

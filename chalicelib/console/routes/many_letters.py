@@ -67,8 +67,10 @@ def _many(visit: Visit, patch: str) -> Shown:
 
 
 def _number(visit: Visit, name: str, default: int, most: int) -> int:
-    text = visit.query.get(name, "")
-    return min(most, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 6 else default
+    from ...api.parse import whole_number
+
+    number = whole_number(visit.query.get(name, ""), 5)
+    return min(most, max(1, number)) if number is not None else default
 
 
 def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:

@@ -100,16 +100,14 @@ def subscriber_test(visit: Visit) -> Shown:
 @page("GET", "/console/topics/{topic}/places/{shard}/{offset}")
 def place(visit: Visit) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
+    from ...api import parse
+
     check_may_read(visit)
     topic = visit.topic()
-    numbers = [
-        int(text)
-        for text in (visit.params["shard"], visit.params["offset"])
-        if text.isascii() and text.isdigit() and len(text) < 16
-    ]
-    if len(numbers) == 2 and numbers[0] < topic.shards:
-        rows = visit.deps.adapters.log.read_back(topic.shard_key(numbers[0]), numbers[1], 1)
+    shard, offset = (parse.whole_number(visit.params[name], 15) for name in ("shard", "offset"))
+    if shard is not None and offset is not None and shard < topic.shards:
+        rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), offset, 1)
         for row in rows:
-            if row.first <= numbers[1] < row.end and (message := row.message(*numbers)):
+            if row.first <= offset < row.end and (message := row.message(shard, offset)):
                 return SeeOther(visit.links.to("topics", topic.name, "messages", message.id))
     raise NotFound("MESSAGE_NOT_FOUND", "There is no message at this place: it has expired, perhaps.")

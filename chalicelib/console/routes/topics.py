@@ -48,9 +48,9 @@ def topic_page(visit: Visit) -> Shown:
 
 def first_shard(visit: Visit, topic: Topic) -> int:
     """The shard that the page begins with."""
-    text = visit.query.get("shard", "0")
-    shard = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
-    return min(shard, topic.shards - 1)
+    from ...api.parse import whole_number
+
+    return min(whole_number(visit.query.get("shard", ""), 4) or 0, topic.shards - 1)
 
 
 def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:

@@ -82,8 +82,9 @@ def _looked_ms(visit: Visit, topic: Topic) -> int:
 
 def hour_of(visit: Visit) -> int | None:
     """The hour of which the list is to be, ms."""
-    text = visit.query.get("hour", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    from ...api.parse import whole_number
+
+    return whole_number(visit.query.get("hour", ""), 15)
 
 
 @page("GET", "/console/topics/{topic}/tail")
