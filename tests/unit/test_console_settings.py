@@ -30,6 +30,7 @@ ELSEWHERE = {
 """Settings that the page leaves to the API."""
 PAGES = [("put_topic", TopicBody, "topic_settings.html"), ("put_group", GroupBody, "group_settings.html")]
 _LABELLED = re.compile(r'<label[^>]*>{{ _\("([^"]+)"\) }}<(?:input|select) name="(\w+)"')
+_SHOWN = re.compile(r'name="(\w+)"[^>]* value="{{ ([^}]+) }}"')
 _IN_A_MAP = re.compile(r'"(\w+)": _\("([^"]+)"\)')
 _LOOPED = re.compile(r'\("(\w+)", _\("([^"]+)"\), \[')
 
@@ -71,6 +72,34 @@ def test_each_setting_has_a_labelled_field_that_reaches_the_call(
         assert name in fields_sent or (isinstance(retry, dict) and name in retry), (
             f"console/forms.py does not read {name}"
         )
+
+
+def zeros_lost(html: str, body: type[msgspec.Struct]) -> set[str]:
+    """Settings that may be 0, and that the page shows by `or`, which makes nothing of 0."""
+    may_be_zero = {
+        field.encode_name
+        for field in (*msgspec.structs.fields(body), *msgspec.structs.fields(Retry))
+        if _takes(field, 0)
+    }
+    return {name for name, value in _SHOWN.findall(html) if " or " in value} & may_be_zero
+
+
+def _takes(field: msgspec.structs.FieldInfo, value: object) -> bool:
+    try:
+        msgspec.convert(value, field.type)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("body", "template"), [page[1:] for page in PAGES])
+def test_a_setting_that_is_zero_is_shown_so(body: type[msgspec.Struct], template: str) -> None:
+    html = (TEMPLATES / template).read_text()
+    assert len(_SHOWN.findall(html)) > 5
+    assert zeros_lost(html, body) == set(), "an empty field is saved as null: write `if … is not none`"
+    assert zeros_lost("""<input name="jitter" size="5" value="{{ topic.retry.jitter or '' }}">""", body) == {
+        "jitter"
+    }
 
 
 @pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
