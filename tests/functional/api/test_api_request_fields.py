@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+import app  # noqa: F401  its import registers the calls
+from chalicelib.api.calls import CALLS
 from chalicelib.domain.limits import MAX_OFFSET
 from tests.support.http import Client, Group, Topic
 
@@ -21,8 +25,8 @@ TYPES: dict[str, list[Any]] = {
     "null": [None],
 }
 
-# Per call: its path, a body that is fine, and the types each field takes; `-`: not tried (one of
-# several words, a position, or receipts).
+# Per call: its path, a body that is fine, and the types each field takes; `-`: it takes none of the
+# values of TYPES (one of several words, a position, or receipts).
 _REQUIRED: dict[str, dict[str, Any]] = {"batch": {"messages": [1]}, "ack": {"receipts": ["x"]}}
 SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "topic": (
@@ -44,7 +48,9 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
          "batch_size": "int", "max_in_flight": "int", "offline": "-", "assignment": "-", "payload": "-"},
     ),
     "consumer": (
-        "PUT", "/groups/g/consumers/c", {}, {"url": "text null", "secret": "text null", "function": "text null"}
+        "PUT", "/groups/g/consumers/c", {},
+        {"url": "text null", "secret": "text null", "function": "text null",
+         "timeout_seconds": "int null"},
     ),
     "receive": (
         "POST", "/groups/g/receive", {},
@@ -53,12 +59,17 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "ack": ("POST", "/groups/g/ack", {}, {"receipts": "-"}),
     "nack": (
         "POST", "/groups/g/nack", {"receipts": ["x"]},
-        {"receipts": "-", "delay_seconds": "int", "dead_letter": "bool", "reason": "text null"},
+        {"receipts": "-", "delay_seconds": "int", "dead_letter": "bool", "untried": "bool",
+         "reason": "text null"},
     ),
-    "extend": ("POST", "/groups/g/extend", {"receipts": ["x"], "lease_seconds": 5}, {"lease_seconds": "int"}),
+    "extend": (
+        "POST", "/groups/g/extend", {"receipts": ["x"], "lease_seconds": 5},
+        {"receipts": "-", "lease_seconds": "int"},
+    ),
     "seek": ("POST", "/groups/g/seek", {"to": "earliest"}, {"to": "int", "shard": "int null"}),
     "redrive": (
-        "POST", "/groups/g/dead-letters/redrive", {}, {"ids": "null", "filter": "dict null", "limit": "int"}
+        "POST", "/groups/g/dead-letters/redrive", {},
+        {"ids": "null", "filter": "dict null", "limit": "int", "page_token": "text"},
     ),
     "retry now": ("POST", "/messages/x/retry", {"group": "g"}, {"group": "text"}),
     "edit": ("PATCH", "/groups/g/dead-letters/x", {"body": 1}, {}),
@@ -105,6 +116,20 @@ def group(api: Client) -> Iterator[Group]:
             counts.pop("oldest_age_seconds", None)
     assert after == before
     api.get(f"{group.path}/consumers/c").refused(404)
+
+
+@pytest.mark.parametrize("call", SHAPES)
+def test_each_field_of_a_body_is_tried(call: str) -> None:
+    method, path, _, fields = SHAPES[call]
+    place = f"/v1/topics/t{path}"
+    (body,) = {
+        each.body
+        for each in CALLS
+        if each.method == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", each.path), place)
+    }
+    assert body
+    names = {field.encode_name for field in msgspec.structs.fields(body)}
+    assert names - {"body"} == fields.keys(), "`body` may be any JSON"
 
 
 def attempt(topic: Topic, call: str, change: dict[str, Any]) -> Any:
