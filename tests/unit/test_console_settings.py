@@ -13,7 +13,7 @@ import pytest
 
 from chalicelib import console
 from chalicelib.api.list_filters import LETTER_FILTERS
-from chalicelib.api.requests import GroupBody, Retry, TopicBody
+from chalicelib.api.requests import DeadFilter, GroupBody, RedriveBody, Retry, TopicBody
 from chalicelib.console import forms, undo
 from chalicelib.console.chinese import PHRASES
 from chalicelib.domain.errors import Malformed
@@ -159,4 +159,6 @@ def test_what_is_no_number_is_refused_and_takes_no_limit_away(text: str) -> None
 
 @pytest.mark.parametrize("name", LETTER_FILTERS)
 def test_each_filter_of_dead_letters_reaches_a_redrive(name: str) -> None:
-    assert sent_by("redrive", {name: "1"})["filter"], "without a filter it would redrive all letters"
+    sent = msgspec.convert(sent_by("redrive", {name: "1"}), RedriveBody)
+    assert isinstance(sent.filter, DeadFilter), "without a filter it would redrive all letters"
+    assert getattr(sent.filter, name) is not None
