@@ -134,7 +134,10 @@ export class Headrace {
     return results;
   }
 
-  /** Give messages back: for another attempt by their ladder, after `delay_seconds`, or as dead letters. */
+  /**
+   * Give messages back: for another attempt by their ladder or after `delay_seconds` (0: at once), or as dead letters.
+   * With `untried` no attempt is counted.
+   */
   async nack(
     topic: string,
     group: string,
