@@ -1,7 +1,7 @@
 """The whole service in this process, on a real engine, with tables of its own and a clock that tests move.
 
-There is one, for the API's tests and the console's, and its functions have the roles that they have on AWS. Nothing
-runs by itself, and nothing is called outside this machine: names resolve to nothing.
+Its functions have the roles that they have on AWS. Nothing runs by itself, and nothing is called outside this machine:
+names resolve to nothing. The front door's tests have one in memory.
 """
 
 from __future__ import annotations
@@ -78,6 +78,16 @@ def services(
 
 
 @pytest.fixture(scope="session")
+def services_in_memory(clock: ShiftingClock) -> Iterator[Background]:
+    """The same on the store in memory."""
+    with sending(clock, ORIGIN, FUNCTIONS) as sender:
+        inbox = Inbox()
+        deps = wiring.Deps(memory_adapters(clock, SeededRandom("services"), lambda: sender, inbox))
+        deps.setup()
+        yield Background(deps, clock, inbox)
+
+
+@pytest.fixture(scope="module")
 def api(services: Background) -> Iterator[Client]:
     """A client with an admin token."""
     with pytest.MonkeyPatch.context() as patch:

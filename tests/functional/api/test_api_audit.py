@@ -7,7 +7,7 @@ from typing import Any
 from chalicelib.api.audit import TRAFFIC, is_audited
 from chalicelib.api.calls import CALLS
 from chalicelib.domain.errors import unavailable
-from tests.functional.api.test_api_access import acting, token
+from tests.functional.front_door.test_api_access import acting, token
 from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 
