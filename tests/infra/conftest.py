@@ -1,4 +1,4 @@
-"""The packages of both stages, made once."""
+"""The templates of both stages, and a package, made once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.package import package
+from infra.package import describe, package
 from infra.stages import read
 
 pytest.register_assert_rewrite("tests.infra.rehearsed_uses")  # its assertions say what failed
@@ -14,5 +14,11 @@ pytest.register_assert_rewrite("tests.infra.rehearsed_uses")  # its assertions s
 
 @pytest.fixture(scope="session", params=["dev", "prod"])
 def template_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stage's template, with its zips beside it."""
-    return package(read(request.param), tmp_path_factory.mktemp(request.param) / "build")
+    """A stage's template as it is deployed."""
+    return describe(read(request.param), tmp_path_factory.mktemp(request.param) / "build")
+
+
+@pytest.fixture(scope="session")
+def package_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is deployed, template and zips. Stages differ in their templates only."""
+    return package(read("prod"), tmp_path_factory.mktemp("package") / "build").parent

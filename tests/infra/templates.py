@@ -15,8 +15,8 @@ def resources(file: Path, kind: str = "") -> dict[str, Any]:
     return {name: each for name, each in all_resources.items() if each["Type"].startswith(kind)}
 
 
-def lint(file: Path) -> tuple[int, str]:
+def lint(*files: Path) -> tuple[int, str]:
     """The exit code and the output of cfn-lint."""
-    command = [str(Path(sys.executable).with_name("cfn-lint")), str(file)]
+    command = [str(Path(sys.executable).with_name("cfn-lint")), *map(str, files)]
     run = subprocess.run(command, capture_output=True, text=True)
     return run.returncode, run.stdout + run.stderr

@@ -77,8 +77,8 @@ def test_lists_that_share_an_environment_agree() -> None:
     assert {name: each for name, each in versions_by_name.items() if len(each) > 1} == {}
 
 
-def test_the_bill_of_materials_is_one_and_names_whatever_is_in_the_zips(template_file: Path) -> None:
-    text = template_file.with_name("sbom.json").read_text()
+def test_the_bill_of_materials_is_one_and_names_whatever_is_in_the_zips(package_folder: Path) -> None:
+    text = (package_folder / "sbom.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     bill = json.loads(text)
     libraries = {each["name"]: each["version"] for each in bill["components"] if each["type"] == "library"}
@@ -86,7 +86,7 @@ def test_the_bill_of_materials_is_one_and_names_whatever_is_in_the_zips(template
     chalice = locked(_ROOT / "requirements-run.txt")["chalice"][0][2:]
     assert libraries == {**libraries_shipped, "chalice": chalice}
     for file in (each for each in bill["components"] if each["type"] == "file"):
-        digest = hashlib.sha256(template_file.with_name(file["name"]).read_bytes()).hexdigest()
+        digest = hashlib.sha256((package_folder / file["name"]).read_bytes()).hexdigest()
         assert file["hashes"] == [{"alg": "SHA-256", "content": digest}]
 
 
