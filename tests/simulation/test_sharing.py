@@ -7,6 +7,7 @@ import pytest
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push.claims import Claims
 from tests.simulation.figures import count
+from tests.simulation.planting import names_of
 from tests.simulation.seeds import each
 from tests.simulation.sharing import play
 from tests.simulation.telling import story
@@ -32,7 +33,7 @@ def test_equal_consumers_get_equal_parts(seed: int) -> None:
     assert not complaints, story(world, complaints)
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", names_of(BUGS, soak={"a puller that takes all it asks for"}))
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     seed, bug = BUGS[name]
     bug.plant(monkeypatch)
