@@ -122,12 +122,12 @@ class ExpiryPump:
 
     def _call(self, name: str) -> bool:
         """Did the function succeed, and is it through?"""
-        reports: list[dict[str, Any]] = []
+        report: dict[str, Any] = {}
         context = Context(function_name=name, request_id=str(uuid4()), stop=self._stopping)
         success = attempt(
-            lambda *asked: reports.append(self._functions[name](*asked)), event_of(name), context
+            lambda *asked: report.update(self._functions[name](*asked)), event_of(name), context
         )
-        return success and bool(reports[0].get("finished", True))
+        return success and bool(report.get("finished", True))
 
     def stop(self) -> None:
         self._stopping.set()

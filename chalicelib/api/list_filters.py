@@ -50,9 +50,8 @@ def letter_filter(fields: Mapping[str, str], at: str = "") -> DeadLetterFilter:
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
     if "since" in values:
         values["since_ms"] = parse.time_ms(values.pop("since"), f"{at}since")
-    return DeadLetterFilter(
-        **values
-    )  # fails for a filter that it does not have: a redrive would take all letters
+    # Raises for a filter that it does not have: left out, a redrive would take all letters.
+    return DeadLetterFilter(**values)
 
 
 def key(query: Mapping[str, str]) -> str | None:

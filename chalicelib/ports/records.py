@@ -48,6 +48,11 @@ class Records(Protocol):
         read consistently, when it is asked for, with a query of its own. Those of a later release are left out."""
         ...
 
+    def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
+        """All of them, by consumer, read consistently in one query (for each MB). Raises Conflict where one is of a
+        later release."""
+        ...
+
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         """Will the group, or one of its consumers, be sent this message again, or does it have a dead letter of it?
         Read consistently."""

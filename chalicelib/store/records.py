@@ -105,6 +105,12 @@ class DynamoRecords:
             if "m" in item and not is_newer(item):
                 yield _letter(CursorKey(shard, group_uid, _place(item)[2]), item)
 
+    def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
+        items = list(self._at(f"{group_uid}#dead", shard, offset))
+        if any(map(is_newer, items)):
+            raise newer_format()
+        return [_letter(CursorKey(shard, group_uid, _place(item)[2]), item) for item in items if "m" in item]
+
     def _range(self, partition: str, shard: ShardKey, first: int, last: int) -> Iterator[Item]:
         """The rows of the offsets from `first` to `last`, of all consumers."""
         return self._dynamo.query(

@@ -304,6 +304,10 @@ class ScarredRecords(Scarred):
         letters = self._port.letters_at(group_uid, shard, offset, most)
         return (each for each in map(self._letter, letters) if each)
 
+    def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
+        letters = self._port.all_letters_at(group_uid, shard, offset)
+        return [each for letter in letters if (each := self.dead_letter(letter.key, letter.offset))]
+
     def _letter(self, letter: DeadLetter) -> DeadLetter | None:
         item = self._damaged_item(letter)
         if item is None:

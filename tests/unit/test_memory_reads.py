@@ -35,6 +35,7 @@ def test_every_read_waits_for_the_transaction_that_is_under_way() -> None:
         "dead letter": lambda: records.dead_letter(key, 0),
         "dead letters": lambda: records.letters_between(key, 0, 1),
         "a message's dead letters": lambda: records.letters_at(key.group_uid, key.shard, 0, 1),
+        "all of them": lambda: records.all_letters_at(key.group_uid, key.shard, 0),
     }
     threads = {name: Thread(target=method) for name, method in reads.items()}
     with tables.lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...api import list_filters
 from ...domain.errors import Malformed
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
@@ -28,10 +29,11 @@ def dead_letters(visit: Visit) -> Shown:
     check_may_read(visit)
     topic, group = visit.group()
     letters, next_start = read_letters(visit, topic, group)
-    count = len(letters)
-    are_all_here = next_start is None and "after" not in visit.query
-    if not are_all_here and visit.has_read_units(6):
+    links = link_filters(visit)
+    count, more = len(letters), next_start is not None or "after" in visit.query
+    if more and not links and visit.has_read_units(6):
         count = visit.deps.adapters.records.count_dead(topic.uid, group.uid, _MOST_COUNTED)
+        more = count >= _MOST_COUNTED
     model = {
         "topic": topic,
         "group": group,
@@ -40,23 +42,19 @@ def dead_letters(visit: Visit) -> Shown:
         "names": visit.deps.catalog.consumer_names(topic, group),
         "following": next_start,
         "counted": count,
-        "more": next_start is not None and count >= _MOST_COUNTED,
-        "filter": link_filters(visit),
+        "more": more,
+        "filter": links,
     }
     return Page("dead_letters.html", model)
 
 
 def link_filters(visit: Visit) -> dict[str, str]:
     """The filters in the URL, for links to the same letters and for a redrive of them."""
-    from ...api.list_filters import LETTER_FILTERS
-
-    return {name: visit.query[name] for name in LETTER_FILTERS if visit.query.get(name)}
+    return {name: visit.query[name] for name in list_filters.LETTER_FILTERS if visit.query.get(name)}
 
 
 def letter_filter(visit: Visit) -> DeadLetterFilter:
     """The same for the service. Raises Malformed."""
-    from ...api import list_filters
-
     return list_filters.letter_filter(link_filters(visit))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...api.parse import whole_number
 from ...domain.errors import Malformed
 from ..http import File, Page, Shown, Visit, page
 from .dead_letters import LETTERS, letter_filter, link_filters, read_letters
@@ -67,8 +68,6 @@ def _many(visit: Visit, patch: str) -> Shown:
 
 
 def _number(visit: Visit, name: str, default: int, most: int) -> int:
-    from ...api.parse import whole_number
-
     number = whole_number(visit.query.get(name, ""), 5)
     return min(most, max(1, number)) if number is not None else default
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...api import list_filters, parse
 from ...domain.errors import HeadraceError, NotFound
 from ..http import Page, SeeOther, Shown, Visit, page
 from .messages import check_may_read, whole_time
@@ -65,8 +66,6 @@ def _failed_since(
     visit: Visit, topic: Topic, group: Group
 ) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """How many dead letters a moment has behind it; or what is wrong with the moment."""
-    from ...api import list_filters
-
     text = visit.query.get("since", "").strip()
     if not text:
         return None, None
@@ -100,8 +99,6 @@ def subscriber_test(visit: Visit) -> Shown:
 @page("GET", "/console/topics/{topic}/places/{shard}/{offset}")
 def place(visit: Visit) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
-    from ...api import parse
-
     check_may_read(visit)
     topic = visit.topic()
     shard, offset = (parse.whole_number(visit.params[name], 15) for name in ("shard", "offset"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...api.parse import whole_number
 from ...domain.errors import Unavailable
 from ..http import Page, Shown, Visit, page
 
@@ -48,8 +49,6 @@ def topic_page(visit: Visit) -> Shown:
 
 def first_shard(visit: Visit, topic: Topic) -> int:
     """The shard that the page begins with."""
-    from ...api.parse import whole_number
-
     return min(whole_number(visit.query.get("shard", ""), 4) or 0, topic.shards - 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ...api.parse import whole_number
 from ...domain.times import HOUR_MS
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
@@ -82,8 +83,6 @@ def _looked_ms(visit: Visit, topic: Topic) -> int:
 
 def hour_of(visit: Visit) -> int | None:
     """The hour of which the list is to be, ms."""
-    from ...api.parse import whole_number
-
     return whole_number(visit.query.get("hour", ""), 15)
 
 

@@ -140,12 +140,12 @@ class DeadLetters:
         ]
 
     def _of_all_consumers(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The same in a broadcast, also of consumers that have left. A read for each letter, not for each consumer."""
+        """The same in a broadcast, also of consumers that have left, in one read."""
         location = self._location_of(topic, message_id)
         if location is None or location[0] >= MAX_SHARDS:
-            return self.letters(topic, group, message_id)
+            return self._without_location(topic, group, [message_id])
         shard, offset = location
-        letters = self._records.letters_at(group.uid, topic.shard_key(shard), offset, MAX_CONSUMERS)
+        letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
         places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
         return sorted(
             (each for each in letters if each.message.id == message_id),

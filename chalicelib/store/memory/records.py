@@ -68,6 +68,12 @@ class MemoryRecords:
         return {offset: letter for offset, letter in letters.items() if letter}
 
     def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
+        return (letter for letter in self._at(group_uid, shard, offset)[:most] if letter)
+
+    def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
+        return [letter for letter in self._at(group_uid, shard, offset) if letter]
+
+    def _at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter | None]:
         place = record_prefix(shard, offset)
         with self._tables.lock:
             rows = [
@@ -75,7 +81,7 @@ class MemoryRecords:
                 for (g, k), letter in self._tables.letters.items()
                 if g == f"{group_uid}#dead" and k.startswith(place)
             ]
-        return (letter for _, letter in sorted(rows, key=lambda row: row[0])[:most] if letter)
+        return [letter for _, letter in sorted(rows, key=lambda row: row[0])]
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         place = record_prefix(shard, offset)

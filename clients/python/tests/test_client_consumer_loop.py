@@ -17,7 +17,7 @@ from headrace.calls import encode
 from headrace.consume import holdings as holdings_module
 from headrace.consume.consumer import Consumer
 from headrace.consume.holdings import Holdings
-from headrace.consume.outcomes import ACK, HandlerVerdict, verdict_of
+from headrace.consume.outcomes import ACK, Verdict, verdict_of
 from headrace.consume.runners import LoopRunner
 from headrace.consume.settings import ConsumerSettings
 from headrace.consume.settling import SettleQueue
@@ -297,7 +297,7 @@ def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:
     settle_queue = SettleQueue(
         cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
     )
-    retry = HandlerVerdict(ack=False, delay_seconds=3)
+    retry = Verdict(ack=False, delay_seconds=3)
     for name, verdict in (("a", ACK), ("b", retry), ("c", ACK), ("d", retry)):
         settle_queue.settle(message(name), verdict)
     settle_queue._queue.put(None)

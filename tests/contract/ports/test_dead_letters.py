@@ -220,6 +220,7 @@ def test_the_letters_of_a_message_are_read_one_after_another(stage: Stage) -> No
     ):
         letters = list(a.records.letters_at(key_of_group.group_uid, key.shard, offset, most))
         assert letters == [a.records.dead_letter(of, at) for of, at in places]
+        assert a.records.all_letters_at(key_of_group.group_uid, key.shard, offset)[:most] == letters
 
 
 def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_side(stage: Stage) -> None:

@@ -298,6 +298,7 @@ class MoveCalls:
     def look(self, n: int) -> None:
         letter = self.pair.ask(lambda s: s.adapters.records.dead_letter(self.key, n))
         self.pair.ask(lambda s: list(s.adapters.records.letters_at(self.key.group_uid, self.key.shard, n, 2)))
+        self.pair.ask(lambda s: s.adapters.records.all_letters_at(self.key.group_uid, self.key.shard, n))
         self.seen[n] = letter or self.seen[n]
 
     def edit(self, n: int) -> None:

@@ -60,6 +60,22 @@ def test_all_are_redriven(browser: Browser, group: Group) -> None:
     assert "No dead letters." in page(browser, group).text
 
 
+def test_a_kind_is_chosen_among_those_that_the_filters_leave(browser: Browser, group: Group) -> None:
+    screen = page(browser, group, "?since=2020-01-01T00%3A00%3A00Z")
+    assert "since: 2020-01-01T00:00:00Z" in screen.text
+    assert "dead-letters?since=2020-01-01T00%3A00%3A00Z&amp;reason=REJECTED" in screen.html
+
+
+def test_the_last_page_does_not_tell_less_than_there_are(api: Client, browser: Browser) -> None:
+    group = api.topic().group()
+    group.topic.batch([{"body": n} for n in range(60)])
+    group.nack(*group.receive(60), dead_letter=True)
+    for _ in range(2):
+        page(browser, group)
+        browser.follow("More")
+    assert "Redrive all 50+" in browser.follow("More").text
+
+
 @pytest.mark.parametrize("name", LETTER_FILTERS)
 def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group: Group, name: str) -> None:
     screen = page(browser, group, f"?{name}={FITTING[name]}")

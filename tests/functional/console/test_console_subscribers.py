@@ -144,6 +144,7 @@ def test_what_failed_since_a_moment_is_counted_and_sent_again(
     assert "must be a time" in page(browser, group, "?since=yesterday").text
     screen = page(browser, group, "?since=2020-01-01T00:00")
     assert "3 dead letters" in screen.text
+    assert "/dead-letters?since=2020-01-01T00%3A00%3A00Z" in screen.html
     receiver.status = 200
     screen = browser.submit(screen.form("redrive"))
     assert "3 dead letters are on their way again." in screen.text

@@ -233,6 +233,20 @@ def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Chang
     look_everywhere(desk, group)
 
 
+def test_a_letter_of_a_later_release_is_not_passed_over_by_who_asks_for_all(stage: Stage) -> None:
+    """Or a deletion would leave it, and say that it is gone."""
+    desk = Desk.at(stage, shards=1)
+    group = desk.group(mode="broadcast")
+    old, new = desk.consumer(group, "old"), desk.consumer(group, "new")
+    (result,) = desk.produce(make.draft("x"))
+    for consumer in (old, new):
+        desk.nack(group, desk.receive(group, 1, consumer), DEAD_LETTER)
+    change_letter(stage, cursor_key(desk.topic, group, 0, new.uid), 0, NEWER)
+    with pytest.raises(Conflict) as error:
+        desk.deps.dead_letters.find(desk.topic, group, result.id)
+    assert error.value.code == "NEWER_FORMAT"
+
+
 names = st.sampled_from("nmraxwev")
 
 values = st.one_of(

@@ -15,7 +15,7 @@ from ..models import Consumer as Registration
 from ..models import Group, Message
 from .handlers import Handler, bound, is_async
 from .holdings import Holdings
-from .outcomes import ACK, UNTRIED, HandlerVerdict, Retry, verdict_of
+from .outcomes import ACK, UNTRIED, Retry, Verdict, verdict_of
 from .settings import ConsumerSettings
 from .settling import SettleQueue
 
@@ -210,7 +210,7 @@ class Consumer:
                 self._settle_queue.settle(message, verdict)
         self._held.done(message)
 
-    def _tell(self, message: Message, verdict: HandlerVerdict, error: BaseException | None) -> None:
+    def _tell(self, message: Message, verdict: Verdict, error: BaseException | None) -> None:
         """One log line for each message, with fields for those who collect them."""
         s = self.settings
         facts = {"topic": s.topic, "group": s.group, "message_id": message.id, "attempt": message.attempt}

@@ -30,7 +30,7 @@ class Retry(Exception):
 
 
 @dataclass(frozen=True)
-class HandlerVerdict:
+class Verdict:
     """How a delivery is settled: `ack`, or given back. What is given back alike goes in one call."""
 
     ack: bool = True
@@ -45,22 +45,22 @@ class HandlerVerdict:
         return "ack" if self.ack else "bury" if self.dead_letter else "retry"
 
 
-ACK = HandlerVerdict()
-UNTRIED = HandlerVerdict(ack=False, untried=True)
+ACK = Verdict()
+UNTRIED = Verdict(ack=False, untried=True)
 """Nobody has begun with it: to whoever comes next."""
 
 
-def verdict_of(error: BaseException | None) -> HandlerVerdict:
+def verdict_of(error: BaseException | None) -> Verdict:
     """What a handler's end means."""
     if error is None:
         return ACK
     if isinstance(error, Bury):
-        return HandlerVerdict(False, None, True, error.reason[:_REASON_CHARS] or None)
+        return Verdict(False, None, True, error.reason[:_REASON_CHARS] or None)
     if isinstance(error, Retry):
         wait = error.delay_seconds
         wait = min(wait, LONGEST_WAIT_SECONDS) if wait is not None else None
-        return HandlerVerdict(False, wait, False, error.reason[:_REASON_CHARS] or None)
-    return HandlerVerdict(False, None, False, f"{type(error).__name__}: {text_of(error)}"[:_REASON_CHARS])
+        return Verdict(False, wait, False, error.reason[:_REASON_CHARS] or None)
+    return Verdict(False, None, False, f"{type(error).__name__}: {text_of(error)}"[:_REASON_CHARS])
 
 
 def text_of(reason: object) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from .._sync.client import Operations
 from ..errors import HeadraceError
 from ..models import Message, Settled
-from .outcomes import HandlerVerdict
+from .outcomes import Verdict
 
 _LOG = logging.getLogger("headrace")
 _MOST = 500
@@ -33,13 +33,13 @@ class SettleQueue:
         self._place = (topic, group)
         self._linger = linger_seconds
         self._settled = on_settled
-        self._queue: queue.SimpleQueue[tuple[Message, HandlerVerdict] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Message, Verdict] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"headrace-settle-{topic}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def settle(self, message: Message, verdict: HandlerVerdict) -> None:
+    def settle(self, message: Message, verdict: Verdict) -> None:
         """Soon, in the order of these calls. Any thread."""
         self._queue.put((message, verdict))
 
@@ -55,7 +55,7 @@ class SettleQueue:
             for verdict, members in groupby(sorted(batch, key=_verdict_key), key=lambda each: each[1]):
                 self._send([message for message, _ in members], verdict)
 
-    def _batch(self) -> tuple[list[tuple[Message, HandlerVerdict]], bool]:
+    def _batch(self) -> tuple[list[tuple[Message, Verdict]], bool]:
         """What ends within the linger after the first; and whether more will come."""
         first = self._queue.get()
         if first is None:
@@ -73,7 +73,7 @@ class SettleQueue:
             batch.append(each)
         return batch, True
 
-    def _send(self, messages: list[Message], verdict: HandlerVerdict) -> None:
+    def _send(self, messages: list[Message], verdict: Verdict) -> None:
         """The transport repeats what was lost: a receipt that was settled already is no error."""
         try:
             for message, answer in zip(messages, self._settle_batch(messages, verdict), strict=True):
@@ -87,7 +87,7 @@ class SettleQueue:
             for message in messages:
                 self._settled(message)
 
-    def _settle_batch(self, messages: list[Message], verdict: HandlerVerdict) -> list[Settled]:
+    def _settle_batch(self, messages: list[Message], verdict: Verdict) -> list[Settled]:
         if verdict.ack:
             return self._hr.ack(*self._place, *messages)
         return self._hr.nack(
@@ -100,5 +100,5 @@ class SettleQueue:
         )
 
 
-def _verdict_key(each: tuple[Message, HandlerVerdict]) -> str:
+def _verdict_key(each: tuple[Message, Verdict]) -> str:
     return repr(each[1])

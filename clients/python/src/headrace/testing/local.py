@@ -14,7 +14,7 @@ from ..async_client import AsyncHeadrace
 from ..calls import Call
 from ..client import Headrace
 from ..consume.consumer import Consumer
-from ..consume.outcomes import ACK, HandlerVerdict, verdict_of
+from ..consume.outcomes import ACK, Verdict, verdict_of
 from ..models import Message
 from .clock import Clock
 from .expect import Expectation
@@ -53,17 +53,17 @@ class LocalHeadrace(Headrace):
         finally:
             subscriber.close()
 
-    def drain(self, *clients: Headrace | AsyncHeadrace) -> list[HandlerVerdict]:
+    def drain(self, *clients: Headrace | AsyncHeadrace) -> list[Verdict]:
         """Let the consumers of these clients (of this one, if none is named) handle all that can be had, in this
         thread, one message after the other; the verdict on each. What they raise is judged as in `run`."""
-        verdicts: list[HandlerVerdict] = []
+        verdicts: list[Verdict] = []
         for client in clients or (self,):
             for consumer in client.consumers:
                 verdicts += self._drain(consumer)
         return verdicts
 
-    def _drain(self, consumer: Consumer) -> list[HandlerVerdict]:
-        s, verdicts = consumer.settings, list[HandlerVerdict]()
+    def _drain(self, consumer: Consumer) -> list[Verdict]:
+        s, verdicts = consumer.settings, list[Verdict]()
         consumer.ensure_group(self)
         name = s.consumer_name() if s.mode == "broadcast" else None
         if name:
@@ -75,7 +75,7 @@ class LocalHeadrace(Headrace):
                 self._settle_one(s.topic, s.group, message, verdict)
         return verdicts
 
-    def _settle_one(self, topic: str, group: str, message: Message, verdict: HandlerVerdict) -> None:
+    def _settle_one(self, topic: str, group: str, message: Message, verdict: Verdict) -> None:
         if verdict.ack:
             self.ack(topic, group, message)
             return
@@ -87,7 +87,7 @@ class LocalHeadrace(Headrace):
         self.nack(topic, group, message, **options)  # type: ignore[arg-type]
 
 
-def _call_handler(consumer: Consumer, message: Message) -> HandlerVerdict:
+def _call_handler(consumer: Consumer, message: Message) -> Verdict:
     try:
         answer = consumer._call(message)
         if inspect.isawaitable(answer):
