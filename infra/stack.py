@@ -90,7 +90,13 @@ class Deployment:
             "s3", "rm", "--recursive", "--quiet", f"s3://{self._artifacts}/{self._name}/", check=False
         )
         if with_data:
-            self._data.delete()
+            try:
+                self._data.delete()
+            except Refused as error:
+                raise StackError(
+                    f"The stack {self._name} is deleted, its data not all of it: {error}\n"
+                    "The same command goes on with what is left."
+                ) from None
         return self._left()
 
     def _left(self) -> list[str]:
