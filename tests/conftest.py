@@ -54,16 +54,6 @@ class Sharing(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return next((place for place in _TOGETHER if nodeid.startswith(place)), nodeid)
 
-    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        """What is done is forgotten: with each test all that a process ever got was counted, half a minute in all."""
-        super().mark_test_complete(node, item_index, duration)
-        units, scope = (
-            self.assigned_work[node],
-            self._split_scope(self.registered_collections[node][item_index]),
-        )
-        if all(units[scope].values()):
-            del units[scope]
-
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
     return Sharing(config, log)
