@@ -229,6 +229,11 @@ FIRST = {
     "a bound on what is under way that each shard has": (839, 1015),
     "a waiting message that is not there while its time is changed": (2, 14),
     "an attempt for a body that cannot be read now": (98,),
+    "a retry that is due a second early": (24, 32, 54),
+    "a commit whatever was decided": (10, 23, 15),
+    "a check that is made after the decision": (25, 11, 15),
+    "keys that move when their topic grows": (16, 30, 7),
+    "a failure that is forgotten when its timer should be filed": (9, 4, 15),
 }
 """The seeds that see what few worlds see."""
 
