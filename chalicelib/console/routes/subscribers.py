@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SUBSCRIBER = "/console/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROWS = 50
-_MOST_COUNTED = 500
+_MOST_COUNTED = 500  # ten reads, which is where a page ends anyway
 _LEFT = 6  # so much is left, when another page of dead letters is read
 
 
