@@ -137,7 +137,7 @@ def test_a_server_killed_again_and_again_keeps_its_promises(engine: str, tmp_pat
     prefix, seed = f"killed-{uuid4().hex[:8]}", uuid4().hex
     server = Server(tmp_path, prefix, engine)
     try:
-        history = _traffic(server, 100 if _SOAK else 3, seed)
+        history = _traffic(server, 100 if _SOAK else 2, seed)
     finally:
         server.end(signal.SIGKILL)
     _judge(history, _final(prefix, tmp_path))

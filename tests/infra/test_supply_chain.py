@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -79,6 +77,10 @@ def test_lists_that_share_an_environment_agree() -> None:
 
 def test_the_bill_of_materials_is_one_and_names_whatever_is_in_the_zips(package_folder: Path) -> None:
     text = (package_folder / "sbom.json").read_text()
+    # Their import takes 2 s, of each process that collects tests.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     bill = json.loads(text)
     libraries = {each["name"]: each["version"] for each in bill["components"] if each["type"] == "library"}
