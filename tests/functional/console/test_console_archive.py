@@ -47,7 +47,7 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
     assert "2020-05-02: 1 object could not be read" in screen.text
     stranger = Browser(browser.gateway)
     grant = {"name": "t", "scopes": ["admin"], "topics": ["others.*"]}
-    stranger.sign_in(api.post("/v1/tokens", grant).expect(201)["token"])
+    stranger.enter(api.post("/v1/tokens", grant).expect(201)["token"])
     assert name not in page(stranger, "archive?to=2020-05-10").html
     assert browser.follow(name).url == f"/console/topics/{name}/replays"
 
@@ -115,5 +115,5 @@ def test_a_preview_names_what_is_wrong(browser: Browser, api: Client) -> None:
 def test_who_may_not_replay_is_told_why(api: Client, stranger: Browser) -> None:
     topic = api.topic()
     grant = {"name": "t", "scopes": ["consume"]}
-    stranger.sign_in(api.post("/v1/tokens", grant).expect(201)["token"])
+    stranger.enter(api.post("/v1/tokens", grant).expect(201)["token"])
     assert "needs a token with the scope 'admin'" in page(stranger, f"topics/{topic.name}/replays").text

@@ -89,10 +89,10 @@ def test_a_long_trail_comes_in_pages_and_each_stays_cheap(
 
 
 def test_who_may_not_see_it_is_told_why(api: Client, stranger: Browser) -> None:
-    stranger.sign_in(token(api, scopes=["consume"])["token"])
+    stranger.enter(token(api, scopes=["consume"])["token"])
     assert "needs a token with the scope 'admin'" in page(stranger, "audit").text
     other_browser = Browser(stranger.gateway)
-    other_browser.sign_in(token(api, topics=["orders.*"])["token"])
+    other_browser.enter(token(api, topics=["orders.*"])["token"])
     assert "Only a token for all topics may do this." in page(other_browser, "audit").text
 
 

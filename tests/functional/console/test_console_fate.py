@@ -83,7 +83,7 @@ def test_a_token_for_some_groups_is_told_of_all_whether_they_are_done(api: Clien
     grant = {"name": "t", "scopes": ["produce", "consume"], "groups": ["mine"]}
     token = api.post("/v1/tokens", grant).expect(201)["token"]
     holder, message = api.with_token(token), f"{topic.path}/messages/{id}"
-    stranger.sign_in(token)
+    stranger.enter(token)
     for status, is_complete in (("RUNNING", False), ("SUCCESS", True)):
         if is_complete:
             theirs.ack(*theirs.receive(1))

@@ -295,7 +295,7 @@ def test_a_template_fills_in_the_form_and_the_calls_beside_it(
     fields = screen.form("produce").fields
     assert (json.loads(fields["body"]), fields["keys"]) == ({"number": 5}, "last")
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
-    stranger.sign_in(token["token"])
+    stranger.enter(token["token"])
     screen = stranger.get(f"{path}?like=newest")
     assert "last" not in screen.form("produce").fields.values(), "it reads no messages"
 
@@ -306,7 +306,7 @@ def test_a_message_is_found_by_id_and_by_key_over_all_topics(
     topic = api.topic()
     message = topic.produce("x", keys=["a-very-own-key"])
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"], "topics": [topic.name]}).expect(201)
-    stranger.sign_in(token["token"])
+    stranger.enter(token["token"])
     for text in (message["id"], "a-very-own-key"):
         screen = stranger.get(f"/console/find?q={text}")
         assert message["id"] in screen.links
@@ -322,7 +322,7 @@ def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
         api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
     message = api.post(f"/v1/topics/{family}.39/messages", {"body": 1, "keys": ["the-last"]}).expect(201)
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"], "topics": [f"{family}*"]}).expect(201)
-    stranger.sign_in(token["token"])
+    stranger.enter(token["token"])
     screen = stranger.get("/console/find?q=the-last")
     pages = 1
     while message["id"] not in screen.links:
@@ -341,7 +341,7 @@ def test_bodies_are_for_those_who_may_consume(api: Client, stranger: Browser) ->
     topic = api.topic()
     message = topic.produce("secret")
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
-    stranger.sign_in(token["token"])
+    stranger.enter(token["token"])
     for path in ("messages", f"messages/{message['id']}", "messages.jsonl"):
         screen = stranger.get(f"/console/topics/{topic.name}/{path}")
         assert (screen.status, "secret" in screen.text) == (403, False)
@@ -388,7 +388,7 @@ def test_very_many_groups_do_not_make_the_search_for_a_dead_letter_dear(
     bury(groups[3])
     edit(groups[3], id, "edited").expect(200)
     background.clock.advance(9 * DAY_SECONDS)
-    browser.sign_in(str(api.token))
+    browser.enter(str(api.token))
     assert "edited" in one(browser, topic, id).text
     fate = browser.get(f"/console/topics/{topic.name}/messages/{id}/fate")
     assert fate.status == 200

@@ -93,13 +93,13 @@ def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was
 
 
 def test_who_may_not_manage_tokens_is_told_why(api: Client, stranger: Browser) -> None:
-    stranger.sign_in(token(api, scopes=["consume"])["token"])
+    stranger.enter(token(api, scopes=["consume"])["token"])
     assert "needs a token with the scope 'admin'" in page(stranger, "tokens").text
 
 
 def test_a_rotated_token_ends_the_sessions_of_its_old_text(api: Client, stranger: Browser) -> None:
     new_token = token(api)
-    stranger.sign_in(new_token["token"])
+    stranger.enter(new_token["token"])
     assert "Overview" in page(stranger, "system").text
     api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 0}).expect(200)
     assert "password" in stranger.get("/console/system").html
@@ -110,7 +110,7 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
     topic.group("mine")
     topic.group("theirs")
     message = topic.produce(1)
-    stranger.sign_in(token(api, topics=[topic.name], groups=["mine"])["token"])
+    stranger.enter(token(api, topics=[topic.name], groups=["mine"])["token"])
     for path in (
         "",
         f"topics/{topic.name}",
@@ -137,7 +137,7 @@ def test_a_token_for_some_groups_sees_no_number_of_all_of_them_together(
     theirs.ack(*theirs.receive(1))
     clock.advance(20)
     assert re.search(r"Settled 0\.0\d+", page(browser, path).text)
-    stranger.sign_in(token(api, topics=[topic.name], groups=["mine"])["token"])
+    stranger.enter(token(api, topics=[topic.name], groups=["mine"])["token"])
     for place in (path, ""):
         text = stranger.get(f"/console/{place}".rstrip("/")).text
         assert "mine" in text
@@ -153,7 +153,7 @@ def test_the_page_of_the_system_names_no_topic_of_others(
     rounds = wiring.deps().adapters.rounds
     before = rounds.bookmark("checkpoint")
     during = rounds.keep("checkpoint", replace(before, after=theirs.name, is_open=True))
-    stranger.sign_in(token(api, topics=[mine.name])["token"])
+    stranger.enter(token(api, topics=[mine.name])["token"])
     pages = [page(each, "system").text for each in (browser, stranger)]
     assert during
     rounds.keep("checkpoint", replace(before, version=during.version))
@@ -166,7 +166,7 @@ def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
     topic = api.topic(shards=1)
     topic.group("mine")
     result = topic.produce(1)
-    stranger.sign_in(token(api, groups=["mine"])["token"])
+    stranger.enter(token(api, groups=["mine"])["token"])
     message = f"topics/{topic.name}/messages/{result['id']}"
     settings = f"topics/{topic.name}/settings"
     pages = {settings: ("put_topic", "delete_topic"), message: ("amend_message", "cancel_message")}
@@ -186,7 +186,7 @@ def test_a_token_for_some_topics_sees_no_page_of_another(api: Client, stranger: 
     mine, theirs = api.topic(shards=1), api.topic(shards=1)
     theirs.group("g")
     message = theirs.produce(1)
-    stranger.sign_in(token(api, topics=[mine.name])["token"])
+    stranger.enter(token(api, topics=[mine.name])["token"])
     assert stranger.get(f"/console/topics/{mine.name}").status == 200
     for path in (
         "",
@@ -209,7 +209,7 @@ def test_the_schedules_say_when_they_last_came_round(browser: Browser) -> None:
 def test_errors_and_refusals_are_told_in_chinese_with_the_words_of_the_api_below(
     api: Client, stranger: Browser
 ) -> None:
-    stranger.sign_in(token(api, scopes=["produce"])["token"])
+    stranger.enter(token(api, scopes=["produce"])["token"])
     screen = stranger.get("/console/topics/no-such", accept_language="zh")
     assert screen.status == 404
     assert "没有这个主题, 请先创建它。" in screen.text

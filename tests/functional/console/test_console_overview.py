@@ -61,8 +61,8 @@ def test_where_there_is_nothing_it_says_how_to_begin(api: Client, stranger: Brow
 
 
 def test_a_topic_is_made_from_a_form(api: Client, browser: Browser) -> None:
-    assert browser.screen
-    screen = browser.submit(browser.screen.form("put_topic"), topic="made-by-hand", shards="2", mode="serial")
+    form = browser.get("/console").form("put_topic")
+    screen = browser.submit(form, topic="made-by-hand", shards="2", mode="serial")
     assert screen.status == 200
     assert "Saved." in screen.text
     topic = api.get("/v1/topics/made-by-hand").expect(200)
@@ -72,8 +72,7 @@ def test_a_topic_is_made_from_a_form(api: Client, browser: Browser) -> None:
 def test_the_form_of_a_new_topic_changes_nothing_in_one_that_is_there(api: Client, browser: Browser) -> None:
     topic = api.topic(mode="serial")
     before = api.get(topic.path).expect(200)
-    assert browser.screen
-    browser.submit(browser.screen.form("put_topic"), topic=topic.name)
+    browser.submit(browser.get("/console").form("put_topic"), topic=topic.name)
     assert api.get(topic.path).expect(200) == before
 
 
@@ -94,11 +93,10 @@ def test_who_may_make_some_topics_has_the_button(
 
 
 def test_a_form_that_is_wrong_says_what_is(browser: Browser) -> None:
-    assert browser.screen
-    screen = browser.submit(browser.screen.form("put_topic"), topic="a b")
+    screen = browser.submit(browser.get("/console").form("put_topic"), topic="a b")
     assert screen.status == 400
     assert "INVALID_NAME" in screen.text
-    assert browser.post("/console/do", {**browser.screen.forms[0].fields, "deed": "x"}).status in (400, 403)
+    assert browser.post("/console/do", {**screen.forms[0].fields, "deed": "x"}).status in (400, 403)
 
 
 def test_a_page_that_polls_gets_its_moving_part_only(browser: Browser) -> None:

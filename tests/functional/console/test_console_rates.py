@@ -52,7 +52,7 @@ def test_a_token_of_one_group_sees_its_charts_only(api: Client, stranger: Browse
     topic = api.topic()
     mine, other = topic.group("mine"), topic.group("other")
     body = {"name": "one", "scopes": ["consume"], "topics": [topic.name], "groups": [mine.name]}
-    stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])
+    stranger.enter(api.post("/v1/tokens", body).expect(201)["token"])
     screen = stranger.get(f"/console/topics/{topic.name}/rates")
     assert f'id="{mine.name}"' in screen.html
     assert f'id="{other.name}"' not in screen.html

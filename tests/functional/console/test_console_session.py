@@ -79,8 +79,7 @@ def test_a_revoked_token_ends_the_session_at_once(api: Client, stranger: Browser
 
 
 def test_signing_out_ends_it_in_this_browser(browser: Browser) -> None:
-    assert browser.screen
-    (form,) = [form for form in browser.screen.forms if form.action.endswith("sign-out")]
+    (form,) = [form for form in browser.get("/console").forms if form.action.endswith("sign-out")]
     assert "password" in browser.submit(form).html
     assert not browser.cookies
 
@@ -135,8 +134,7 @@ def test_a_link_ends_with_the_text_of_the_token_that_made_it(
 
 @pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}])
 def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict[str, str]) -> None:
-    assert browser.screen
-    form = browser.screen.form("put_topic")
+    form = browser.get("/console").form("put_topic")
     screen = browser.post("/console/do", {**form.fields, "topic": "foreign"}, **headers)
     assert screen.status == 403
     assert "FOREIGN_ORIGIN" in screen.text
@@ -188,8 +186,7 @@ def test_the_language_is_chosen_by_a_form(browser: Browser) -> None:
 
 
 def test_whoever_asks_over_another_host_is_not_trusted_with_forms(browser: Browser) -> None:
-    assert browser.screen
-    form = browser.screen.form("put_topic")
+    form = browser.get("/console").form("put_topic")
     screen = browser.post("/console/do", form.fields, origin=f"http://{HOST}.evil.example")
     assert screen.status == 403
 

@@ -103,7 +103,7 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     api: Client, stranger: Browser, group: Group, receiver: Receiver
 ) -> None:
     receiver.body = b"own words"
-    stranger.sign_in(consumer(api, "consume"))
+    stranger.enter(consumer(api, "consume"))
     screen = page(stranger, group)
     assert "from=headrace" not in screen.html
     assert f"http://127.0.0.1:{receiver.port}/\u2026" in screen.text
@@ -113,7 +113,7 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     assert "own words" not in result_page.html
     assert "from=headrace" not in stranger.get(place(group).rpartition("/consumers")[0]).html
     produce = Browser(stranger.gateway)
-    produce.sign_in(consumer(api, "produce"))
+    produce.enter(consumer(api, "produce"))
     screen = page(produce, group)
     assert all(
         form.disabled for form in screen.forms if form.fields.get("deed") in ("rotate_secret", "redrive")

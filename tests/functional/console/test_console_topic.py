@@ -76,7 +76,7 @@ def test_what_a_token_may_not_do_is_grey_and_says_why(api: Client, stranger: Bro
     topic = api.topic()
     topic.group("mailer")
     reader = api.post("/v1/tokens", {"name": "reader", "scopes": ["consume"]}).expect(201)
-    stranger.sign_in(reader["token"])
+    stranger.enter(reader["token"])
     screen = stranger.get(f"/console/topics/{topic.name}")
     form = screen.form("pause_group")
     assert form.disabled

@@ -73,15 +73,15 @@ def test_a_message_leads_to_its_trace(browser: Browser) -> None:
 
 @pytest.mark.parametrize(("path", "fields"), [("", {"mode": "x"}), ("/take", {"mode": "queue", "way": "x"})])
 def test_what_is_no_form_of_ours_is_refused(browser: Browser, path: str, fields: dict[str, str]) -> None:
-    assert browser.screen
-    csrf = next(form.fields["csrf"] for form in browser.screen.forms if "csrf" in form.fields)
+    screen = browser.get("/console/try")
+    csrf = next(form.fields["csrf"] for form in screen.forms if "csrf" in form.fields)
     screen = browser.post(f"/console/try{path}", {"csrf": csrf, **fields})
     assert "FORM_UNREADABLE" in screen.text
 
 
 def test_a_token_that_may_not_sees_why(api: Client, stranger: Browser) -> None:
     token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"]}).expect(201)
-    stranger.sign_in(token["token"])
+    stranger.enter(token["token"])
     screen = stranger.get("/console/try")
     forms = [form for form in screen.forms if form.buttons and form.buttons[0].startswith("Try ")]
     assert [form.disabled for form in forms] == [True] * 3
