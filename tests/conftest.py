@@ -38,6 +38,7 @@ _TOGETHER = (
     "clients/python/",
     "tests/browser/",
     "tests/features/",
+    "tests/functional/day/",
     "tests/glue/",
     "tests/infra/",
     "tests/load/",

@@ -2,81 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chalicelib import observe
-from chalicelib.domain.segment import ShardKey
 from infra import names
 from infra.alarms import all_alarms
 from infra.dashboard import dashboard
-from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, http_receiver, raw_receiver
-from tests.support.damage import NEWER, change_row, having
-from tests.support.day import World, a_world, work
-from tests.support.http import Topic
+from tests.functional.day.conftest import STAGE, Day, Told, log_to_stdout, pushed
+from tests.functional.delivery.receivers import Receiver
+from tests.support.day import World, a_world
 from tests.support.roles import Guard
 
-STAGE = "headrace-test"
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 NAMED = re.compile(r"SEARCH\('\{(\w+),([\w,]+)\} service=\"([\w-]+)\" MetricName=\"(\w+)\"'")
-Name = tuple[str, frozenset[str]]
-"""A metric and the names of its dimensions."""
-
-
-@dataclass
-class Told:
-    """The lines on standard output: metrics by name and dimensions, and log lines."""
-
-    capsys: pytest.CaptureFixture[str]
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    def read(self) -> Told:
-        out = self.capsys.readouterr().out
-        self.lines += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        return self
-
-    def metrics(self) -> dict[Name, list[float]]:
-        """Every value, by metric."""
-        values: defaultdict[Name, list[float]] = defaultdict(list)
-        for line in self.lines:
-            for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
-                assert directive["Namespace"] == observe.NAMESPACE
-                for dimensions in directive["Dimensions"]:
-                    assert line["service"] == STAGE
-                    assert all(isinstance(line[name], str) for name in dimensions)
-                    for metric in directive["Metrics"]:
-                        assert observe.UNITS[metric["Name"]] == metric["Unit"]
-                        values[metric["Name"], frozenset(dimensions)] += line[metric["Name"]]
-        return dict(values)
-
-    def stage(self, name: str) -> list[float]:
-        return self.metrics().get((name, frozenset({"service"})), [])
-
-    def events(self, message: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line.get("message") == message]
-
-
-class Stdout(io.StringIO):
-    """Standard output as it is when somebody writes: a logger keeps the stream that it found at first."""
-
-    def write(self, text: str) -> int:
-        return sys.stdout.write(text)
 
 
 @pytest.fixture
 def logs(capsys: pytest.CaptureFixture[str]) -> Told:
-    handler: Any = observe._logger().registered_handler
-    handler.stream = Stdout()
-    return Told(capsys)
+    log_to_stdout()
+    return Told(lambda: capsys.readouterr().out)
 
 
 @pytest.fixture
@@ -84,76 +35,6 @@ def world(engine: str, tmp_path: Path) -> Iterator[World]:
     with a_world(Guard(), tmp_path) as world:
         world.adapters = replace(world.adapters, stage=STAGE)
         yield world
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as receiver:
-        yield receiver
-
-
-def pushed(world: World, url: str, **settings: Any) -> Topic:
-    topic = world.api.topic(shards=1, **settings)
-    world.api.put(f"{topic.group().path}/consumers/c", {"url": url}).expect(201)
-    return topic
-
-
-def trouble(world: World) -> None:
-    """What a good day does not have."""
-    whole = world.adapters
-    world.adapters = replace(whole, log=None)  # type: ignore[arg-type]
-    topic = world.api.topic()
-    world.api.post(f"{topic.path}/messages", {"body": 1}).refused(503)
-    world.call("checkpoint")  # no topic can be visited
-    world.adapters = whole
-    world.call("assign", seconds=0)
-    world.clock.advance(60)
-    world.call("expire", seconds=0)
-    watched_topic = world.api.topic(alarm_backlog=1)
-    watched_topic.group()
-    watched_topic.batch([{"body": n} for n in range(3)])
-    world.call("sweep")
-    late_topic = world.api.topic(shards=1)
-    late_topic.produce("late", delay_seconds=20)
-    world.later(late_topic, 100)
-    stale(world)
-    leaving(world)
-    unreadable(world)
-
-
-def unreadable(world: World) -> None:
-    """Rows that are damaged, and rows of a later release."""
-    for change in (having("m", {"S": "damaged"}), NEWER):
-        topic = world.api.topic(shards=1)
-        group = topic.group()
-        topic.produce("x")
-        uid = world.deps.catalog.topic(topic.name).uid
-        change_row(world, ShardKey(topic.name, uid, 0), 0, change)
-        assert group.receive() == []
-
-
-def stale(world: World) -> None:
-    """A subscriber answers when its message is no longer its own."""
-
-    def act(_: RawReceiver, sock: Any) -> None:
-        world.api.post(f"{topic.path}/groups/g/seek", {"to": "latest"}).expect(200)
-        sock.sendall(OK)
-
-    with raw_receiver(act) as receiver:
-        topic = pushed(world, receiver.url)
-        topic.produce("x")
-        world.wake(topic)
-
-
-def leaving(world: World) -> None:
-    """A consumer stays away, and a shard is found by the sweep alone."""
-    topic = world.api.topic()
-    group = topic.group()
-    group.register("a")
-    group.register("b")
-    world.clock.advance(120)
-    for _ in range(20):
-        world.call("assign")
 
 
 def asked_for() -> Iterator[tuple[str, str, frozenset[str], str]]:
@@ -173,12 +54,8 @@ def asked_for() -> Iterator[tuple[str, str, frozenset[str], str]]:
                 assert "SEARCH" not in line[0]["expression"]
 
 
-def test_the_dashboard_and_the_alarms_name_what_the_code_tells_and_all_of_it(
-    world: World, logs: Told, receiver: Receiver
-) -> None:
-    work(world, receiver)
-    trouble(world)
-    names = logs.read().metrics().keys()
+def test_the_dashboard_and_the_alarms_name_what_the_code_tells_and_all_of_it(day: Day) -> None:
+    names = day.told.metrics().keys()
     own = {(name, dimensions) for space, name, dimensions, _ in asked_for() if space == observe.NAMESPACE}
     assert own - names == set()
     assert names - own == set()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from chalicelib.delivery.egress import Egress
 from chalicelib.domain.errors import HeadraceError
 from infra import names
 from tests.conftest import SOAK
-from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.functional.day.conftest import Day
+from tests.functional.delivery.receivers import Receiver
 from tests.support.day import a_world, work
-from tests.support.roles import BUCKET, PREFIX, Guard, function_at_work
+from tests.support.roles import BUCKET, PREFIX, Guard
 
 SELDOM = {
     # Many writers on one shard: offsets are then counted.
@@ -60,37 +58,19 @@ SELDOM = {
 }
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as receiver:
-        yield receiver
-
-
 def told(function: str, action: str, resource: str) -> tuple[str, str, str]:
     """A table, a function or a folder of the bucket by its own name."""
     place = resource.rpartition(":")[2].removeprefix("table/").replace(BUCKET, "bucket")
     return function, action, place.removeprefix(f"{PREFIX}-")
 
 
-def test_roles_allow_what_the_work_needs_and_nothing_else(
-    engine: str, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guard = Guard()
-    call, callers = Egress.call, set()
-
-    def calling(self: Egress, *request: Any) -> Any:
-        callers.add(function_at_work())
-        return call(self, *request)
-
-    monkeypatch.setattr(Egress, "call", calling)
-    with a_world(guard, tmp_path) as world:
-        work(world, receiver)
-    assert guard.denied == []
-    assert callers == {"deliver", "check"}, "who may make tokens calls nobody"
-    used_rights = {told(function, *args) for function, args in guard.used}
+def test_roles_allow_what_the_work_needs_and_nothing_else(day: Day) -> None:
+    assert day.denied == ()
+    assert day.callers == {"deliver", "check"}, "who may make tokens calls nobody"
+    used_rights = {told(function, *args) for function, args in day.used}
     allowed_rights = {
         told(*each)
-        for each in guard.grants()
+        for each in day.guard.grants()
         if each[1].startswith(("dynamodb:", "lambda:", "glue:", "kms:", "s3:"))
     }
     assert allowed_rights - used_rights <= SELDOM <= allowed_rights
