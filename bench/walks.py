@@ -1,8 +1,9 @@
 """`python -m bench.walks`: how far a reader goes who follows a message, on five ways through the code.
 
-Each way is walked for real, on DynamoDB Local, in a process that has walked it before. Counted is our code only: files
-opened, functions called, and moves: how often the next function called lies in another file than the one called before.
-Comprehensions belong to their functions, and a generator is called once.
+Each way is walked for real, on DynamoDB Local, in a process that has walked it before; on the engine in
+AWS_ENDPOINT_URL_DYNAMODB, if that is set. Counted is our code only: files opened, functions called, and moves: how
+often the next function called lies in another file than the one called before. Comprehensions belong to their
+functions, and a generator is called once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("app.py", "chalicelib/", "glue_jobs/")
 _PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 COUNT = 1  # messages of a receive and of a push
+_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 _WAKE_UP_SECONDS = 0.2  # a producer does not wake the same run again at once
 
 
@@ -319,8 +321,11 @@ def main() -> int:
         ("SECRET_ACCESS_KEY", "local"),
     ):
         os.environ.setdefault(f"AWS_{name}", text)
-    with Engine() as engine, tempfile.TemporaryDirectory() as data:
-        os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": engine.endpoint, "HEADRACE_DATA": data}
+    with ExitStack() as stack:
+        data = stack.enter_context(tempfile.TemporaryDirectory())
+        if _ENDPOINT not in os.environ:
+            os.environ[_ENDPOINT] = stack.enter_context(Engine()).endpoint
+        os.environ["HEADRACE_DATA"] = data
         stage = Stage()
         sys.setprofile(tracer)
         print("| walk | files | functions | moves | different moves |\n|---|---|---|---|---|")

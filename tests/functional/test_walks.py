@@ -11,7 +11,7 @@ from tests.support.pages import ROOT
 _ROW = re.compile(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", re.M)
 
 
-def test_each_walk_is_walked_and_counted() -> None:
+def test_each_walk_is_walked_and_counted(engine: str) -> None:
     walks = ("produce", "receive", "push", "delayed")  # the other needs Spark
     command = [sys.executable, "-m", "bench.walks", "--only", *walks]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
