@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class Guard:
         self.used: set[tuple[str, Asked]] = set()
         self.denied: list[tuple[str, Asked]] = []
         self._statements = dict(_deployed_statements())
-        self.allowed = cache(self._allowing_grants)
+        self.allowed = cache(self._allowing_grants)  # asked at each call to AWS
 
     def without(self, function: str, action: str) -> Guard:
         """A guard under which a function's role lacks an action."""
@@ -135,10 +135,17 @@ class Guard:
         whole = resource.partition("#")[0]
         return [
             grant
-            for its_function, its_action, grant in self.grants()
-            if (function, action) == (its_function, its_action)
-            and fnmatch.fnmatchcase(resource if "#" in grant else whole, grant)
+            for grant in self._resources.get((function, action), ())
+            if fnmatch.fnmatchcase(resource if "#" in grant else whole, grant)
         ]
+
+    @cached_property
+    def _resources(self) -> Mapping[tuple[str, str], Sequence[str]]:
+        """Those of all grants, by function and action."""
+        resources: dict[tuple[str, str], list[str]] = {}
+        for function, action, grant in self.grants():
+            resources.setdefault((function, action), []).append(grant)
+        return resources
 
 
 @cache
