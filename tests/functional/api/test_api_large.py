@@ -93,16 +93,16 @@ def test_large_messages_of_several_shards_do_not_add_up_to_too_much(api: Client,
     assert len(drain(group)) == 4
 
 
-def test_a_thousand_bodies_of_200_kilobytes_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
+def test_80_bodies_of_200_kilobytes_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
     topic = api.topic(shards=2)
     group = topic.group()
-    for _ in range(10):
+    for _ in range(4):
         topic.batch([{"body": "x" * 200_000} for _ in range(20)])
     messages = drain(group)
-    assert len({m["id"] for m in messages}) == len(messages) == 200
+    assert len({m["id"] for m in messages}) == len(messages) == 80
 
 
-def test_a_thousand_small_messages_with_large_headers_come_in_answers_that_fit(
+def test_280_small_messages_with_large_headers_come_in_answers_that_fit(
     api: Client, sizes: list[int]
 ) -> None:
     topic = api.topic(shards=2)
