@@ -55,6 +55,7 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     assert claimed_message["id"] == message["id"]
 
 
+@pytest.mark.parametrize("ask", ["memory", pytest.param("dynamodb", marks=pytest.mark.soak)], indirect=True)
 def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:
     with Receiver() as receiver:
         ask("PUT", "/topics/late", {})
