@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -40,8 +40,10 @@ _EVERYWHERE = {
 
 SMALL_BYTES = 12_000_000
 """Of compressed journal or of tables, below which a job is small: half a million short messages."""
-_SMALL = "-XX:TieredStopAtLevel=1"
-"""Compile quickly in the place of well: a small job is over before the second compiler has paid. It halves its CPU."""
+_SMALL = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
+"""Compile quickly in the place of well: a small job is over before the second compiler has paid. It halves its CPU.
+Classes may take as much memory as Spark's do before all of it is searched for garbage: else it is four times at the
+start."""
 
 
 class Start(Protocol):
@@ -71,6 +73,8 @@ def start(
     for name, value in configuration.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    jvm: Any = spark._jvm
+    jvm.functions = jvm.functions  # else each `F.…` asks for it anew, and Java looks for it in all its jars
     if folder:
         map_bucket(spark, bucket, folder)
     return spark
