@@ -23,7 +23,7 @@ from glue_jobs.common.session import Start
 from glue_jobs.reporting import aggregates, hours
 from glue_jobs.reporting.group_counts import GroupCounts, groups
 from glue_jobs.reporting.page import Report, is_short, page
-from glue_jobs.reporting.tables import rows_of, write
+from glue_jobs.reporting.tables import write
 
 _DAYS = 7
 _LOOK_BACK = timedelta(days=7)  # messages that were accepted earlier and delivered in the report's days
@@ -152,7 +152,7 @@ class ReportJob:
                 for name in (MESSAGES, DELIVERIES)
             )
             for name, table in tables(messages, deliveries, self._span, _hour_behind(end)).items():
-                rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", table)
+                rows[name] = write(self._bucket, f"{self.folder}/{name}", table)
                 progress(f"report: {name}, {len(rows[name])} rows")
             self._hours(manifests, messages, deliveries, end, quiet)
         gap_sentences = gaps(manifests, self._span, quiet)
@@ -184,7 +184,7 @@ class ReportJob:
         begin, end = self._span.begin, end.replace(minute=0, second=0, microsecond=0)
         if end - begin > timedelta(days=hours.MOST_DAYS):
             return
-        rows = rows_of(hours.steps(messages, deliveries, begin, end))
+        rows = [row.asDict() for row in hours.steps(messages, deliveries, begin, end).collect()]
         first = max(self._span.first - _LOOK_BACK, date.fromisoformat(manifests[0].day))
         last = self._span.last.isoformat()
         whole_days = quiet | {m.day for m in manifests if m.complete and (m.is_closed or m.day == last)}

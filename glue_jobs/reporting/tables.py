@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
+from pyspark.sql import DataFrame
 
 from glue_jobs.common.bucket import Bucket
 
@@ -23,13 +21,20 @@ _ROWS_AT_ONCE = 5_000
 _BUFFER_BYTES = 1 << 20  # of a column that is read from a file
 
 
-def write(spark: SparkSession, bucket: Bucket, folder: str, frame: DataFrame) -> Rows:
+def write(bucket: Bucket, folder: str, frame: DataFrame) -> Rows:
     """Store a table as Parquet, in `folder`, and as CSV beside it; its rows, whose times are naive and in UTC."""
     frame.coalesce(1).write.mode("overwrite").parquet(bucket.uri(folder))
-    copy = spark.read.schema(frame.schema).parquet(bucket.uri(folder))
-    rows = rows_of(copy)
+    with tempfile.TemporaryDirectory(prefix="headrace-table-") as temporary:
+        rows = [_naive(row) for row in _stored_rows(bucket, folder, Path(temporary))]
     bucket.write(f"{folder}.csv", as_csv(rows, frame.columns))
     return rows
+
+
+def _naive(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with times that do not say that they are in UTC."""
+    return {
+        name: each.replace(tzinfo=None) if isinstance(each, datetime) else each for name, each in row.items()
+    }
 
 
 def write_large(
@@ -56,16 +61,6 @@ def _stored_rows(bucket: Bucket, folder: str, temporary: Path) -> Iterator[dict[
             with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES) as content:
                 for batch in content.iter_batches(_ROWS_AT_ONCE, use_threads=False):
                     yield from batch.to_pylist()
-
-
-def rows_of(frame: DataFrame) -> Rows:
-    """The rows of a table, whose times are naive and in UTC: Python would take them into the machine's own zone."""
-    times = [field.name for field in frame.schema if isinstance(field.dataType, TimestampType)]
-    texts = {name: F.date_format(name, "yyyy-MM-dd HH:mm:ss.SSSSSS") for name in times}
-    rows = [row.asDict() for row in (frame.withColumns(texts) if times else frame).collect()]
-    for row in rows:
-        row |= {name: row[name] and datetime.fromisoformat(row[name]) for name in times}
-    return rows
 
 
 def as_csv(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:

@@ -175,6 +175,8 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
         f"select count(*), count_if(outcome = 'SUCCESS') from {_source(place, 'deliveries')}"
     ).fetchall()
     assert [daily] == [hourly] == duckdb_sums
+    [_, first_hour, *_] = (report_folder / "backlog.csv").read_text().splitlines()
+    assert first_hour.startswith(f"orders,g,{DAY} 00:00:00,")
     counts = json.loads((place.folder / hours.name_of("orders", DAY)).read_text())["groups"]
     assert {len(numbers) for states in counts.values() for numbers in states.values()} == {25}
 
