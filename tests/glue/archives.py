@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import publish
@@ -22,6 +24,7 @@ from glue_jobs.common.schemas import DELIVERIES, MESSAGES, with_day
 from .journals import Place
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+_DAY = pa.field("day", pa.date32())
 _TIMES = {MESSAGES: "accepted_at", DELIVERIES: "started_at"}
 
 
@@ -61,10 +64,13 @@ def delivery(of: dict[str, Any], group: str = "g", seconds: float = 0, **fields:
 
 
 def frame(spark: SparkSession, table: str, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """Rows of a table as they are read from the archive: with their day."""
-    schema = with_day(table)
-    filled_rows = [{**row, "day": row[_TIMES[table]].date()} for row in rows]
-    return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in filled_rows], schema)
+    """Rows of a table as they are read from the archive: with their day, from a file. Of rows from Python, Spark does
+    not know that they are few: it would sort them all for each join."""
+    folder = str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:")
+    path = Path(folder) / uuid.uuid4().hex
+    with_days = [{**row, "day": row[_TIMES[table]].date()} for row in rows]
+    pq.write_table(pa.Table.from_pylist(with_days, SCHEMAS[table].append(_DAY)), path, store_schema=False)
+    return spark.read.schema(with_day(table)).parquet(path.as_uri())
 
 
 def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:

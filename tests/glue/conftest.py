@@ -53,6 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         "none",
         is_small=True,
         spark_sql_shuffle_partitions="2",
+        spark_sql_warehouse_dir=str(tmp_path_factory.mktemp("frames")),
         **({} if os.environ.get("HEADRACE_SOAK") else _QUICK),
         spark_driver_extraClassPath=str(classes),
     )
