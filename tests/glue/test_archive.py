@@ -48,7 +48,6 @@ def test_lines_become_rows_with_all_they_say(place: Place) -> None:
     ]
 
 
-@both_engines
 def test_objects_that_come_twice_and_in_any_order_are_one(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
