@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import Entry, FolderBucket
 from glue_jobs.common.checksums import checksums
+from glue_jobs.common.parquet import is_readable
 from glue_jobs.common.schemas import JOURNAL, ORDER, TABLES
 from tests.glue.journals import DAY, NOON_MS, Line, Place, delivery, message
 
@@ -152,6 +154,8 @@ def test_the_same_journal_becomes_the_same_archive(
     arrow, spark = places
     assert contents(arrow) == contents(spark)
     assert rows(arrow) == rows(spark)
+    for place, table in itertools.product(places, TABLES):
+        assert all(is_readable(place.bucket, table, file) for file in place.files(table))
 
 
 def partitions(place: Place) -> list[tuple[str, str, int, str]]:
