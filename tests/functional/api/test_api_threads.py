@@ -51,20 +51,20 @@ def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Clien
     group = topic.group(mode=mode)
     bodies: list[Any] = []
     over = threading.Event()
-    expected = 32 * 4
+    expected = 32 * 8
 
     def producer(n: int) -> Callable[[], None]:
         def produce() -> None:
-            for i in range(2):
+            for i in range(4):
                 topic.produce([n, i], ordering_key=f"k{n}")
-            for result in topic.batch([{"body": [n, i], "ordering_key": f"k{n}"} for i in range(2, 4)]):
+            for result in topic.batch([{"body": [n, i], "ordering_key": f"k{n}"} for i in range(4, 8)]):
                 assert "error" not in result
 
         return produce
 
     acts = [*[lambda: consume(group, expected, bodies, over)] * 8, *(producer(n) for n in range(32))]
     at_once(len(acts), lambda n: acts[n](), over)
-    assert Counter(map(tuple, bodies)) == Counter((n, i) for n in range(32) for i in range(4))
+    assert Counter(map(tuple, bodies)) == Counter((n, i) for n in range(32) for i in range(8))
     assert group.receive(1000) == []
     assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()
     assert topic.accepted == expected
