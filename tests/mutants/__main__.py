@@ -68,10 +68,12 @@ class Loop:
         file = str(path.resolve())
         importlib.import_module(".".join(path.with_suffix("").parts))  # some are first imported by a test
         functions = defaultdict(list)
+        gc.unfreeze()  # what tests have frozen is not listed
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename == file:
                 functions[each.__code__].append(each)
         codes = list(_codes(compile(path.read_text(), file, "exec")))
+        assert functions or not codes, f"none of the functions of {path} is found"
         for mutant in mutants(path):
             share = self._options.many if mutant.operator in MANY else self._options.share
             if chance.random() < share and (not self._options.only or mutant.id in self._options.only):
