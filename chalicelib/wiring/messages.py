@@ -165,7 +165,6 @@ class MessageServices(CoreServices):
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
-        from ..services.push.comebacks import Comebacks
         from ..services.push.dispatcher import Dispatcher
         from ..services.push.health import SubscriberHealth
         from ..services.push.run import DispatchContext
@@ -181,7 +180,6 @@ class MessageServices(CoreServices):
             timers=a.timers,
             waker=self.waker,
             subscriber_health=SubscriberHealth(self.registry.set_health, self.registry.disable, a.clock),
-            comebacks=Comebacks(a.clock),
             teams=self.assignments.team,
             clock=a.clock,
             threads=a.threads,

@@ -83,6 +83,19 @@ def test_a_transaction_is_asked_about_one_time_after_the_other(ask: Ask) -> None
     assert checks == list(range(1, len(checks) + 1))
 
 
+@pytest.mark.parametrize("ask", ["memory"], indirect=True)
+def test_a_quarter_of_an_hour_passes_in_a_call_while_a_circuit_is_open(ask: Ask) -> None:
+    with Receiver(lambda visit: Reply(503)) as receiver:
+        ask("PUT", "/topics/down", {"retry": {"ladder": [DAY_SECONDS]}})
+        ask("PUT", "/topics/down/groups/g", {"from": "earliest"})
+        ask("PUT", "/topics/down/groups/g/consumers/c", {"url": receiver.url("/")})
+        ask("POST", "/topics/down/messages/batch", {"messages": [{"body": n} for n in range(100)]})
+        ask("POST", "/clock", {"advance_seconds": 0})
+        assert ask("GET", "/topics/down/groups/g/consumers/c")["breaker"] == "open"
+        assert ask("POST", "/clock", {"advance_seconds": 900})["finished"] is True
+        ask("DELETE", "/topics/down?confirm=down")
+
+
 def test_the_clock_goes_forward_only(ask: Ask) -> None:
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask("POST", "/clock", {"advance_seconds": -1})

@@ -20,7 +20,7 @@ from tests.support.planting import Bug
 BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug, ...]]] = {
     "what waits in its place, and nobody comes back": (
         play_beside_visitors,
-        156,
+        167,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
     "a mover that is not woken": (play, 0, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
@@ -33,7 +33,7 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug,
     ),
     "what who pulls returns, and nobody is woken for it": (
         play_beside_visitors,
-        5,
+        14,
         Bug(Waker, "wake_beside_puller", "self.start(task, News(changed=True))", "pass"),
     ),
     "a lease that is made shorter, and nobody is woken for its end": (

@@ -62,10 +62,11 @@ def workers_of(topic: Topic, group: Group) -> int:
 class News:
     """Hints passed with a wake-up: `last`, the last offset of the shards that it is for (by the log's partition key),
     so that a stale read is recognised; `changed`, if the group was just changed, so that nothing cached of it is
-    used."""
+    used; `due_ms`, when the timer was due that a mover took: later than now, if the mover's clock is ahead of ours."""
 
     last: Mapping[str, int] = field(default_factory=dict)
     changed: bool = False
+    due_ms: int | None = None
 
     @property
     def shards(self) -> frozenset[str]:
@@ -74,7 +75,8 @@ class News:
 
     def event(self) -> dict[str, Any]:
         """The hints as JSON, for an event of the `deliver` function; `news_of` reads them."""
-        return ({"last": dict(self.last)} if self.last else {}) | ({"changed": True} if self.changed else {})
+        hints = {"last": dict(self.last), "changed": self.changed, "due_ms": self.due_ms}
+        return {name: value for name, value in hints.items() if value}
 
 
 NO_NEWS = News()
@@ -82,7 +84,7 @@ NO_NEWS = News()
 
 def news_of(event: Mapping[str, Any]) -> News:
     """The hints in an event of the `deliver` function."""
-    return News(event.get("last", {}), event.get("changed", False))
+    return News(event.get("last", {}), event.get("changed", False), event.get("due_ms"))
 
 
 class Stored(Protocol):
@@ -119,10 +121,11 @@ class Waker:
         self._woken: TtlCache[str, bool] = TtlCache(clock, _AGAIN_MS)  # by the log's partition key
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
-    def route(self, shards: Mapping[str, int | None]) -> int:
+    def route(self, shards: Mapping[str, int | None], due_ms: int | None = None) -> int:
         """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
-        it is known). Returns how many runs were started. A group that cannot be read keeps no other waiting: the sweep
-        looks at its topic until it can. Raises Unavailable if some could not be read, after the others were woken."""
+        it is known), or for a timer that was due at `due_ms`. Returns how many runs were started. A group that cannot
+        be read keeps no other waiting: the sweep looks at its topic until it can. Raises Unavailable if some could not
+        be read, after the others were woken."""
         tasks: dict[DispatchTask, dict[str, int]] = {}
         refusals: list[Unavailable] = []
         for text, last in shards.items():
@@ -132,7 +135,7 @@ class Waker:
             except Unavailable as error:
                 refusals.append(error)
         for task, rows in tasks.items():
-            self._invoker.invoke("deliver", task.event() | News(rows).event())
+            self._invoker.invoke("deliver", task.event() | News(rows, due_ms=due_ms).event())
         for refusal in refusals:
             raise refusal
         return len(tasks)
@@ -272,7 +275,8 @@ class Waker:
 
     def wake_due(self, timers: Sequence[Timer]) -> None:
         """Start the runs for WAKE timers: of a shard or (ANY) of a whole topic, which is also marked."""
-        self.route(dict.fromkeys(str(timer.shard) for timer in timers))
+        shards = dict.fromkeys(str(timer.shard) for timer in timers)
+        self.route(shards, max((timer.due_ms for timer in timers), default=None))
 
     def start_checks(self, timers: Sequence[Timer]) -> None:
         """Start one run that checks the transactions of these CHECK timers. Raises Unavailable; to start it twice does

@@ -37,10 +37,10 @@ class Dispatcher:
         damaged.
         """
         self._hear(task, news)
-        run = DispatchRun(self.context, task, seconds_left, news.shards)
+        run = DispatchRun(self.context, task, seconds_left, news)
         with self._lock:
             if self._running.setdefault(task, run) is not run:
-                self._running[task].wake(news.shards)
+                self._running[task].wake(news)
                 return DispatchReport()
         try:
             run.until_drained()

@@ -22,17 +22,18 @@ from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
 from ..core.secret_cipher import SecretCipher
-from ..core.wake import DispatchTask, Waker, workers_of
+from ..core.wake import NO_NEWS, DispatchTask, News, Waker, workers_of
 from .batches import is_to_be_split
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .capacity import Capacity
 from .claims import Claims
-from .comebacks import Comebacks
 from .health import SubscriberHealth
 from .report import DispatchReport
 from .run_time import RunTime
 from .settlements import Settlements
 from .sources import Sources
+
+_MOST_AHEAD_MS = 60_000
 
 Teams = Callable[[Topic, Group], Team]
 """The owners of a group's shards, and its push consumers."""
@@ -51,25 +52,25 @@ class DispatchContext:
     timers: Timers
     waker: Waker
     subscriber_health: SubscriberHealth
-    comebacks: Comebacks
     teams: Teams
     clock: Clock
     threads: Callable[[], Executor]
 
 
 class DispatchRun:
-    """One run of the function for a task. `seconds_left()` is what is left of the function's time; `partitions`
-    are those of the shards that it was woken for (none: all)."""
+    """One run of the function for a task. `seconds_left()` is what is left of the function's time; `news` came with
+    its wake-up."""
 
     def __init__(
         self,
         context: DispatchContext,
         task: DispatchTask,
         seconds_left: Callable[[], float],
-        partitions: frozenset[str] = frozenset(),
+        news: News = NO_NEWS,
     ) -> None:
         self.task = task
-        self._partitions = partitions
+        self._partitions = news.shards  # those that it was woken for; none: all
+        self._ahead_ms = 0  # how much the clock of a mover is ahead of ours
         self.report = DispatchReport()
         self._context = context
         self._time = RunTime(seconds_left)
@@ -97,12 +98,20 @@ class DispatchRun:
             time=self._time,
         )
         self._looked_ms = 0
+        self._compare_clocks(news)
         self._last_known: tuple[Topic, Group] | None = None
 
-    def wake(self, partitions: frozenset[str]) -> None:
-        """Look for new messages soon, in these shards (none: in all)."""
-        self._partitions = self._partitions | partitions if self._partitions and partitions else frozenset()
+    def wake(self, news: News) -> None:
+        """Look for new messages soon, in the shards of these news (none: in all)."""
+        has_both = self._partitions and news.shards
+        self._partitions = self._partitions | news.shards if has_both else frozenset()
+        self._compare_clocks(news)
         self._calls.wake()
+
+    def _compare_clocks(self, news: News) -> None:
+        if news.due_ms is not None:
+            ahead_ms = min(_MOST_AHEAD_MS, news.due_ms - self._context.clock.now_ms())
+            self._ahead_ms = max(self._ahead_ms, ahead_ms)
 
     def was_woken(self) -> bool:
         """Has a wake-up come since the last look? Takes it."""
@@ -139,10 +148,11 @@ class DispatchRun:
             raise self._claims.damage
 
     def _wake(self, topic: Topic, group: Group, shard: int, due_ms: int) -> Timer:
+        """A wake-up for what is due. If a mover took one too early, and the run found nothing, it is as much later:
+        that mover would take the same one again at once, again and again."""
         key = replace(lane_of(topic, group, self.task.consumer_uid).shard_key(0), shard=shard)
-        was_in_vain = not self._partitions and not self._claims.served
-        wake_ms = self._context.comebacks.wake_ms(key, due_ms, was_in_vain=was_in_vain)
-        return wake_up("wake", key, wake_ms, self._context.clock.now_ms())
+        later_ms = 0 if self._partitions or self._claims.served else self._ahead_ms
+        return wake_up("wake", key, due_ms + later_ms, self._context.clock.now_ms())
 
     def _next_dues(self, topic: Topic, group: Group) -> Collection[tuple[int, int]]:
         """The next time at which new work becomes due, with its shard: one for each worker, since by now another one

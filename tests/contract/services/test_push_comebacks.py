@@ -18,7 +18,7 @@ from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import CACHE_MS
-from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
+from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, news_of, task_of, workers_of
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.services.push.settlements import Settlements
 from chalicelib.wiring import Deps
@@ -224,7 +224,7 @@ def test_a_mover_whose_clock_is_ahead_starts_few_runs_for_nothing(stage: Stage) 
         desk.inbox.asked.clear()
         mover.tick(range(FRAGMENTS))
         for _, event in [asked for asked in desk.inbox.asked if asked[0] == "deliver"]:
-            dispatch(task_of(event), lambda: 600.0)
+            dispatch(task_of(event), lambda: 600.0, news_of(event))
             runs += 1
     assert runs <= 4
     assert desk.subscribers.calls[1].at_ms - START_MS in range(10_000, 11_000)
@@ -316,6 +316,22 @@ def test_i10_a_run_comes_back_when_a_circuit_may_close(stage: Stage) -> None:
     stage.clock.advance(1_000)
     deliver(desk, group)
     assert opened.open_until_ms - START_MS in wakes(desk)
+
+
+@pytest.mark.parametrize("news", [NO_NEWS, News(changed=True), News(due_ms=START_MS)])
+def test_runs_that_find_nothing_leave_one_wake_up(stage: Stage, news: News) -> None:
+    """No mover took it too early: it is stored, and another one, later, would start another run for nothing."""
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "refused"))
+    desk.produce(*make.drafts(30))
+    task = DispatchTask(desk.topic.name, group.name)
+    desk.deps.dispatcher.deliver(task, lambda: 600.0)
+    stored = wakes(desk)
+    for _ in range(5):
+        stage.clock.advance(500)
+        desk.deps.dispatcher.deliver(task, lambda: 600.0, news)
+    assert wakes(desk) == stored
 
 
 def test_a_run_that_is_woken_for_nothing_ends(stage: Stage) -> None:
