@@ -9,8 +9,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from chalicelib.domain.errors import ChangedMeanwhile
 from chalicelib.domain.receipt import Receipt, sign_receipt, verify_receipt
 from chalicelib.domain.signing import opened, sealed, sign, verified
+from tests.support.stages import memory_stage
 
 KEY = b"k" * 32
 RECEIPT = Receipt(
@@ -102,3 +104,17 @@ def test_short_and_strange_texts_are_no_receipts(junk: str) -> None:
 def test_a_page_token_is_no_receipt() -> None:
     token = sign(KEY, "page:messages", "g1|c1|3|1|1f.0abc|16")
     assert verify_receipt(KEY, token) is None
+
+
+def test_i20_a_rotation_of_the_key_whose_answer_was_lost_is_answered_as_done() -> None:
+    deps = memory_stage().process()
+    deps.signing_keys.present()
+    put_key_ring = deps.adapters.control.put_key_ring
+    deps.adapters.control.put_key_ring = (  # type: ignore[method-assign]
+        lambda ring, old: put_key_ring(ring, old) and put_key_ring(ring, old)  # the SDK sends it again
+    )
+    ring = deps.signing_keys.rotate(60)
+    assert deps.signing_keys.present().hex() == ring.keys[0].hex
+    deps.adapters.control.put_key_ring = lambda ring, old: False  # type: ignore[method-assign]
+    with pytest.raises(ChangedMeanwhile):
+        deps.signing_keys.rotate(60)

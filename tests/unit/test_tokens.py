@@ -309,6 +309,16 @@ def test_who_rotates_a_token_that_others_rotate_meanwhile_is_told() -> None:
     assert stage.other.authenticate(text).token_id == token.id, "and theirs is good"
 
 
+def test_i20_a_rotation_whose_answer_was_lost_gives_its_text_all_the_same() -> None:
+    """The SDK sends it again, and the refusal that it meets is of our own success: the text is shown now or never."""
+    stage = Stage()
+    token, _ = stage.mine.create("ci", ("produce",))
+    put_token = stage.control.put_token
+    stage.control.put_token = lambda token, old: put_token(token, old) and put_token(token, old)  # type: ignore[method-assign]
+    new_token, text = stage.mine.rotate(token.id, 0, ADMIN)
+    assert stage.other.authenticate(text).token_id == new_token.id
+
+
 def test_a_given_admin_token_is_valid_at_once_where_another_of_its_id_was_known() -> None:
     stage = Stage()
     former, text = ("hr_root_" + letter * 20 for letter in "ab")

@@ -88,10 +88,16 @@ class Tokens:
         if len(former) > MAX_OVERLAPPING_SECRETS:
             raise Refused("TOO_MANY_SECRETS", "The token was rotated too often: wait until an overlap ends.")
         new = replace(old, secret_hash=_hash(secret), former=tuple(former))
-        if not self._control.put_token(new, old):
+        if not self._control.put_token(new, old) and not self._stands(new):
             raise ChangedMeanwhile("CHANGED_MEANWHILE", "The token was changed meanwhile; try again.")
         self._known.drop(token_id)
         return new, f"hr_{token_id}_{secret}"
+
+    def _stands(self, new: Token) -> bool:
+        """Was the token stored so? Where an answer was lost, the refusal that follows is of our own success, and its
+        text is shown now or never."""
+        row = self._control.token(new.id)
+        return row is not None and row.secret_hash == new.secret_hash
 
     def _secret(self, token_id: str) -> str:
         secret = self._random.id(_SECRET_CHARS)
