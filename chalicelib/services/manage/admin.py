@@ -114,6 +114,7 @@ class Admin:
         for topic in topics:
             for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
                 self._close(topic, group)
+                self._control.delete_group(topic, group)
             self._control.delete_topic(topic)
 
     def _outwait_caches(self) -> None:
@@ -121,10 +122,16 @@ class Admin:
 
     def _close(self, topic: Topic, group: Group) -> None:
         """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; and then to
-        its dead letters, to which no way leads any more."""
-        consumers = (*self._control.consumers(topic, group), *self._control.retired_consumers(topic, group))
-        for uid in dict.fromkeys(("", *(consumer.uid for consumer in consumers))):
-            self._states.close(all_keys(topic, group, uid))
+        its dead letters, to which no way leads any more. A consumer goes with its cursors: if there are so many that
+        time ends, the next try goes on with the others."""
+        self._states.close(all_keys(topic, group))
+        if POLICIES[group.mode].per_consumer:
+            for consumer in self._control.consumers(topic, group):
+                self._states.close(all_keys(topic, group, consumer.uid))
+                self._control.delete_consumer(topic, group, consumer)
+            for consumer in self._control.retired_consumers(topic, group):
+                self._states.close(all_keys(topic, group, consumer.uid))
+                self._control.forget_consumer(topic, group, consumer)
         self._records.forget(group.uid)
 
     def put_group(

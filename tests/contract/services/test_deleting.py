@@ -374,6 +374,42 @@ def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
         )
 
 
+@pytest.mark.parametrize(
+    ("what", "mode"), [("group", "broadcast"), ("topic", "broadcast"), ("topic", "queue")]
+)
+def test_a_deletion_for_which_no_request_has_time_ends_when_it_is_repeated(
+    stage: Stage, what: str, mode: str
+) -> None:
+    """Of a thousand consumers, or hundreds of groups: each try goes on where the one before was ended."""
+    desk = Desk.at(stage, mode=mode)
+    groups = [desk.group(f"g{n}") for n in range(1 if what == "group" else 5)]
+    consumers = [desk.consumer(groups[0], f"c{n}") for n in range(5)]
+    group, tries = groups[0], 0
+
+    def delete(admin: Admin) -> None:
+        if what == "group":
+            admin.delete_group(desk.topic, admin.group_to_delete(desk.topic, group.name))
+        else:
+            admin.delete_topic(admin.topic_to_delete(desk.topic.name))
+
+    with pytest.raises(NotFound):  # noqa: PT012 (after as many tries as it takes)
+        while tries < 15:
+            _until_death(stage, 4, delete)
+            tries += 1
+        pytest.fail("it goes on for ever")
+    for uid in (consumer.uid if mode == "broadcast" else "" for consumer in consumers):
+        key = cursor_key(desk.topic, group, 0, uid)
+        assert stage.adapters.cursors.get(key, consistent=True) == CLOSED
+
+
+def test_a_deletion_writes_nothing_for_consumers_that_have_no_cursors(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    desk.deps.admin.delete_group(desk.topic, group)
+    assert stage.adapters.cursors.of_owner(group.uid, consumer.uid) == {}
+
+
 def _until_death(stage: Stage, step: int, act: Callable[[Admin], object]) -> None:
     """A process does something, and dies before its n-th change of control data or cursors."""
     try:
