@@ -74,7 +74,7 @@ class Expirer:
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
             if self._keeper and proved_ends is not None:
-                count, had_time = self._keeper.keep(topic, proved_ends, has_time)
+                count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn)
                 report.kept += count
                 is_whole = is_whole and had_time
             passed_over: list[str] = []

@@ -14,7 +14,6 @@ from botocore.exceptions import ClientError
 from chalicelib import functions
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS
-from chalicelib.scheduler.expirer import ExpireReport
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.wiring import Deps
@@ -30,8 +29,8 @@ def prove(
     stage.adapters.blobs.put(PROOF, json.dumps(proof).encode())
 
 
-def archiving(stage: Stage, retention_days: int = 1) -> tuple[Desk, Deps, ShardKey]:
-    desk = Desk.at(stage, retention_days=retention_days)
+def archiving(stage: Stage, retention_days: int = 1, **settings: int) -> tuple[Desk, Deps, ShardKey]:
+    desk = Desk.at(stage, retention_days=retention_days, **settings)
     return desk, Deps(replace(stage.another(), archive=True)), desk.topic.shard_key(0)
 
 
@@ -116,19 +115,22 @@ def test_what_was_written_under_a_shorter_retention_is_kept_behind_what_lives_lo
 
 
 @pytest.mark.many_calls
-def test_what_time_ends_goes_on_in_the_next_run_behind_what_was_kept(empty_stage: Stage) -> None:
-    desk, deps, shard = archiving(empty_stage)
-    for _ in range(250):
-        desk.produce(make.draft())
+@pytest.mark.parametrize("shards", [1, 4])
+def test_i18_runs_that_have_no_time_for_all_rows_of_a_topic_come_by_every_one(
+    empty_stage: Stage, shards: int
+) -> None:
+    desk, deps, _ = archiving(empty_stage, shards=shards)
+    for n in range(520):
+        desk.produce(make.draft(n, shard=n % shards))
     empty_stage.clock.advance(DAY_MS + 1000)
-    runs: list[ExpireReport] = []
-    while not runs or not runs[-1].stretch.finished:
-        runs.append(deps.expirer.run_once(partial(next, iter([True] * (3 + len(runs))), False)))
-    assert len(runs) > 1
-    assert sum(run.kept for run in runs) == 250
+    kept = runs = 0
+    while kept < 520:
+        kept += deps.expirer.run_once(partial(next, iter([True] * (4 + shards)), False)).kept
+        runs += 1
+        assert runs <= 20, "as often as it is started again"
     empty_stage.clock.advance(DAY_MS)
     empty_stage.drop_expired()
-    assert len(offsets(empty_stage, shard)) == 100, "as many as a look shows"
+    assert sum(len(desk.rows(shard)) for shard in range(shards)) == 520
 
 
 def test_what_is_young_is_not_touched(empty_stage: Stage) -> None:
@@ -160,7 +162,7 @@ def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_t
         return True
 
     guard = RetentionGuard(empty_stage.adapters.log, empty_stage.adapters.blobs, empty_stage.clock)
-    assert guard.keep(desk.topic, {}, takes_a_minute) == (0, False)
+    assert guard.keep(desk.topic, {}, takes_a_minute, 1) == (0, False)
     answers = iter([True, False])  # before the topic, and before its rows
     report = deps.expirer.run_once(lambda: next(answers, True))
     assert (report.kept, report.stretch.finished) == (0, False)
