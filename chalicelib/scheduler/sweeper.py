@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..domain.mark import Mark, complete_until_ms
@@ -68,9 +68,11 @@ class Sweeper:
 
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
-        report, bookmark = SweepReport(), self._round_robin.bookmark()
+        report, bookmark, now_ms = SweepReport(), self._round_robin.bookmark(), self._clock.now_ms()
+        if bookmark.passed_ms > now_ms:  # set by a clock that was ahead: what is marked now lies before it
+            bookmark = replace(bookmark, passed_ms=0)
         unfinished: list[Trouble] = []  # of topics that keep their marks all the same
-        marks = _Marked(self._marks, bookmark.passed_ms, self._clock.now_ms())
+        marks = _Marked(self._marks, bookmark.passed_ms, now_ms)
 
         def look(name: str) -> Visit:
             topic = self._control.topic(name, consistent=False)

@@ -152,6 +152,27 @@ def test_a_busy_process_marks_a_topic_once_in_two_minutes(stage: Stage) -> None:
     assert marks.writes in (5, 6)  # type: ignore[attr-defined]
 
 
+def test_i10_after_a_clock_was_an_hour_ahead_a_lost_wake_up_is_found_as_always() -> None:
+    world = World(2)
+    world.stage.clock.advance(HOUR_MS)
+    world.produce(world.names[0])
+    for _ in range(6):  # until its mark is let go
+        world.minute()
+        world.sweep()
+    world.stage.clock.advance(-HOUR_MS)
+    for name in world.names:
+        world.produce(name, by=1)
+        world.minute()
+        world.sweep()
+        assert not world.is_forgotten(name)
+    for _ in range(5):
+        world.minute()
+        world.sweep()
+    report = world.sweep()
+    assert report is not None
+    assert report.stretch.topics == 0, "and what was marked is let go"
+
+
 @pytest.mark.parametrize("minutes", [1, 7])
 def test_a_mark_that_cannot_be_stored_for_a_while_is_made_up_for(minutes: int) -> None:
     """A topic whose wake-ups are all lost is found within two minutes of the time when marks can be stored."""
