@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import breaker
 from .limits import CONSUMER_OFFLINE_AFTER
+from .times import MINUTE_MS
 from .topic import Consumer, ConsumerState
 
 _OFFLINE_AFTER_MS = round(CONSUMER_OFFLINE_AFTER.total_seconds() * 1000)
+_MOST_AHEAD_MS = MINUTE_MS  # by how much the clock that noted a sign of life may be ahead of ours
 EVERYONE = "broadcast"
 """In place of a strategy: every member has all shards."""
 
@@ -87,8 +89,16 @@ _STRATEGIES: Mapping[str, Callable[[Sequence[str], int], tuple[str, ...]]] = {
 
 
 def is_online(consumer: Consumer, now_ms: int) -> bool:
-    """May the consumer have shards? A consumer that pulls must have shown a sign of life lately. A push consumer must
-    be ACTIVE, and its circuit breaker must not be open."""
+    """May the consumer have shards? A consumer that pulls must have shown a sign of life lately; one at a time that is
+    yet to come was noted by a wrong clock, and shows nothing. A push consumer must be ACTIVE, and its circuit breaker
+    must not be open."""
     if consumer.is_called:
         return consumer.state == ConsumerState.ACTIVE and not breaker.is_open(consumer.open_until_ms, now_ms)
-    return now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS
+    return -_MOST_AHEAD_MS <= now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS
+
+
+def seen(consumer: Consumer, now_ms: int) -> Consumer:
+    """The consumer after a sign of life, if it is one that pulls. A later sign stays, unless a wrong clock noted it."""
+    if consumer.is_called or 0 <= consumer.seen_ms - now_ms <= _MOST_AHEAD_MS:
+        return consumer
+    return replace(consumer, seen_ms=now_ms)

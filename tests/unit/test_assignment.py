@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain.assignment import EVERYONE, Assignment, deal, is_online
-from chalicelib.domain.times import HOUR_MS
+from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -101,6 +101,8 @@ CALLED: dict[str, Any] = {"kind": "url", "target": "https://example.com/hook", "
     [
         ({"seen_ms": START_MS - 29_999}, True),
         ({"seen_ms": START_MS - 30_000}, False),
+        ({"seen_ms": START_MS + MINUTE_MS}, True),
+        ({"seen_ms": START_MS + MINUTE_MS + 1}, False),  # a wrong clock noted it
         (CALLED, True),
         (CALLED | {"kind": "function"}, True),
         (CALLED | {"state": "PENDING"}, False),

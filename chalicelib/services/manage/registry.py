@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...domain.assignment import is_online
+from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.limits import MAX_CONSUMERS
@@ -155,7 +155,7 @@ class Registry:
         now_ms = self._clock.now_ms()
 
         def with_sign_of_life(row: Consumer) -> Consumer:
-            return row if row.is_called else replace(row, seen_ms=max(row.seen_ms, now_ms))
+            return seen(row, now_ms)
 
         if self._amend(topic, group, consumer, with_sign_of_life) is None:
             self._catalog.forget(topic, group)
@@ -165,9 +165,11 @@ class Registry:
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
         """Count a receive or a settlement as a heartbeat; not each is written. The consumer may be silent for the
         next `wait_seconds`."""
-        silent_ms = self._clock.now_ms() - consumer.seen_ms
+        now_ms = self._clock.now_ms()
+        silent_ms = now_ms - consumer.seen_ms
         soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
-        if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
+        is_known = is_online(consumer, now_ms) and silent_ms <= _SIGN_OF_LIFE_MS
+        if not consumer.is_called and (soon or not is_known):
             self.heartbeat(topic, group, consumer)
 
     def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
@@ -336,8 +338,7 @@ def _with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer
         )
     if consumer.state != ConsumerState.ACTIVE:
         consumer = _fresh(consumer, contact.state, contact.why)
-    consumer = replace(consumer, timeout_seconds=contact.timeout_seconds)
-    return consumer if consumer.is_called else replace(consumer, seen_ms=max(consumer.seen_ms, now_ms))
+    return seen(replace(consumer, timeout_seconds=contact.timeout_seconds), now_ms)
 
 
 def _fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.assignment import Assignment
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.ports.control import Control
 from chalicelib.services.core.assignments import Assignments
@@ -91,6 +91,26 @@ def test_a_silent_consumers_shards_move_when_others_look(desk: Desk) -> None:
     clock.advance(1 * SECOND_MS)
     assignment = current(desk, group)
     assert (assignment.epoch, owners(assignment, a, b), assignment.at_ms) == (3, "bbbb", clock.now_ms())
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_i10_a_clock_that_was_ahead_keeps_no_shards_for_who_left(desk: Desk, is_alive: bool) -> None:
+    """Who is alive shows it by the clock that was set right."""
+    group = desk.group(mode="serial")
+    desk.stage.clock.advance(HOUR_MS)
+    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
+    desk.stage.clock.advance(-HOUR_MS)
+    desk.produce(*(make.draft(n, shard=n) for n in range(4)))
+    for _ in range(10):
+        deps = desk.stage.process()
+        for name in ("a", "b") if is_alive else ("b",):
+            consumer = deps.catalog.consumer(desk.topic, group, name)
+            deps.registry.sign_of_life(desk.topic, group, consumer)
+            messages = deps.receiver.receive(desk.topic, group, consumer, 10, 0, 30)
+            Desk(desk.stage, deps, desk.topic).ack(group, messages)
+        desk.stage.clock.advance(5 * SECOND_MS)
+    assert owners(current(desk, group, desk.stage.process()), a, b) == ("abab" if is_alive else "bbbb")
+    assert [desk.cursor(group, shard).next for shard in range(4)] == [1] * 4
 
 
 def test_receiving_brings_a_consumer_back_at_once(desk: Desk) -> None:
