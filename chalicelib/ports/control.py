@@ -33,7 +33,8 @@ def leave_out(row: str) -> None:
 
 class Control(Protocol):
     """Topics, groups, consumers, tokens and the like. Read often (cached by the services), written seldom and always
-    conditionally. A row that cannot be read raises Unreadable, unless there is a `pass_over`."""
+    conditionally: what was deleted and made again under its name, with another uid, is another. A row that cannot be
+    read raises Unreadable, unless there is a `pass_over`."""
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         """A read that is not consistent costs half and may be of a moment ago."""
@@ -100,7 +101,7 @@ class Control(Protocol):
         ...
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Remove a consumer's row. Harmless if there is none."""
+        """Remove a consumer's row. Harmless if there is none, or another consumer's of this name."""
         ...
 
     def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:

@@ -35,6 +35,8 @@ from .failures import ConditionFailed
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
+_Living = Topic | Group | Consumer
+"""What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
 
 
@@ -55,7 +57,7 @@ class DynamoControl:
         return self._page(TopicRow, "topics", where, limit, pass_over, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
-        return self._save(TopicRow.of(Key("topics", topic.name), topic, _version(old)))
+        return self._save(TopicRow.of(Key("topics", topic.name), topic, _version(old)), old)
 
     def retire_topic(self, topic: Topic) -> bool:
         mark = Key("retired", f"{topic.name}#{topic.uid}")
@@ -79,7 +81,7 @@ class DynamoControl:
         return self._below(GroupRow, _home(topic), "group#", pass_over)
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
-        return self._save(GroupRow.of(_group_key(topic, group.name), group, _version(old)))
+        return self._save(GroupRow.of(_group_key(topic, group.name), group, _version(old)), old)
 
     def retire_group(self, topic: Topic, group: Group) -> bool:
         return self._retire(GroupRow, _group_key(topic, group.name), _retired_key(topic, group), group)
@@ -89,7 +91,7 @@ class DynamoControl:
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
-            self.delete_consumer(topic, group, consumer)
+            self._delete(_consumer_key(topic, group, consumer.name))
         for consumer in self.retired_consumers(topic, group):
             self.forget_consumer(topic, group, consumer)
         self._delete(_assignment_key(topic, group))
@@ -105,10 +107,12 @@ class DynamoControl:
         return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#", pass_over)
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
-        return self._save(ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old)))
+        row = ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old))
+        return self._save(row, old)
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        self._delete(_consumer_key(topic, group, consumer.name))
+        key = _consumer_key(topic, group, consumer.name)
+        self._call_if_unchanged("delete_item", _of_life({"Key": _item_key(key)}, consumer))
 
     def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         bare = replace(consumer, secrets=())
@@ -224,9 +228,11 @@ class DynamoControl:
             **how,
         )
 
-    def _save(self, row: Row[Any]) -> bool:
-        """Store a row in the place of the version that it names. False: another one is there, or none."""
-        return self._call_if_unchanged("put_item", row.get_save_kwargs_from_instance())
+    def _save(self, row: Row[Any], old: _Living | None = None) -> bool:
+        """Store a row in the place of the version that it names; if `old` is given, of this life. False: another one is
+        there, or none."""
+        request = row.get_save_kwargs_from_instance()
+        return self._call_if_unchanged("put_item", _of_life(request, old) if old else request)
 
     def _put(self, row: Row[Any]) -> None:
         """Store a row in the place of whatever is there."""
@@ -235,9 +241,8 @@ class DynamoControl:
     def _retire(self, model: type[Row[V]], key: Key, mark: Key, old: V) -> bool:
         """Delete a row that is as it was read; before that, mark that this was begun."""
         self._put(model.of(mark, old, old.version))
-        return self._call_if_unchanged(
-            "delete_item", model.of(key, old, old.version).get_delete_kwargs_from_instance()
-        )
+        request = model.of(key, old, old.version).get_delete_kwargs_from_instance()
+        return self._call_if_unchanged("delete_item", _of_life(request, old))
 
     def _call_if_unchanged(self, operation: str, request: Mapping[str, Any]) -> bool:
         try:
@@ -248,6 +253,16 @@ class DynamoControl:
 
     def _delete(self, key: Key) -> None:
         self._dynamo.delete(self._table, [_item_key(key)])
+
+
+def _of_life(request: Mapping[str, Any], old: _Living) -> dict[str, Any]:
+    """The request, if the row is of this life: what is deleted and made again begins with the same version. Format 1
+    had the uid in `doc`."""
+    condition = "(uid = :uid OR attribute_exists(doc))"
+    if "ConditionExpression" in request:
+        condition = f"{request['ConditionExpression']} AND {condition}"
+    values = {**request.get("ExpressionAttributeValues", {}), ":uid": text(old.uid)}
+    return {**request, "ConditionExpression": condition, "ExpressionAttributeValues": values}
 
 
 def _version(old: Topic | Group | Consumer | Token | Replay | KeyRing | None) -> int | None:

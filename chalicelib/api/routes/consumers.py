@@ -30,6 +30,8 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration; in a broadcast it gets messages from now on."""
     topic, group = context.group(consistent=True)
     contact = _contact(context.body, context.deps)
+    if contact.kind == ConsumerKind.URL:  # its owner had seconds to answer: for longer than a deletion waits
+        topic, group = context.group(consistent=True)
     member, is_new, secret = context.deps.registry.register(topic, group, context.params["consumer"], contact)
     with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
         context.deps.waker.wake_for(topic, group, member.consumer)

@@ -147,6 +147,10 @@ class Registry:
             self._control.put_topic(replace(row, is_called=True), row)
             self._catalog.forget(topic)
             row = self._catalog.topic(topic.name)
+            if row.uid != topic.uid:
+                raise NotFound(
+                    "TOPIC_NOT_FOUND", f"The topic {topic.name!r} was deleted, and made again, just now."
+                )
         self._mark(row)
 
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
@@ -278,9 +282,7 @@ class Registry:
         has_cursors = POLICIES[group.mode].per_consumer
         if has_cursors:
             self._control.retire_consumer(topic, group, consumer)
-        row = self._control.consumer(topic, group, consumer.name)
-        if row is None or row.uid == consumer.uid:
-            self._control.delete_consumer(topic, group, consumer)
+        self._control.delete_consumer(topic, group, consumer)
         self._catalog.forget(topic, group)
         self._assignments.current(topic, group)
         if has_cursors:

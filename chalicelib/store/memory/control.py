@@ -50,7 +50,7 @@ class MemoryControl:
         with self._lock:
             row = self._topics.get(topic.name)
             self._retired_topics[topic.uid] = topic
-            if row is None or row.version != topic.version:
+            if _state(row) != _state(topic):
                 return False
             del self._topics[topic.name]
             return True
@@ -86,7 +86,7 @@ class MemoryControl:
         with self._lock:
             row = self._groups.get((topic.uid, group.name))
             self._retired_groups[topic.uid, group.uid] = group
-            if row is None or row.version != group.version:
+            if _state(row) != _state(group):
                 return False
             del self._groups[topic.uid, group.name]
             return True
@@ -121,8 +121,11 @@ class MemoryControl:
         return self._put(self._consumers, (topic.uid, group.uid, consumer.name), consumer, old)
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        key = (topic.uid, group.uid, consumer.name)
         with self._lock:
-            self._consumers.pop((topic.uid, group.uid, consumer.name), None)
+            row = self._consumers.get(key)
+            if row and row.uid == consumer.uid:
+                del self._consumers[key]
 
     def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         with self._lock:
@@ -197,8 +200,7 @@ class MemoryControl:
 
     def _put(self, rows: dict[K, V], key: K, new: V, old: V | None) -> bool:
         with self._lock:
-            current = rows.get(key)
-            if (current.version if current else None) != (old.version if old else None):
+            if _state(rows.get(key)) != _state(old):
                 return False
             rows[key] = replace(new, version=(old.version if old else 0) + 1)
             return True
@@ -206,3 +208,8 @@ class MemoryControl:
     def _page(self, rows: dict[str, W], after: str | None, limit: int) -> list[W]:
         with self._lock:
             return [rows[name] for name in sorted(rows) if after is None or name > after][:limit]
+
+
+def _state(row: Topic | Group | Consumer | Token | Replay | KeyRing | None) -> tuple[str, int] | None:
+    """The version of a row, and whose life it is: what is deleted and made again begins with the same version."""
+    return (getattr(row, "uid", ""), row.version) if row else None

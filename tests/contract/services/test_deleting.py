@@ -16,10 +16,11 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.times import DAY_MS, SECOND_MS
-from chalicelib.domain.topic import Group, Topic, cursor_key
+from chalicelib.domain.topic import ConsumerKind, Group, Topic, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.admin import Admin
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets, require_stored
@@ -453,3 +454,20 @@ def test_a_wake_timer_of_a_deleted_group_is_dropped(empty_stage: Stage) -> None:
     empty_stage.process().mover.tick(range(FRAGMENTS))
     timers = empty_stage.adapters.timers
     assert [timers.next_ms(f, consistent=True) for f in range(FRAGMENTS)] == [None] * FRAGMENTS
+
+
+def test_i1_who_knows_the_former_topic_of_the_name_puts_it_in_nobodys_place(stage: Stage) -> None:
+    """A registration waits for its subscriber's consent; meanwhile the topic is deleted and made again."""
+    desk = Desk.at(stage)
+    group, admin = desk.group(), desk.deps.admin
+    admin.delete_topic(desk.topic)
+    topic, _ = admin.put_topic(desk.topic.name, {"shards": 1})
+    new = Desk(stage, desk.deps, topic)
+    new_group = new.group()
+    new.produce(make.draft())
+    with pytest.raises(NotFound):
+        stage.process().registry.register(desk.topic, group, "late", Contact(ConsumerKind.FUNCTION, "f"))
+    stored_topic = stage.adapters.control.topic(topic.name)
+    assert stored_topic is not None
+    assert stored_topic.uid == topic.uid
+    assert offsets(new.receive(new_group)) == [0]

@@ -285,6 +285,28 @@ def test_who_comes_back_under_the_name_ends_a_removal_that_was_begun(desk: Desk)
     assert control.retired_consumers(desk.topic, group) == []
 
 
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_i8_a_removal_that_is_slow_leaves_who_has_the_name_by_then(desk: Desk, mode: str) -> None:
+    """Between its last look and its deletion, another process removes the consumer, and it is registered again."""
+    group, control = desk.group(mode=mode), desk.stage.adapters.control
+    old = register(desk, group, PULLS).member.consumer
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(control, name)
+
+        def delete_consumer(self, *row: Any) -> Any:
+            if not news:
+                desk.deps.registry.unregister(desk.topic, group, old)
+                news.append(register(desk, group, PULLS).member.consumer)
+            return control.delete_consumer(*row)
+
+    news: list[Consumer] = []
+    slow = Deps(replace(desk.stage.another(), control=cast(Control, Slow())))
+    slow.registry.unregister(desk.topic, group, old)
+    assert control.consumers(desk.topic, group) == news
+
+
 def test_a_heartbeat_by_a_clock_set_back_takes_back_no_earlier_one(desk: Desk, group: Group) -> None:
     consumer = register(desk, group, PULLS).member.consumer
     seen_ms = desk.stage.clock.now_ms()

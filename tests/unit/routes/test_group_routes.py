@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib import wiring
+from chalicelib.domain.call_result import CallResult
 from chalicelib.ports.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty, ManualClock
@@ -97,6 +98,28 @@ def test_a_new_secret_is_shown_though_what_follows_its_storing_fails(
     assert troubled.refused
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     assert "secret" not in topic.api.put(f"{group.path}/consumers/mail", body).expect(200)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_i20_who_was_asked_for_consent_while_the_group_was_deleted_is_registered_in_none_that_is_gone(
+    deps: Deps, topic: Topic, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    group, greet = topic.group(), deps.outbound.greet
+
+    def slowly(url: str) -> CallResult:
+        topic.api.delete(topic.path + f"?confirm={topic.name}").expect(204)
+        if again:
+            topic.api.put(topic.path).expect(201)
+            topic.group()
+        return greet(url)
+
+    monkeypatch.setattr(deps.outbound, "greet", slowly)
+    reply = topic.api.put(f"{group.path}/consumers/mail", {"url": "https://hooks.example.com"})
+    if again:
+        reply.expect(201)
+        topic.api.get(f"{group.path}/consumers/mail").expect(200)
+    else:
+        reply.expect(404)
 
 
 def test_the_last_page_of_groups_says_so(topic: Topic) -> None:

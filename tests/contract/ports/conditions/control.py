@@ -83,6 +83,12 @@ def a_deletion_takes_only_the_life_that_was_meant(stage: Stage) -> None:
     control, topic = stage.adapters.control, _topic(stage)
     group = make.group(topic)
     assert control.put_group(topic, group, None)
+    consumer = make.consumer(group)
+    assert control.put_consumer(topic, group, consumer, None)
+    control.delete_consumer(topic, group, replace(consumer, uid=make.uid("earlier")))
+    assert control.consumer(topic, group, consumer.name)
+    control.delete_consumer(topic, group, consumer)
+    assert control.consumer(topic, group, consumer.name) is None
     control.delete_group(topic, replace(group, uid=make.uid("earlier")))
     assert control.group(topic, group.name)
     control.delete_group(topic, group)
