@@ -102,6 +102,11 @@ class Topic:
     version: int = 0  # rises with every write
 
     @property
+    def edition(self) -> int:
+        """Rises with every write, and from one life of the name to the next."""
+        return self.created_ms + self.version
+
+    @property
     def shards_of_keys(self) -> int:
         """Over how many shards ordering keys are spread."""
         return self.key_shards or self.shards

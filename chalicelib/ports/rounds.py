@@ -24,7 +24,7 @@ class Bookmark:
 @dataclass(frozen=True, slots=True)
 class EachMinute:
     """The topics that some job looks at each minute, by name. `watched`: those with an `alarm_backlog`, with the
-    version of their settings. `moving`: those whose meters are read. `troubled`: those in trouble; a higher number
+    edition of their settings. `moving`: those whose meters are read. `troubled`: those in trouble; a higher number
     is worse."""
 
     watched: Mapping[str, int]
@@ -55,8 +55,8 @@ class Marks(Protocol):
         """Marks of this time and later (also of times to come), the earliest first; it may be a moment old."""
         ...
 
-    def watch(self, topic: str, version: int) -> None:
-        """Have a topic watched, whose settings have this version."""
+    def watch(self, topic: str, edition: int) -> None:
+        """Have a topic watched, whose settings have this edition."""
         ...
 
     def unwatch(self, topic: str) -> None:

@@ -85,20 +85,20 @@ class Watch:
     def restore_watch(self, topic: Topic) -> None:
         """Note a topic as watched, if it has an `alarm_backlog`."""
         if topic.alarm_backlog is not None:
-            self._marks.watch(topic.name, topic.version)
+            self._marks.watch(topic.name, topic.edition)
 
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
         """Look at each topic, as many as there is time for, beginning with those that the last run did not reach."""
         each_minute = self._marks.each_minute()
         report = WatchReport(moving=each_minute.moving, troubled=each_minute.troubled)
-        versions = each_minute.watched
-        self._known = {name: entry for name, entry in self._known.items() if name in versions}
-        if not versions:
+        editions = each_minute.watched
+        self._known = {name: entry for name, entry in self._known.items() if name in editions}
+        if not editions:
             return report
         bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
-            watch = self._current_entry(name, versions[name])
+            watch = self._current_entry(name, editions[name])
             if watch is None:
                 return
             old_backlog = watch.backlog
@@ -109,14 +109,14 @@ class Watch:
             if unreadable_rows:
                 raise unreadable(unreadable_rows)
 
-        report.stretch = self._round_robin.run(versions, bookmark, visit, has_time)
+        report.stretch = self._round_robin.run(editions, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
         return report
 
-    def _current_entry(self, name: str, version: int) -> _Watched | None:
+    def _current_entry(self, name: str, edition: int) -> _Watched | None:
         """What is known of a topic, as it stands now; None where it is to be watched no more."""
         entry = self._known.get(name)
-        if entry and entry.topic.version >= version and not entry.backlog and entry.looks % _WHOLE_EVERY:
+        if entry and entry.topic.edition >= edition and not entry.backlog and entry.looks % _WHOLE_EVERY:
             return entry
         topic = self._control.topic(name)
         if topic is None or topic.alarm_backlog is None:

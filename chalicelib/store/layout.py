@@ -131,7 +131,7 @@ Attribute names are short because a row is billed by its size, names included.
     e  N   version: changes are conditional on it
   A mark says that from this time on a topic may have messages that nobody works on. It is written before the append,
   once in two minutes. The sweeper reads marks from its bookmark on; TTL (`x`) removes them.
-  `watched` lists the topics with an `alarm_backlog` (`e`: the version of their settings), the topics in use, whose
+  `watched` lists the topics with an `alarm_backlog` (`e`: the edition of their settings), the topics in use, whose
   meters are read (`~<name>`), and those with a trouble when the meter reader last read them (`!<9 - rank><name>`, the
   worst first).
   A reading of meters is kept once, with the first of the levels `h`, `t`, `m` that has none of this hour, ten minutes,

@@ -34,8 +34,8 @@ class DynamoMarks:
             at_ms, _, topic = item["k"]["S"].partition("#")
             yield Mark(topic, int(at_ms))
 
-    def watch(self, topic: str, version: int) -> None:
-        self._put(_WATCHED, topic, {"e": number(version)})
+    def watch(self, topic: str, edition: int) -> None:
+        self._put(_WATCHED, topic, {"e": number(edition)})
 
     def unwatch(self, topic: str) -> None:
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(topic)}])

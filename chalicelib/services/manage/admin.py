@@ -81,7 +81,7 @@ class Admin:
             if new == old or self._control.put_topic(new, old):
                 self._catalog.forget(new)
                 if new.alarm_backlog is not None:
-                    self._marks.watch(name, new.version + (new != old))
+                    self._marks.watch(name, new.edition + (new != old))
                 return new, old is None
         raise unavailable("Others keep changing this topic; try again.")
 

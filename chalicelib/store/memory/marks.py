@@ -30,9 +30,9 @@ class MemoryMarks:
             marks = sorted(mark for mark in self._marks if mark[0] >= from_ms)
         return (Mark(topic, at_ms) for at_ms, topic in marks)
 
-    def watch(self, topic: str, version: int) -> None:
+    def watch(self, topic: str, edition: int) -> None:
         with self._lock:
-            self._watched[topic] = version
+            self._watched[topic] = edition
 
     def unwatch(self, topic: str) -> None:
         with self._lock:

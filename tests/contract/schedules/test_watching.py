@@ -62,6 +62,20 @@ def test_a_message_that_waits_for_long_is_told_though_another_group_owes_more(de
     assert backlog.age_ms == 5 * HOUR_MS
 
 
+def test_a_topic_that_was_made_again_is_not_taken_for_the_one_before(desk: Desk) -> None:
+    desk.deps.admin.put_topic(desk.topic.name, {"alarm_backlog": 9})
+    desk.group()
+    watch = watch_of(desk)
+    assert seen(watch) == []
+    admin = desk.deps.admin
+    admin.delete_topic(desk.topic)
+    topic, _ = admin.put_topic(desk.topic.name, {"shards": 2, "alarm_backlog": 2})
+    again = Desk(desk.stage, desk.deps, topic)
+    again.group()
+    again.produce(*both_shards(3))
+    assert seen(watch) == [("billing", 3)]
+
+
 def test_the_group_that_is_furthest_behind_counts_and_so_does_its_oldest_message(desk: Desk) -> None:
     quick, slow = desk.group("quick"), desk.group("slow")
     watch = watch_of(desk)
