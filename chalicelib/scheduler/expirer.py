@@ -73,11 +73,11 @@ class Expirer:
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
+            passed_over: list[str] = []
             if self._keeper and proved_ends is not None:
-                count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn)
+                count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn, passed_over.append)
                 report.kept += count
                 is_whole = is_whole and had_time
-            passed_over: list[str] = []
             cursors = list(self._cursors(topic, passed_over.append))
             for group, uid, shard in as_many_as_time_allows(cursors, turn, has_time):
                 try:

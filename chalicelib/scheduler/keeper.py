@@ -7,14 +7,16 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from ..domain.errors import Unavailable
 from ..domain.ranges import normalise
 from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Topic
+from ..ports.control import PassOver, leave_out
 from ..ports.log import Log
 from ..ports.world import Blobs, Clock
 from .walk import HasTime, from_another
@@ -26,6 +28,9 @@ _ROWS = 100
 _LONGEST_MS = 60_000  # for one topic: the other half of its time is for what its groups are owed
 _PARTS = 64  # of a shard: runs that have no time for all begin with different ones
 _AFTER_ALL = 2**53  # behind every offset
+
+_Part = tuple[ShardKey, int, int]
+"""A shard, and its offsets from one up to another."""
 
 
 class _Proof(msgspec.Struct):
@@ -54,33 +59,51 @@ class RetentionGuard:
         return {key: _first_uncovered(each) for key, each in spans.items()}
 
     def keep(
-        self, topic: Topic, proved_ends: Mapping[str, int], has_time: HasTime, turn: int
+        self,
+        topic: Topic,
+        proved_ends: Mapping[str, int],
+        has_time: HasTime,
+        turn: int,
+        pass_over: PassOver = leave_out,
     ) -> tuple[int, bool]:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
-        whether there was time for all; the next run (with another `turn`) begins elsewhere."""
+        whether there was time for all; the next run (with another `turn`) begins elsewhere. A shard that the store
+        refuses now is passed over."""
         now_ms = self._clock.now_ms()
-        now_s, count = now_ms // 1000, 0
-        shards = [topic.shard_key(number) for number in range(topic.shards)]
-        parts = [
-            part for shard in shards for part in self._parts(shard, proved_ends.get(str(shard), 0), now_ms)
-        ]
-        young_from: dict[ShardKey, int] = {}
+        count, parts = 0, list(self._all_parts(topic, proved_ends, now_ms, pass_over))
+        ends: dict[ShardKey, int] = {}  # where the rest is young, or refused
         for shard, first, end in from_another(parts, turn):
-            while first < min(end, young_from.get(shard, end)):
+            while first < min(end, ends.get(shard, end)):
                 if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
                     return count, False
-                rows = self._log.read(shard, first, _ROWS)
-                ending_rows = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
-                count += sum(
-                    row.count for row in ending_rows if self._log.keep(shard, row.first, now_s + _MORE_S)
-                )
+                try:
+                    rows = self._log.read(shard, first, _ROWS)
+                    count += self._keep_ending(shard, rows, now_ms // 1000)
+                except Unavailable as error:
+                    pass_over(error.detail)
+                    ends[shard] = 0
+                    break
                 if not rows or _is_young(rows[-1], now_ms):
-                    young_from[shard] = first
+                    ends[shard] = first
                     break
                 first = rows[-1].end
         return count, True
 
-    def _parts(self, shard: ShardKey, first: int, now_ms: int) -> Iterator[tuple[ShardKey, int, int]]:
+    def _keep_ending(self, shard: ShardKey, rows: Sequence[Segment], now_s: int) -> int:
+        ending_rows = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
+        return sum(row.count for row in ending_rows if self._log.keep(shard, row.first, now_s + _MORE_S))
+
+    def _all_parts(
+        self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, pass_over: PassOver
+    ) -> Iterator[_Part]:
+        for number in range(topic.shards):
+            shard = topic.shard_key(number)
+            try:
+                yield from self._parts(shard, proved_ends.get(str(shard), 0), now_ms)
+            except Unavailable as error:
+                pass_over(error.detail)
+
+    def _parts(self, shard: ShardKey, first: int, now_ms: int) -> Iterator[_Part]:
         """The offsets from `first` on in parts, the shard with each; none if all that stands there is young."""
         rows = self._log.read(shard, first, 1)
         if not rows or _is_young(rows[0], now_ms):

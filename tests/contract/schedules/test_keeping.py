@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from botocore.exceptions import ClientError
@@ -14,12 +14,14 @@ from botocore.exceptions import ClientError
 from chalicelib import functions
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS
+from chalicelib.ports.log import Log
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 
 def prove(
@@ -197,3 +199,16 @@ def test_what_is_owed_is_buried_though_the_bucket_does_not_answer(
     report = functions.expire({}, minutes, deps)
     assert (report["buried"], report["troubles"]) == (1, 1 + archive)
     assert len(empty_stage.adapters.records.dead(desk.topic, group, None, 10)) == 1
+
+
+def test_i1_what_is_owed_is_buried_though_a_shard_cannot_be_kept(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, shard=n) for n in range(2)))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    away = str(desk.topic.shard_key(0))
+    adapters = empty_stage.another()
+    log = cast(Log, Troubled(adapters.log, lambda name, *call: name == "read" and str(call[0]) == away))
+    report = Deps(replace(adapters, archive=True, log=log)).expirer.run_once()
+    letters = [letter.message.shard for _, letter in adapters.records.dead(desk.topic, group, None, 10)]
+    assert (letters, len(report.stretch.troubles)) == ([1], 1)
