@@ -122,6 +122,8 @@ class Watch:
         if topic is None or topic.alarm_backlog is None:
             self._known.pop(name, None)
             self._marks.unwatch(name)
+            if topic := self._control.topic(name):  # it was made, or got an alarm, meanwhile
+                self.restore_watch(topic)
             return None
         if entry is None or entry.topic.uid != topic.uid:
             entry = self._known[name] = _Watched(topic)

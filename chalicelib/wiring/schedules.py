@@ -145,9 +145,9 @@ class ScheduledServices(ManageServices):
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""
-        self.sweeper.restore_mark(topic, has_time)
         self.assigner.restore_mark(topic)
         self.watch.restore_watch(topic)
+        self.sweeper.restore_mark(topic, has_time)  # last: it raises where a row cannot be read
 
     def _expire(
         self,

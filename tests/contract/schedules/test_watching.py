@@ -10,7 +10,9 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import cursor_key
+from chalicelib.ports.rounds import Marks
 from chalicelib.scheduler.watch import Backlog, Watch
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.desk import Desk
@@ -124,6 +126,40 @@ def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly
     desk.seek(group, 0)
     findings = [backlogs for _ in range(15) if (backlogs := seen(watch))]
     assert findings[0] == [(group.name, 2)]
+
+
+def test_a_topic_that_got_its_alarm_while_the_watch_let_it_go_is_watched(desk: Desk) -> None:
+    admin, name = desk.deps.admin, desk.topic.name
+    admin.put_topic(name, {"alarm_backlog": None})
+    a = desk.deps.adapters
+
+    class Meanwhile:
+        """A list from which a topic goes just after it has got an alarm again."""
+
+        def __getattr__(self, call: str) -> Any:
+            return getattr(a.marks, call)
+
+        def unwatch(self, topic: str) -> None:
+            admin.put_topic(topic, {"alarm_backlog": 2})
+            a.marks.unwatch(topic)
+
+    marks = cast(Marks, Meanwhile())
+    Watch(
+        control=a.control, log=a.log, cursors=a.cursors, marks=marks, rounds=a.rounds, clock=a.clock
+    ).run_once()
+    desk.group()
+    desk.produce(*both_shards(3))
+    assert seen(watch_of(desk)) == [("billing", 3)]
+
+
+def test_what_was_lost_is_restored_beside_a_row_that_cannot_be_read(desk: Desk) -> None:
+    group = desk.group()
+    desk.consumer(group, "one")
+    desk.stage.adapters.marks.unwatch(desk.topic.name)
+    home, place = f"topic#{desk.topic.uid}", f"consumer#{group.uid}#one"
+    change_control(desk.stage, home, place, having("v", {"N": "3"}))
+    Deps(desk.stage.another()).expirer.run_once()
+    assert desk.topic.name in desk.stage.adapters.marks.each_minute().watched
 
 
 def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> None:
