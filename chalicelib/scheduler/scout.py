@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
+from ..domain.errors import Unavailable
 from ..domain.push_limit import pull_uids_of, takes_slots
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
-from ..ports.control import Control, Staffed
+from ..ports.control import Control, PassOver, Staffed
 from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.world import Clock
@@ -26,8 +27,8 @@ _PENDING_MS = HOUR_MS  # so long a subscriber that has not agreed is asked each 
 class Findings:
     """What a look at a topic found: shards and lanes (by the log's partition key) with messages to claim and without
     a run's lease; how many have one; when to look again at the latest (None: never); how many reads it took.
-    `is_whole`: there was time for all of it. `unreadable` are rows that cannot be read; what only they
-    refer to was not looked at."""
+    `is_whole`: there was time for all of it. `unreadable` are rows that cannot be read, and what the store refused to
+    read; what only they refer to was not looked at."""
 
     forgotten: list[str] = field(default_factory=list)
     under_way: int = 0
@@ -52,7 +53,8 @@ class Scout:
 
     def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
-        findings, tails = Findings(), _Tails(self._log)
+        findings = Findings()
+        tails = _Tails(self._log, findings.unreadable.append)
         owners: list[tuple[Staffed, str]] = []
         for staffed in self._control.staffed_groups(topic, findings.unreadable.append):
             for consumer in staffed.consumers:
@@ -75,8 +77,12 @@ class Scout:
     def _owner(self, topic: Topic, staffed: Staffed, uid: str, tails: _Tails, findings: Findings) -> None:
         """Look at the cursors of one owner. A run comes back to its shard before its lease ends; who pulls does not."""
         group, pull_uids = staffed.group, pull_uids_of(staffed.consumers)
-        cursors = self._cursors.of_owner(group.uid, uid)
         findings.looks += 1
+        try:
+            cursors = self._cursors.of_owner(group.uid, uid)
+        except Unavailable as error:
+            findings.unreadable.append(error.detail)
+            return
         for number in (None, *range(topic.shards)):
             shard = cursor_key(topic, group, number, uid).shard
             now_ms = self._clock.now_ms()
@@ -94,20 +100,28 @@ class Scout:
 
 
 class _Tails:
-    """The ends of shards, each read once for all who ask."""
+    """The ends of shards, each read once for all who ask. One that the store refuses to read has nothing new."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, pass_over: PassOver) -> None:
         self._log = log
+        self._pass_over = pass_over
         self._ends: dict[ShardKey, int] = {}
         self.looks = 0
 
     def has_more(self, cursor: Cursor, shard: ShardKey) -> bool:
         """Is there a message that was never claimed?"""
         if shard not in self._ends:
-            rows = self._log.read_back(shard, _AFTER_ALL, 1)
-            self._ends[shard] = rows[0].end if rows else 0
+            self._ends[shard] = self._end(shard)
             self.looks += 1
         return self._ends[shard] > cursor.next
+
+    def _end(self, shard: ShardKey) -> int:
+        try:
+            rows = self._log.read_back(shard, _AFTER_ALL, 1)
+        except Unavailable as error:
+            self._pass_over(error.detail)
+            return 0
+        return rows[0].end if rows else 0
 
 
 def _owners(group: Group, push_consumers: Sequence[Consumer]) -> Sequence[str]:

@@ -20,6 +20,7 @@ from tests.support import factories as make
 from tests.support.damage import change_control, having
 from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
 
 NO = CallResult(Verdict.FAILED)
 
@@ -92,6 +93,29 @@ def test_what_waits_is_found_when_it_is_due_though_the_mark_stands_at_a_later_le
     desk.nack(group, desk.receive(group), Nack(delay_ms=HOUR_MS))
     rest(desk, 50)
     assert minutes_to_find(desk, 15) >= 10
+
+
+@pytest.mark.parametrize("what", ["a group's cursors", "a shard"])
+def test_i10_what_the_store_refuses_hides_nothing_else_of_its_topic(what: str) -> None:
+    """Of two groups, and two shards, one cannot be read for minutes; the wake-ups of all were lost."""
+    desk, refused = pushed(memory_stage(), shards=2)
+    other = desk.group("other")
+    desk.subscriber(other, "two")
+    away = str(desk.topic.shard_key(0))
+    for _ in range(5):
+        desk.produce(make.draft(shard=0), make.draft(shard=1))
+        desk.stage.clock.advance(MINUTE_MS)
+        adapters, inbox = desk.stage.another(), Inbox()
+        cursors = Troubled(
+            adapters.cursors, lambda name, *call: name == "of_owner" and call[0] == refused.uid
+        )
+        log = Troubled(adapters.log, lambda name, *call: name == "read_back" and str(call[0]) == away)
+        port: dict[str, Any] = {"cursors": cursors} if what == "a group's cursors" else {"log": log}
+        report = Deps(replace(adapters, invoker=inbox, **port)).sweeper.run_once()
+        found = {event["group"] for _, event in inbox.asked}
+        assert "other" in found
+        assert len(report.stretch.troubles) == 1
+    assert minutes_to_find(desk, 1) == 1, "and its mark stays"
 
 
 def test_a_broadcast_at_rest_is_not_looked_at() -> None:
