@@ -25,6 +25,7 @@ from chalicelib.ports.log import AlreadyMoved, Stored
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.settings import Settings
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Call, Fault, FaultPlan, _answer, lose, without_backoff
@@ -273,3 +274,18 @@ def test_what_a_batch_leaves_undone_is_asked_again_within_bounds(
     with nullcontext() if count == 4 else pytest.raises(Unavailable):
         adapters.timers.store(batch)
     assert " ".join(plan.calls) == sizes
+
+
+@pytest.mark.parametrize("what", ["token", "key"])
+def test_a_rotation_is_recognised(a: Adapters, plan: FaultPlan, what: str) -> None:
+    deps = Deps(a)
+    token, _ = deps.tokens.create("ci", ("produce",))
+    deps.signing_keys.present()
+    plan.fault, plan.at = Fault.LOST_ANSWER, len(plan.calls) + 2  # behind the read
+    if what == "token":
+        _, text = deps.tokens.rotate(token.id, 0, None)
+        assert Deps(a).tokens.authenticate(text).token_id == token.id
+    else:
+        ring = deps.signing_keys.rotate(60)
+        assert Deps(a).signing_keys.present().hex() == ring.keys[0].hex
+    assert plan.fired
