@@ -311,7 +311,7 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "subscribe in a race": 18,
     "register one that pulls": 11,
     "rotate a secret": 5,
-    "unsubscribe": 12,
-    "unsubscribe the last one": 12,
+    "unsubscribe": 11,
+    "unsubscribe the last one": 11,
     "open a circuit": 25,
 }
