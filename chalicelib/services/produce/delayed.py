@@ -212,7 +212,8 @@ class Delayed:
         new = replace(old, draft=draft, due_ms=due_ms)
         if due_ms > old.due_ms and draft.keys:
             self._producer.note_keys(topic, [(draft, due_ms)], _keys_noted_ms(old))
-        if not self._timers.amend(old, new, self._keep_s(topic, new)):
+        # Its id leads to it for as long as its row will be there.
+        if not self._timers.amend(old, new, topic.expires_s(self._comes_ms(new))):
             return None
         self._waker.wake_movers([new])
         return DelayedMessage(replace(new, edits=old.edits + 1))
@@ -236,10 +237,11 @@ class Delayed:
     def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
         assert timer.draft is not None
         draft = with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
-        return self._timers.cancel(replace(timer, draft=draft), self._keep_s(topic, timer))
+        keep_s = self._comes_ms(timer) // 1000 + topic.retention_days * DAY_SECONDS
+        return self._timers.cancel(replace(timer, draft=draft), keep_s)
 
-    def _keep_s(self, topic: Topic, timer: Timer) -> int:
-        return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * DAY_SECONDS
+    def _comes_ms(self, timer: Timer) -> int:
+        return max(timer.due_ms, self._clock.now_ms())
 
 
 def _keys_noted_ms(timer: Timer) -> int:

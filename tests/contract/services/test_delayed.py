@@ -12,7 +12,7 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
-from chalicelib.domain.times import DAY_MS, SECOND_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.memory.timers import MemoryTimers
@@ -88,6 +88,27 @@ def test_what_is_postponed_is_found_by_its_key_for_as_long_as_it_is_there(stage:
     desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": due_ms})
     [entry] = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 9)
     assert (entry.message_id, entry.expires_s) == (result.id, desk.topic.expires_s(due_ms))
+
+
+@pytest.mark.many_calls
+def test_what_is_postponed_is_found_by_its_id_while_a_group_owes_it(empty_stage: Stage) -> None:
+    """Also on the last day of its row, and behind all that came while it waited."""
+    desk = Desk.at(empty_stage, retention_days=1)
+    desk.group()
+    clock, delayed = empty_stage.clock, desk.deps.delayed
+    (place,) = desk.produce(make.draft("late", due_ms=clock.now_ms() + HOUR_MS))
+    waiting = delayed.find(desk.topic, place.id)
+    assert isinstance(waiting, DelayedMessage)
+    delayed.amend(desk.topic, waiting, {"due_ms": clock.now_ms() + 30 * HOUR_MS})
+    clock.advance(20 * HOUR_MS)
+    for n in range(2_100):
+        desk.produce(make.draft(n))
+    clock.advance(10 * HOUR_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    clock.advance(DAY_MS + HOUR_MS)
+    empty_stage.drop_expired()
+    message = empty_stage.process().lookup.message(desk.topic, place.id)
+    assert message.draft.body == b'"late"'
 
 
 def test_it_is_found_in_a_shard_that_the_reader_has_not_heard_of(stage: Stage) -> None:
