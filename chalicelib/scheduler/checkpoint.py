@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..domain.errors import Unreadable
 from ..domain.times import HOUR_SECONDS
 from ..domain.topic import Topic, lane_of
 from ..modes import POLICIES
@@ -69,11 +68,7 @@ class Checkpointer:
         for group in self._control.groups(topic, pass_over):
             uids = [""]
             if POLICIES[group.mode].per_consumer:
-                try:
-                    uids = [c.uid for c in self._control.consumers(topic, group)]
-                except Unreadable as error:
-                    pass_over(error.detail)
-                    continue
+                uids = [c.uid for c in self._control.consumers(topic, group, pass_over)]
             for uid in uids:
                 yield lane_of(topic, group, uid)
 

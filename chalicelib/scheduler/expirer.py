@@ -100,7 +100,7 @@ class Expirer:
             try:
                 uids = [""]
                 if POLICIES[group.mode].per_consumer:
-                    uids = [c.uid for c in self._control.consumers(topic, group)]
+                    uids = [c.uid for c in self._control.consumers(topic, group, pass_over)]
             except Unavailable as error:
                 pass_over(error.detail)
                 continue

@@ -297,6 +297,29 @@ def test_what_others_owe_is_buried_in_time_though_one_cannot_be_read(stage: Stag
     assert [letter.offset for letter in letters] == [1]
 
 
+def test_i1_what_a_broadcasts_others_owe_is_buried_in_time_though_one_cannot_be_read(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retention_days=1)
+    group = desk.group(mode="broadcast")
+    desk.consumer(group, "bad")
+    good = desk.consumer(group, "good")
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group, consumer=good))
+    desk.produce(make.draft())
+    home, place = f"topic#{desk.topic.uid}", f"consumer#{group.uid}#bad"
+    change_control(stage, home, place, DAMAGES["of a later release"])
+    aged(stage, desk)
+    report = Deps(stage.another()).expirer.run_once()
+    assert [place in trouble.detail for trouble in report.stretch.troubles] == [True]
+    letters = stage.adapters.records.dead(desk.topic, group, None, 10)
+    assert [(letter.key.consumer_uid, letter.offset) for _, letter in letters] == [
+        (good.uid, 0),
+        (good.uid, 1),
+    ]
+    report_of_tails = Deps(stage.another()).checkpointer.run_once()
+    assert [place in trouble.detail for trouble in report_of_tails.stretch.troubles] == [True]
+    assert report_of_tails.shards == 2, "the topic's, and the lane of the good one"
+
+
 def test_a_topic_that_cannot_be_read_is_told_by_whoever_comes_by_all_of_them(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     change_control(stage, "topics", desk.topic.name, DAMAGES["damaged"])
