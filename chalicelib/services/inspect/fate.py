@@ -179,7 +179,7 @@ class FateReader:
                         state, _ = offset_state(cursor, number)
                         if state is not OffsetState.SETTLED:
                             return Place.LEASE if state is OffsetState.RUNNING else Place.LANE
-            if len(rows) < page:
+            if rows.is_end:
                 return None
             at = rows[-1].end
         return Place.UNKNOWN

@@ -163,7 +163,7 @@ class Delayed:
                     message = row.message(shard.shard, offset)
                     if message and message.id == message_id:
                         return message
-            if len(rows) < _ROWS or rows[-1].accepted_ms >= to_ms:
+            if rows.is_end or rows[-1].accepted_ms >= to_ms:
                 return None
             at = rows[-1].end
         return None

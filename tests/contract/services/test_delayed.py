@@ -16,9 +16,11 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.memory.timers import MemoryTimers
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
 from tests.support.push import PushDesk
+from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
@@ -120,6 +122,18 @@ def test_it_is_found_in_a_shard_that_the_reader_has_not_heard_of(stage: Stage) -
     stage.clock.advance(5 * SECOND_MS)
     assert move(desk) == 1
     assert desk.deps.delayed.find(before, result.id) == desk.deps.delayed.find(grown, result.id) is not None
+
+
+def test_it_is_found_behind_more_than_one_answer_holds(stage: Stage) -> None:
+    """An answer ends at a megabyte: at five rows or so, where bodies are large."""
+    desk = Desk.at(stage)
+    (result,) = desk.produce(later(desk, 5))
+    stage.clock.advance(5 * SECOND_MS)
+    for _ in range(5):
+        desk.produce(make.draft("before it was moved"))
+    move(desk)
+    process = Deps(with_short_answers(stage.another()))
+    assert process.lookup.message(desk.topic, result.id).id == result.id
 
 
 @pytest.mark.parametrize("ahead_ms", [1, 10_000])

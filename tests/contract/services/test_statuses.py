@@ -26,6 +26,7 @@ from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.counted import Counted
 from tests.support.desk import Desk
+from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
 
 BURY = Nack(dead_letter=True)
@@ -227,6 +228,22 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     desk.seek(dead_group, "earliest")
     assert desk.deps.fates.of(desk.topic, message).owed["dead"].older == ("DEAD",)
     assert not desk.deps.fates.of(desk.topic, message).is_complete
+
+
+def test_a_fate_is_found_in_a_lane_of_more_rows_than_one_answer_holds(stage: Stage) -> None:
+    """An answer ends at a megabyte: at five rows or so, where edited messages are large."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*make.drafts(5))
+    desk.nack(group, desk.receive(group), BURY)
+    for result in results:
+        desk.deps.dead_letters.redrive(
+            desk.topic, group, desk.deps.dead_letters.letters(desk.topic, group, result.id)
+        )
+    message = desk.deps.lookup.message(desk.topic, result.id)
+    process = Deps(with_short_answers(stage.another()))
+    fate = process.fates.of(desk.topic, message).owed[group.name]
+    assert (fate.places, fate.adds_up) == ((Place.LANE,), True)
 
 
 def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> None:
