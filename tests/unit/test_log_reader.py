@@ -11,6 +11,7 @@ import pytest
 from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
+from chalicelib.domain.times import CLOCKS_DIFFER_MS, HOUR_MS
 from chalicelib.ports.log import Rows
 from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
@@ -123,6 +124,18 @@ def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: in
     outcome = type(scene.log.put(SHARD, late_segment, make.packed(late_segment))).__name__
     assert outcome == ("Stored" if end == 1 else "OffsetTaken")
     assert scene.reader.closes_ms(SHARD) == (START_MS + HOLE_MS if end == 1 else None)
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "end"), [(CLOCKS_DIFFER_MS, 1), (CLOCKS_DIFFER_MS + 1, 5), (HOUR_MS, 5)]
+)
+def test_a_hole_before_the_row_of_a_wrong_clock_is_not_waited_for(
+    scene: Scene, ahead_ms: int, end: int
+) -> None:
+    """It would be, for as long as that clock was ahead. A writer that comes late all the same takes other offsets."""
+    scene.put(0, allocation=Allocation.RESERVED)
+    scene.put(4, allocation=Allocation.RESERVED, accepted_ms=START_MS + ahead_ms)
+    assert scene.reader.slots_from(SHARD, 0, 0, 100)[-1].end == end
 
 
 @pytest.mark.parametrize(("age_ms", "first"), [(LATE_MS - 1, 5000 - MAX_HOLE), (LATE_MS, 5000)])
