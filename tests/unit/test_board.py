@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Topic
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -43,6 +44,23 @@ def test_what_was_seen_long_ago_is_not_known_any_more() -> None:
     assert [survey.accepted for survey in desk.deps.board.known_surveys()] == [3]
     stage.clock.advance(3_600_000)
     assert desk.deps.board.known_surveys() == []
+
+
+def test_what_a_clock_that_was_ahead_saw_is_looked_at_again() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    board = desk.deps.board
+    stage.clock.advance(HOUR_MS)
+    board.renew([desk.topic], lambda: True)
+    board.walk(lambda name: [] if name else [desk.topic], lambda: True)
+    stage.clock.advance(-HOUR_MS)
+    desk.produce(*make.drafts(3))
+    assert board.known_surveys() == [], "nobody can have looked by then"
+    surveys = board.renew([desk.topic], lambda: True)
+    assert surveys[desk.topic.uid].accepted == 3
+    assert [survey.accepted for survey in board.known_surveys()] == [3]
+    assert [point.accepted for point in board.points(desk.topic)] == [3]
+    assert not board.is_turn_of([desk.topic]), "others had their turn before"
 
 
 def test_a_topic_that_is_gone_is_forgotten() -> None:

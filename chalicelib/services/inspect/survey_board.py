@@ -94,13 +94,14 @@ class Board:
     def is_turn_of(self, topics: Sequence[Topic]) -> bool:
         """Was the last walk later than the last look at one of these? One look may cost most of what a page may read:
         so the topics of a page and all others take turns."""
-        return bool(topics) and max(self._surveyed_ms(topic.uid) for topic in topics) < self._walked_ms
+        last_ms = max((self._surveyed_ms(topic.uid) for topic in topics), default=0)
+        return bool(topics) and last_ms < self._walked_ms <= self._clock.now_ms()
 
     def known_surveys(self) -> list[TopicSurvey]:
         """The surveys of the last minutes, of all topics."""
-        since_ms = self._clock.now_ms() - _KNOWN_MS
+        now_ms = self._clock.now_ms()
         with self._lock:
-            return [survey for survey in self._surveys.values() if survey.at_ms >= since_ms]
+            return [each for each in self._surveys.values() if now_ms - _KNOWN_MS <= each.at_ms <= now_ms]
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a topic: it is gone."""
@@ -121,13 +122,15 @@ class Board:
         if memory is None or (
             memory.lacks_groups
             if survey.is_whole
-            else survey.at_ms - memory.remembered_ms >= MINUTES.every_ms
+            else not 0 <= survey.at_ms - memory.remembered_ms < MINUTES.every_ms
         ):
             memory = self._remember(survey)
         with self._lock:
             self._surveys.pop(uid, None)
             self._surveys[uid] = survey
             self._memories[uid] = memory
+            while memory.points and memory.points[-1].at_ms > survey.at_ms:  # by a clock that was ahead
+                memory.points.pop()
             if survey.is_whole:
                 settled_count = sum(group.settled for group in survey.groups)
                 memory.points.append(Point(survey.at_ms, survey.accepted, settled_count))
@@ -137,5 +140,6 @@ class Board:
                 self._memories.pop(oldest, None)
 
     def _surveyed_ms(self, uid: str) -> int:
+        """When it was looked at last; 0: not yet, or by a clock that was ahead, and set right since."""
         survey = self._surveys.get(uid)
-        return survey.at_ms if survey else 0
+        return survey.at_ms if survey and survey.at_ms <= self._clock.now_ms() else 0
