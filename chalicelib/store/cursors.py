@@ -86,7 +86,9 @@ class DynamoCursors:
         try:
             if beside:
                 self._write_with(operation, request, beside)
-                return self.get(key, consistent=True) or Cursor()
+                with contextlib.suppress(Unavailable):  # it is stored, whatever else is there by now
+                    return self.get(key, consistent=True) or Cursor()
+                return change.after
             answer = self._dynamo.call(operation, **request)
         except ConditionFailed as error:
             return _outcome(change, error.item, error.retried)

@@ -12,9 +12,13 @@ import msgspec
 import pytest
 from botocore.exceptions import ClientError
 
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
 from chalicelib.domain.audit import AuditEntry
+from chalicelib.domain.cursor import Disposition, Result
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.meter import HOURS, MINUTES, GroupReading, Reading
+from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.transaction import TransactionState
@@ -22,6 +26,7 @@ from chalicelib.ports.log import KeyEntry
 from chalicelib.store.attributes import number, text
 from chalicelib.store.audit import DynamoAudit
 from chalicelib.store.control import DynamoControl
+from chalicelib.store.cursors import DynamoCursors
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.keys import DynamoKeys
 from chalicelib.store.marks import DynamoMarks
@@ -98,6 +103,17 @@ def test_a_ticket_is_no_dedup_id() -> None:
 def refused(**item: Any) -> ClientError:
     answer: Any = {"Error": {"Code": "ConditionalCheckFailedException"}, "Item": item}
     return ClientError(answer, "PutItem")
+
+
+def test_a_settlement_that_is_stored_stands_though_its_cursor_cannot_be_read_then() -> None:
+    """Told that it may not be, its caller would wake nobody for the retry, and a repetition would be refused."""
+    before = make.leased_cursor(0, 2)
+    after, _ = transitions.settle(before, "1.aaaa", [Result(0, Disposition.SUCCESS)])
+    throttled = ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, "GetItem")
+    client = Scripted({}, throttled)
+    record = make.record(0, Status.SUCCESS)
+    assert DynamoCursors(client.dynamo).write(KEY, cursor_write.change(before, after), [record]) == after
+    assert [operation for operation, _ in client.asked] == ["transact_write_items", "get_item"]
 
 
 @pytest.mark.parametrize("races", [0, 1, 7, 8])
