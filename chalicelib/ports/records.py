@@ -21,9 +21,13 @@ class Records(Protocol):
         """The records of one cursor's deliveries from `first` to `last`, by offset, read consistently in one query."""
         ...
 
-    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
-        """The group's deliveries that have failed and not succeeded since. It may be a moment old. With `most`: those
-        among its first so many records, at a bounded cost."""
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
+        ...
+
+    def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
+        """Those among the group's first `most` records, at a bounded cost, and whether these are all its records: many
+        may be of deliveries that succeeded late."""
         ...
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -43,21 +42,26 @@ class DynamoRecords:
         records = (_record(item) for item in self._range(key.group_uid, key.shard, first, last))
         return {record.offset: record for record in records if record.consumer_uid == key.consumer_uid}
 
-    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
-        ask = self._dynamo.query if most is None else partial(self._dynamo.page, Limit=most)
-        items = ask(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND begins_with(k, :t)",
-            FilterExpression="j IN (:d, :r)",
-            ProjectionExpression="k, j, d",
-            ExpressionAttributeValues={
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        return [_unfinished(item) for item in self._dynamo.query(**self._of_unfinished(topic_uid, group_uid))]
+
+    def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
+        answer = self._dynamo.call("query", Limit=most, **self._of_unfinished(topic_uid, group_uid))
+        return [_unfinished(item) for item in answer["Items"]], "LastEvaluatedKey" not in answer
+
+    def _of_unfinished(self, topic_uid: str, group_uid: str) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "KeyConditionExpression": "g = :g AND begins_with(k, :t)",
+            "FilterExpression": "j IN (:d, :r)",
+            "ProjectionExpression": "k, j, d",
+            "ExpressionAttributeValues": {
                 ":g": text(group_uid),
                 ":t": text(f"{topic_uid}/"),
                 ":d": text(Status.DEAD),
                 ":r": text(Status.RETRYING),
             },
-        )
-        return [_unfinished(item) for item in items]
+        }
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
         return self._dynamo.count(

@@ -264,11 +264,13 @@ class ScarredRecords(Scarred):
             return None
         return change({**record_key(key, offset), **record_store._item(record)})
 
-    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
         rows = self._port.unfinished(topic_uid, group_uid)
-        if self.scars.of:
-            rows = [row for row in rows if not self._is_lost(topic_uid, group_uid, row)]
-        return list(rows[:most])
+        return [row for row in rows if not self._is_lost(topic_uid, group_uid, row)]
+
+    def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
+        rows, are_all = self._port.first_unfinished(topic_uid, group_uid, most)
+        return [row for row in rows if not self._is_lost(topic_uid, group_uid, row)], are_all
 
     def _is_lost(self, topic_uid: str, group_uid: str, row: Unfinished) -> bool:
         """Does the damage take the record out of what is asked for by its status?"""

@@ -148,7 +148,7 @@ class Surveyor:
     ) -> GroupSurvey:
         unreadable_cursors: list[str] = []
         shards, lanes = self._cursors_of(topic, group, extents, oldest, unreadable_cursors.append)
-        failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
+        failures, are_all = self._records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
             group,
@@ -157,7 +157,7 @@ class Surveyor:
             dead_count,
             sum(each.status == words.Status.RETRYING for each in failures),
             dead_count >= _MOST_LETTERS,
-            len(failures) >= MOST_FAILURES,
+            not are_all,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
             not unreadable_cursors,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...domain.record import DeadLetter, Record, Unfinished
@@ -27,21 +27,17 @@ class MemoryRecords:
         records = {offset: self.get(key, offset) for offset in range(first, last + 1)}
         return {offset: record for offset, record in records.items() if record}
 
-    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        return _unfinished(self._of_group(topic_uid, group_uid))
+
+    def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
+        records = self._of_group(topic_uid, group_uid)
+        return _unfinished(records[:most]), len(records) < most
+
+    def _of_group(self, topic_uid: str, group_uid: str) -> list[Record]:
         with self._tables.lock:
-            return [
-                Unfinished(
-                    shard=r.shard,
-                    offset=r.offset,
-                    status=r.status,
-                    consumer_uid=r.consumer_uid,
-                    timed=r.next_ms is not None,
-                )
-                for (g, k), r in self._tables.records.items()
-                if g == group_uid
-                and k.startswith(f"{topic_uid}/")
-                and r.status in (Status.DEAD, Status.RETRYING)
-            ][:most]
+            records = {k: record for (g, k), record in self._tables.records.items() if g == group_uid}
+        return [records[k] for k in sorted(records) if k.startswith(f"{topic_uid}/")]
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
         return len(self._letters_of_group(topic_uid, group_uid)[:most])
@@ -122,3 +118,17 @@ class MemoryRecords:
             for place, record in list(self._tables.records.items()):
                 if record.expires_s is not None and record.expires_s <= now_s:
                     del self._tables.records[place]
+
+
+def _unfinished(records: Iterable[Record]) -> list[Unfinished]:
+    return [
+        Unfinished(
+            shard=record.shard,
+            offset=record.offset,
+            status=record.status,
+            consumer_uid=record.consumer_uid,
+            timed=record.next_ms is not None,
+        )
+        for record in records
+        if record.status in (Status.DEAD, Status.RETRYING)
+    ]

@@ -16,7 +16,7 @@ from chalicelib.domain.cursor import Cursor, Disposition, start_at
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, Record
-from chalicelib.domain.topic import CursorKey, Group, Topic
+from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.records import Records
 from chalicelib.services.consume.decision import SettleDecision
@@ -267,6 +267,18 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
     assert there() == timers
     assert a.records.get(key, 1) == make.record(1, "RETRYING")
     a.timers.drop(timers)
+
+
+@pytest.mark.parametrize("most", [2, 4, 5])
+def test_failures_behind_deliveries_that_succeeded_late_are_not_denied(stage: Stage, most: int) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    key = cursor_key(desk.topic, group, 0)
+    records = [make.record(n, "RETRYING" if n == 3 else "SUCCESS", attempts=2) for n in range(4)]
+    change = cursor_write.replacement(Cursor(), start_at(4))
+    stage.adapters.cursors.write(key, change, records, exists=False)
+    failures, are_all = stage.adapters.records.first_unfinished(desk.topic.uid, group.uid, most)
+    assert ([each.offset for each in failures], are_all) == ([3] if most >= 4 else [], most > 4)
 
 
 def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Stage) -> None:

@@ -113,6 +113,20 @@ def test_a_list_says_that_a_group_has_more_failures_than_it_read(
     assert browser.follow("All of its dead letters").status == 200
 
 
+def test_a_failure_behind_many_late_successes_is_not_shown_as_one_of_them(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("g")
+    topic.batch([{"body": n} for n in range(MOST_FAILURES + 1)])
+    group.nack(*group.receive(MOST_FAILURES), delay_seconds=0)
+    group.ack(*group.receive(MOST_FAILURES))
+    group.nack(*group.receive(1), delay_seconds=600)
+    newest = page(browser, topic, "").text
+    assert f"{MOST_FAILURES} SETTLED" in newest
+    assert "it may have more" in newest
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [("status=LOST", 400), ("shard=x", 400), ("shard=2", 422), ("from=x", 400), ("group=nobody", 404)],
