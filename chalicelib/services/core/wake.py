@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
@@ -125,17 +126,21 @@ class Waker:
         """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
         it is known), or for a timer that was due at `due_ms`. Returns how many runs were started. A group that cannot
         be read keeps no other waiting: the sweep looks at its topic until it can. Raises Unavailable if some could not
-        be read, after the others were woken."""
+        be read or started, after the others were woken."""
         tasks: dict[DispatchTask, dict[str, int]] = {}
         refusals: list[Unavailable] = []
+        groups_of = cache(self._groups_of)
         for text, last in shards.items():
             try:
-                for task in self._tasks(text):
+                for task in self._tasks(text, groups_of):
                     tasks.setdefault(task, {}).update({} if last is None else {text: last})
             except Unavailable as error:
                 refusals.append(error)
         for task, rows in tasks.items():
-            self._invoker.invoke("deliver", task.event() | News(rows, due_ms=due_ms).event())
+            try:
+                self._invoker.invoke("deliver", task.event() | News(rows, due_ms=due_ms).event())
+            except Unavailable as error:
+                refusals.append(error)
         for refusal in refusals:
             raise refusal
         return len(tasks)
@@ -151,11 +156,12 @@ class Waker:
                 key = str(topic.shard_key(message.shard))
                 last[key] = max(message.offset, last.get(key, 0))
         tasks: dict[DispatchTask, dict[str, int]] = {}
+        groups_of = cache(self._groups_of)
         for key, offset in last.items():
             if self._woken.get(key):
                 continue
             with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
-                for task in self._tasks(key):
+                for task in self._tasks(key, groups_of):
                     tasks.setdefault(task, {})[key] = offset
                 self._woken.put(key, True)
         for task, rows in tasks.items():
@@ -228,7 +234,13 @@ class Waker:
             for worker in range(workers_of(topic, group)):
                 yield DispatchTask(topic.name, group.name, worker, uid)
 
-    def _tasks(self, partition: str) -> Iterator[DispatchTask]:
+    def _groups_of(self, topic: Topic, name: str) -> Sequence[Group]:
+        """The group of this name, or ("") all of the topic that can be read."""
+        return [self._catalog.group(topic, name)] if name else self._catalog.groups(topic, self._pass_over)
+
+    def _tasks(
+        self, partition: str, groups_of: Callable[[Topic, str], Sequence[Group]]
+    ) -> Iterator[DispatchTask]:
         name, _, uid_and_number = partition.partition(":")
         uid, _, number = uid_and_number.partition("/")
         name, _, group_name = name.partition("~")
@@ -236,11 +248,7 @@ class Waker:
             topic = self._catalog.topic(name)
             if int(number) == ANY and uid == topic.uid:
                 self._mark(topic)
-            groups = (
-                [self._catalog.group(topic, group_name)]
-                if group_name
-                else self._catalog.groups(topic, self._pass_over)
-            )
+            groups = groups_of(topic, group_name)
         except NotFound:
             return
         except Unreadable as error:

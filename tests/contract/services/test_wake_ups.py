@@ -151,10 +151,22 @@ def test_a_topic_that_cannot_be_read_now_keeps_no_other_waiting(stage: Stage) ->
 
 def test_who_routes_new_rows_is_told_that_a_delivery_could_not_be_started(stage: Stage) -> None:
     desk = pushed(stage)
-    busy = cast(Invoker, Troubled(desk.inbox, lambda *_: True))
-    process = Deps(replace(desk.deps.adapters, invoker=busy))
+    desk.subscriber(desk.group("mailer"), "another")
+    asked(desk, "deliver")
+    busy = Troubled(desk.inbox, lambda _, function, event: event["group"] == "billing")
+    process = Deps(replace(desk.deps.adapters, invoker=cast(Invoker, busy)))
     with pytest.raises(Unavailable):
         process.waker.route({str(desk.topic.shard_key(0)): 7})
+    assert [event["group"] for event in asked(desk, "deliver")] == ["mailer"], "the others are"
+
+
+def test_the_groups_of_a_topic_are_read_once_for_all_shards_with_new_rows(stage: Stage) -> None:
+    desk = pushed(stage, shards=4, wake="direct")
+    counted = Counted(stage.adapters.control)
+    waker = Deps(replace(desk.deps.adapters, control=cast(Control, counted))).waker
+    assert waker.route({str(desk.topic.shard_key(shard)): 0 for shard in range(4)}) == 4
+    waker.wake_after_append(desk.topic, [make.message(0, shard=shard) for shard in range(4)])
+    assert (counted.calls["groups"], len(asked(desk, "deliver"))) == (2, 8)
 
 
 def test_a_retry_lane_wakes_its_own_run_and_one_of_a_topic_that_is_no_more_none(stage: Stage) -> None:
