@@ -21,7 +21,7 @@ from .limits import (
     MAX_FUNCTION_SECONDS,
     RETENTION_GRACE,
 )
-from .message import Message
+from .message import Draft, Message
 from .secret import Secret
 from .segment import Segment, ShardKey
 from .times import DAY_MS
@@ -153,6 +153,10 @@ class Group:
     payload: Payload = Payload.BINARY
     paused: bool = False
     version: int = 0
+
+    def wants(self, draft: Draft) -> bool:
+        """Does the message pass its filter, and is it not for another group alone?"""
+        return passes_filter(self.tags, draft.tag) and draft.target_group_uid in (None, self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...domain.message import Draft, Message
-from ...domain.topic import passes_filter
 from ...services.inspect.survey import TopicSurvey
 
 _EXCERPT_CHARS = 160
@@ -35,7 +34,7 @@ def statuses(message: Message, survey: TopicSurvey) -> dict[str, str]:
     """The status of a message for every group that is owed it, and wants it."""
     if message.draft.cancelled:
         return {}
-    readers = (each for each in survey.groups if passes_filter(each.group.tags, message.draft.tag))
+    readers = (each for each in survey.groups if each.group.wants(message.draft))
     by_group = {each.group.name: each.status_of(message.shard, message.offset) for each in readers}
     return {name: status for name, status in by_group.items() if status}
 

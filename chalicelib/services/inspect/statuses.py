@@ -14,7 +14,7 @@ from ...domain.retry_policy import last_attempt
 from ...domain.spans import Span
 from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, passes_filter
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.cursors import Cursors
 from ...ports.records import Records
@@ -184,7 +184,7 @@ class Statuses:
             return None
         record = None if state is OffsetState.NEW else snapshot.records.get(key, message.offset)
         status = _status_of(state, span, record)
-        if state is OffsetState.SETTLED and not record and not passes_filter(group.tags, message.draft.tag):
+        if state is OffsetState.SETTLED and not record and not group.wants(message.draft):
             return replace(status, attempts=0)  # the claim that met it settled it
         if state is OffsetState.SETTLED and record and status.status == Status.RETRYING:
             status = self._retrying_status(topic, group, key, record, status)

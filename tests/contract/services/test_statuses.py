@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.console.views.messages import statuses as shown_statuses
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
@@ -228,6 +229,23 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     desk.seek(dead_group, "earliest")
     assert desk.deps.fates.of(desk.topic, message).owed["dead"].older == ("DEAD",)
     assert not desk.deps.fates.of(desk.topic, message).is_complete
+
+
+def test_what_is_for_another_group_alone_was_no_attempt_of_this_one(stage: Stage) -> None:
+    """A replay may be for one group."""
+    desk = Desk.at(stage)
+    one, other = desk.group("one"), desk.group("other")
+    desk.produce(make.draft("x", target_group_uid=one.uid), make.draft("for all"))
+    assert (desk.drain(one), desk.drain(other)) == ([0, 1], [1])
+    (message,) = desk.deps.lookup.newest_first(desk.topic, Filters(), 1, {0: 0})[0]
+    deliveries = desk.deps.statuses.deliveries(desk.topic, message)
+    assert {name: (each.status, each.attempts) for name, each in deliveries.items()} == {
+        "one": ("SUCCESS", 1),
+        "other": ("SUCCESS", 0),
+    }
+    assert desk.deps.counts.group_status(desk.topic, other).account == Account(success=1, skipped=1)
+    survey = desk.deps.surveyor.survey(desk.topic)
+    assert shown_statuses(message, survey) == {"one": "SUCCESS"}
 
 
 def test_a_fate_is_found_in_a_lane_of_more_rows_than_one_answer_holds(stage: Stage) -> None:
