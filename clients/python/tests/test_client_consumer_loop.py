@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from headrace import Bury, Message, Retry, errors
 from headrace.calls import encode
 from headrace.consume import holdings as holdings_module
 from headrace.consume.consumer import Consumer
+from headrace.consume.handlers import bound
 from headrace.consume.holdings import Holdings
 from headrace.consume.outcomes import ACK, Verdict, verdict_of
 from headrace.consume.runners import LoopRunner
@@ -170,6 +172,96 @@ def test_a_handler_that_succeeds_at_its_second_try_is_acked() -> None:
             raise KeyError
 
     assert service.run(handle, local_retries=5).settled == [("ack", "a")]
+
+
+async def _later(each: Message) -> None:
+    """A handler behind a `def`."""
+
+
+async def _layer(each: Message, call: Callable[[Message], Any]) -> Any:
+    return call(each)
+
+
+def _in_parts(each: Message) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("handler", "middleware", "kind"),
+    [
+        (lambda each: _later(each), [], "coroutine"),
+        (ignored, [_layer], "coroutine"),
+        (_in_parts, [], "generator"),
+    ],
+)
+def test_a_handler_that_was_only_begun_has_not_handled_its_message(
+    handler: Callable[..., Any], middleware: list[Any], kind: str
+) -> None:
+    """It was acknowledged, and lost."""
+    service = Later(message("a"))
+    nack_all = service.nack
+
+    def give_back(*arguments: Any, **options: Any) -> list[Any]:
+        service.count_down()
+        return nack_all(*arguments, **options)
+
+    service.nack = service.ack = give_back  # type: ignore[method-assign]
+    service.run(handler, middleware=middleware)
+    ((_, name, options),) = service.settled
+    assert name == "a"
+    assert options["reason"].startswith(f"TypeError: The handler has not run, it gave a {kind}.")
+
+
+class OwnBury(Bury):
+    """Made without the `__init__` of what it is."""
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+
+class OwnRetry(Retry):
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+
+@pytest.mark.parametrize(
+    ("error", "settlement"), [(OwnBury(188), nack("a", is_dead=True)), (OwnRetry(188), nack("a"))]
+)
+def test_a_decision_may_be_a_class_of_ones_own(error: Exception, settlement: tuple[Any, ...]) -> None:
+    """One without a reason kept its place and its lease for good."""
+    assert verdict_of(error) == Verdict(False, None, isinstance(error, Bury), None)
+    service = Later(message("a"))
+
+    def handle(each: Message) -> None:
+        service.count_down()
+        raise error
+
+    assert service.run(handle).settled == [settlement]
+
+
+@pytest.mark.parametrize("setting", ["concurrency", "prefetch", "local_retries"])
+def test_numbers_that_would_handle_nothing_are_refused(setting: str) -> None:
+    """With -1 local retries each message was acknowledged, and no handler saw it."""
+    with pytest.raises(ValueError, match=f"{setting}.* must be at least"):
+        ConsumerSettings("orders", "mailer", **{setting: -1})
+
+
+def test_annotations_count_inside_a_partial_and_of_an_object() -> None:
+    def handle(log: list[Any], order: dict[str, int]) -> None:
+        log.append(order)
+
+    class Handler:
+        def __init__(self, log: list[Any]) -> None:
+            self.log = log
+
+        def __call__(self, order: dict[str, int]) -> None:
+            self.log.append(order)
+
+    log: list[Any] = []
+    order = msgspec.structs.replace(message("a"), raw_body=msgspec.Raw(b'{"order":188}'))
+    for handler in (partial(handle, log), Handler(log), Handler(log).__call__):
+        bound(handler, ())(order)
+    assert log == [{"order": 188}] * 3
 
 
 def test_without_acks_of_its_own_it_only_gives_back_what_failed() -> None:

@@ -28,7 +28,20 @@ def bound(handler: Handler, middleware: Sequence[Middleware]) -> Callable[[Messa
     call: Callable[[Message], Any] = inner
     for layer in reversed(middleware):
         call = partial(_around, layer, call)
-    return partial(_awaited, call) if is_async(handler) else call
+    return partial(_awaited if is_async(handler) else _ended, call)
+
+
+def _ended(call: Callable[[Message], Any], message: Message) -> Any:
+    """What has only been begun, and nobody goes on with, is no success: the message would be lost."""
+    result = call(message)
+    if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(
+            f"The handler has not run, it gave a {type(result).__name__}. Where it, or middleware, awaits, write it "
+            "with `async def`; `yield` has no place in it."
+        )
+    return result
 
 
 async def _awaited(call: Callable[[Message], Any], message: Message) -> Any:
@@ -56,11 +69,19 @@ def _makers(handler: Handler) -> list[Callable[[Message], Any]]:
     ]
     if not 1 <= len(parameters) <= 2:
         raise TypeError("A handler takes a message, a body with a type, or both.")
+    function = _function_of(handler)
     try:
-        hints = typing.get_type_hints(handler)
+        hints = typing.get_type_hints(function)
     except (NameError, TypeError):
-        hints = dict(getattr(handler, "__annotations__", {}))
+        hints = dict(getattr(function, "__annotations__", {}))
     return [_maker(hints.get(p.name, Message)) for p in parameters]
+
+
+def _function_of(handler: Handler) -> Any:
+    """What has the annotations: the function in a `partial`, the `__call__` of an object."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    return handler if inspect.isroutine(handler) else type(handler).__call__
 
 
 def _maker(kind: Any) -> Callable[[Message], Any]:

@@ -14,6 +14,8 @@ _REASON_CHARS = 512
 class Bury(Exception):
     """Raise it in a handler: never try this message again; it becomes a dead letter, with the reason given."""
 
+    reason = ""  # of one that is made without this `__init__`: a subclass may have its own
+
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = text_of(reason)
@@ -22,6 +24,9 @@ class Bury(Exception):
 class Retry(Exception):
     """Raise it in a handler: try again, after `in_seconds` (a duration; a consumer that pulls waits 12 hours at most)
     or as the ladder says."""
+
+    delay_seconds: int | None = None
+    reason = ""
 
     def __init__(self, in_seconds: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)

@@ -51,6 +51,8 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ValueError("concurrency must be at least 1.")
+        if self.waiting < 0 or self.local_retries < 0:
+            raise ValueError("prefetch and local_retries must be at least 0.")
         for duration in (self.lease, self.max_runtime, self.wait, self.rest, self.ack_linger):
             if duration is not None:
                 seconds(duration)
