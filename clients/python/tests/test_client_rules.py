@@ -18,7 +18,7 @@ from headrace import Headrace, Outgoing, Retries
 from headrace.calls import encode, path, resend_seconds
 from headrace.consume.settings import ConsumerSettings
 from headrace.durations import asked_wait, rfc3339, seconds, whole_seconds
-from headrace.errors import NoAnswer, RateLimited, TopicNotFound, of_answer
+from headrace.errors import NoAnswer, RateLimited, TopicNotFound, Unavailable, of_answer
 from headrace.outgoing import RequestIds, chunks
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
@@ -129,6 +129,25 @@ def test_an_answer_from_something_in_between_is_an_error_all_the_same() -> None:
     assert (error.retry_after, error.retryable) == (7.0, True)
     assert "Too Many Requests" in error.detail
     assert issubclass(NoAnswer, type(gateway))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"kind":"Status","status":"Failure","message":"over","code":503}',  # Kubernetes
+        b'{"code":"X","status":null}',
+        b'{"code":"X","errors":null}',
+        b'{"code":"X","errors":["why"]}',
+        b'{"message":{"text":"over"}}',
+        b"[1]",
+        b"\xff",
+        b"",
+    ],
+)
+def test_a_problem_of_something_in_between_is_not_taken_for_one_of_the_service(raw: bytes) -> None:
+    """What could not be read ended the threads that settle, renew and send in the background."""
+    error = of_answer(503, {}, raw, NOW.timestamp())
+    assert (type(error), error.code, error.status, error.retryable) == (Unavailable, "HTTP_503", 503, True)
 
 
 @pytest.mark.parametrize("part", ["", ".", "..", None, 5])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -55,6 +55,9 @@ class Transport:
     def ask(self, call: Call, kind: Any) -> Any:
         return msgspec.json.decode(self.send(call), type=kind)
 
+    def read(self, call: Call, reader: Callable[[bytes], Any]) -> Any:
+        return reader(self.send(call))
+
     def pause(self, seconds: float) -> Any:
         self.pauses.append(seconds)
 
@@ -74,6 +77,9 @@ class AsyncTransport(Transport):
 
     async def ask(self, call: Call, kind: Any) -> Any:
         return msgspec.json.decode(super().send(call), type=kind)
+
+    async def read(self, call: Call, reader: Callable[[bytes], Any]) -> Any:
+        return reader(super().send(call))
 
     async def pause(self, seconds: float) -> None:
         super().pause(seconds)

@@ -53,6 +53,26 @@ def test_a_batch_a_raw_one_and_a_delayed_one_too(
     assert [m.id for m in hr.list_messages(topic, status="DELAYED")] == [delayed_message.id]
 
 
+@pytest.mark.parametrize("answer", [b"", b'{"id":"m', b'{"ok":true}', b'{"id":"\xff"}'])
+def test_an_answer_that_says_something_else_is_none(
+    hr: Headrace, shaky: Headrace, proxy: FaultyProxy, topic: str, answer: bytes
+) -> None:
+    """It was no error of Headrace, and ended the threads that settle, renew and send in the background."""
+    proxy.plan.append(answer)
+    shaky.send(topic, "one")
+    proxy.plan.append(answer)
+    shaky.send_many(topic, ["two"])
+    assert bodies(hr, topic) == {"one": 1, "two": 1}
+    shaky.put_group(topic, "g", begin="earliest")
+    proxy.plan.append(answer)
+    messages = shaky.receive(topic, "g", wait=5)
+    proxy.plan.append(answer)
+    assert all(settled.ok for settled in shaky.ack(topic, "g", *messages))
+    proxy.plan.extend([answer] * 8)
+    with pytest.raises(errors.NoAnswer, match="none of Headrace's answers"):
+        shaky.get_topic(topic)
+
+
 @pytest.mark.parametrize("spooled", [False, True])
 def test_equal_messages_over_a_rate_limit_are_all_stored(
     hr: Headrace, service: str, topic: str, tmp_path: Path, spooled: bool

@@ -223,33 +223,55 @@ def kind_of(code: str, status: int) -> type[HeadraceError]:
     return _BY_STATUS.get(_ALIKE.get(status, status), HeadraceError)
 
 
-def of_problem(problem: Mapping[str, Any], retry_after: float | None = None) -> HeadraceError:
-    """The error that a problem document (RFC 9457) tells."""
-    code, status = str(problem.get("code", "UNKNOWN")), int(problem.get("status", 0))
-    issues = tuple(
-        Issue(str(each.get("path", "")), str(each.get("issue", ""))) for each in problem.get("errors", ())
-    )
-    return kind_of(code, status)(
-        code,
-        str(problem.get("detail") or problem.get("title") or "No detail was given."),
-        status=status,
-        retryable=bool(problem.get("retryable", status >= 500 or status == 429)),
-        retry_after=retry_after,
-        request_id=problem.get("request_id"),
-        issues=issues,
-    )
+class _Problem(msgspec.Struct):
+    """A problem document (RFC 9457) of Headrace."""
+
+    code: str
+    status: int = 0
+    title: str = ""
+    detail: str = ""
+    retryable: bool | None = None
+    request_id: str | None = None
+    errors: list[Issue] = []
+
+
+def of_problem(problem: Mapping[str, Any]) -> HeadraceError:
+    """The error that a problem document (RFC 9457) tells. ValueError for what is none."""
+    return _error_of(msgspec.convert(problem, _Problem))
 
 
 def of_answer(status: int, headers: Mapping[str, str], raw: bytes, now: float) -> HeadraceError:
     """The error of an answer that is none of success. What is no problem document comes from something in between.
     `now`: when the answer came, in seconds since 1970."""
-    after = asked_wait(headers.get("retry-after"), now)
     try:
-        problem = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        problem = None
-    if isinstance(problem, dict) and "code" in problem:
-        return of_problem({"status": status, **problem}, after)
-    message = problem.get("message") if isinstance(problem, dict) else None
-    detail = f"Status {status}: {message or raw[:200].decode(errors='replace') or 'no text'}"
-    return of_problem({"code": f"HTTP_{status}", "status": status, "detail": detail}, after)
+        problem = msgspec.json.decode(raw, type=_Problem)
+    except ValueError:  # it has forms of its own
+        problem = _Problem(code=f"HTTP_{status}", detail=f"Status {status}: {_text_of(raw)}")
+    problem.status = status
+    return _error_of(problem, asked_wait(headers.get("retry-after"), now))
+
+
+def _text_of(raw: bytes) -> str:
+    try:
+        return msgspec.json.decode(raw, type=_Message).message
+    except ValueError:
+        return raw[:200].decode(errors="replace") or "no text"
+
+
+class _Message(msgspec.Struct):
+    """As API Gateway says it."""
+
+    message: str
+
+
+def _error_of(problem: _Problem, retry_after: float | None = None) -> HeadraceError:
+    status, retryable = problem.status, problem.retryable
+    return kind_of(problem.code, status)(
+        problem.code,
+        problem.detail or problem.title or "No detail was given.",
+        status=status,
+        retryable=status >= 500 or status == 429 if retryable is None else retryable,
+        retry_after=retry_after,
+        request_id=problem.request_id,
+        issues=tuple(problem.errors),
+    )

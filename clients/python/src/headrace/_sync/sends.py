@@ -173,15 +173,7 @@ class Sends(Caller):
                 headers={REQUEST: batch.request, **tracing.outgoing_headers()},
                 first_sent=batch.first_sent,
             )
-            answer = self._transport.send(call)
-        try:
-            return [*msgspec.json.decode(answer, type=_AllSent).results]
-        except msgspec.ValidationError:  # some were refused
-            results = msgspec.json.decode(answer, type=_Results).results
-            return [
-                of_problem(each["error"]) if "error" in each else msgspec.convert(each, Sent)
-                for each in results
-            ]
+            return self._transport.read(call, _outcomes_of)
 
     def publish(
         self,
@@ -306,6 +298,17 @@ class TransactionBlock:
         except (TransactionDecided, Unavailable) as settle_error:
             if hasattr(error, "add_note"):
                 error.add_note(f"The message was not rolled back: {settle_error}")
+
+
+def _outcomes_of(answer: bytes) -> list[Sent | HeadraceError]:
+    """What became of each message of a batch."""
+    try:
+        return [*msgspec.json.decode(answer, type=_AllSent).results]
+    except msgspec.ValidationError:  # some were refused
+        results = msgspec.json.decode(answer, type=_Results).results
+        return [
+            of_problem(each["error"]) if "error" in each else msgspec.convert(each, Sent) for each in results
+        ]
 
 
 def goes_again(result: Sent | HeadraceError) -> bool:

@@ -7,7 +7,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -57,17 +57,22 @@ class Transport:
 
     def ask(self, call: Call, kind: type[T]) -> T:
         """The answer to a call as a type. HeadraceError where it is a refusal, or none comes."""
-        return msgspec.json.decode(self.send(call), type=kind)
+        return self.read(call, lambda raw: msgspec.json.decode(raw, type=kind))
 
     def send(self, call: Call) -> bytes:
-        """The body of the answer to a call, tried as often as the retries allow. ClientClosed after `aclose`."""
+        """The body of the answer to a call."""
+        return self.read(call, bytes)
+
+    def read(self, call: Call, reader: Callable[[bytes], T]) -> T:
+        """What `reader` makes of the answer to a call, tried as often as the retries allow. What it cannot read
+        (ValueError) is none of Headrace's answers. ClientClosed after `aclose`."""
         start = time.monotonic()
         first_sent = time.time() if call.first_sent is None else call.first_sent
         is_fresh = False
         for attempt in range(1, self.retries.attempts + 1):
             try:
                 seconds_left = self.retries.total_seconds - (time.monotonic() - start)
-                return self._once(call, max(seconds_left, _LEAST_SECONDS), is_fresh)
+                return self._once(call, reader, max(seconds_left, _LEAST_SECONDS), is_fresh)
             except HeadraceError as error:
                 unknown, is_fresh = isinstance(error, Unavailable), isinstance(error, NoAnswer)
                 wait = self.retries.pause(error, attempt, time.monotonic() - start, random.random())
@@ -86,7 +91,7 @@ class Transport:
         """Wait between two tries."""
         pause(seconds)
 
-    def _once(self, call: Call, most_seconds: float, is_fresh: bool) -> bytes:
+    def _once(self, call: Call, reader: Callable[[bytes], T], most_seconds: float, is_fresh: bool) -> T:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
@@ -121,15 +126,18 @@ class Transport:
             raise
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, answer.content, time.time())
-        response_bytes: bytes = answer.content
-        if response_bytes and not response_bytes.startswith(b"{") and call.path != DOCS:
+        raw: bytes = answer.content
+        try:
+            if raw and not raw.startswith(b"{") and call.path != DOCS:
+                raise ValueError("no JSON object")
+            return reader(raw)
+        except ValueError as error:
             raise NoAnswer(
                 "NO_ANSWER",
-                f"{self.urls[self._first]} answered {answer.status_code} with what is none of Headrace's answers. Is "
-                "there a proxy in between?",
+                f"{self.urls[self._first]} answered {answer.status_code} with what is none of Headrace's answers "
+                f"({error}). Is there a proxy in between?",
                 retryable=True,
-            )
-        return response_bytes
+            ) from error
 
     def _connections(self, is_fresh: bool) -> Any:
         """The pool of this process; one that was forked away from belongs to the parent. `is_fresh`: one whose
