@@ -106,6 +106,18 @@ def test_a_batch_has_a_size_that_the_service_takes(size: int, fits: bool) -> Non
             producer(Service(), max_batch=size)
 
 
+@pytest.mark.parametrize("spooled", [False, True])
+@pytest.mark.parametrize("topic", ["", "..", None])
+def test_what_is_no_topic_is_refused_at_once_and_stops_nobody(path: Path, spooled: bool, topic: Any) -> None:
+    """It ended the thread, and each that read the spool: nothing was sent any more, and `flush` had no end."""
+    service = Service()
+    with producer(service, spool=path if spooled else None) as sender:
+        with pytest.raises(ValueError, match="no name"):
+            sender.send(topic, 1)
+        assert sender.send("orders", 2).result(SOON).offset == 0
+    assert service.bodies == [[2]]
+
+
 def test_a_full_batch_does_not_linger() -> None:
     service = Service()
     with producer(service, linger_ms=3_600_000, max_batch=3) as sender:

@@ -20,7 +20,7 @@ import msgspec
 
 from ._sync.client import Operations
 from ._sync.sends import Batch, goes_again
-from .calls import encode
+from .calls import encode, path
 from .errors import ClientClosed, Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
 from .models import Sent
 from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
@@ -115,6 +115,7 @@ class Producer:
         The future tells where it was stored, or raises why not. ValueError for what can't be sent; RuntimeError after
         `close`.
         """
+        path("topics", topic)  # what raises later would end the thread, and come again from a spool
         text = encode(Outgoing(body=body, **options).fields(now()))
         # forked: the thread stayed with the parent, and so did what it has to send
         if self._pid != os.getpid():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..calls import encode
+from ..calls import encode, path
 from ..errors import HeadraceError
 from ..models import Sent
 from ..outgoing import Outgoing, SendOptions
@@ -30,6 +30,7 @@ class AsyncAfterBlock:
         the block."""
         if not self._is_open:
             raise RuntimeError("Send inside the block: what is noted outside it would never be sent.")
+        path("topics", topic)
         message = Outgoing(body=body, **options)
         encode(message.fields())
         self._messages.setdefault(topic, []).append(message)
