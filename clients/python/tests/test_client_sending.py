@@ -274,14 +274,20 @@ def test_a_batch_is_given_up_after_so_many_tries(is_async: bool) -> None:
 
 
 @twins
-def test_who_closes_the_client_meanwhile_learns_what_came_of_the_first_try(is_async: bool) -> None:
-    client_closed = errors.ClientClosed("CLIENT_CLOSED", "")
+@pytest.mark.parametrize(
+    "refusal",
+    [errors.ClientClosed("CLIENT_CLOSED", ""), errors.Unauthorized("TOKEN_EXPIRED", "since a second")],
+)
+def test_what_the_first_try_came_to_stands_though_the_second_is_refused(
+    is_async: bool, refusal: errors.HeadraceError
+) -> None:
+    """Who was told that all was refused would send again what is stored."""
     batch = Batch("orders", "r", [{"body": n} for n in range(2)])
-    result, error = Twin(is_async, results(sent_fields("a"), FULL), client_closed).call("send_batch", batch)
+    result, error = Twin(is_async, results(sent_fields("a"), FULL), refusal).call("send_batch", batch)
     assert result.id == "a"
     assert isinstance(error, errors.RateLimited)
-    with pytest.raises(errors.ClientClosed):
-        Twin(is_async, client_closed).call("send_batch", batch)
+    with pytest.raises(type(refusal)):
+        Twin(is_async, refusal).call("send_batch", batch)
 
 
 # Blocks.
@@ -328,6 +334,8 @@ def send_in_block(twin: Twin, block: Any, *messages: tuple[str, Any], error: Exc
     def note() -> None:
         with pytest.raises(TypeError):
             block.send("orders", object())
+        with pytest.raises(ValueError, match="no name"):
+            block.send("..", 1)
         for topic, body in messages:
             block.send(topic, body)
 
@@ -375,7 +383,13 @@ def test_a_block_decides_once_as_it_ended(is_async: bool, error: Exception | Non
 
 @twins
 @pytest.mark.parametrize(
-    "rollback_error", [AWAY, errors.TransactionDecided("TRANSACTION_DECIDED", "committed")]
+    "rollback_error",
+    [
+        AWAY,
+        errors.TransactionDecided("TRANSACTION_DECIDED", "committed"),
+        errors.RateLimited("RATE_LIMITED", "later", retryable=True),
+        errors.Unauthorized("TOKEN_EXPIRED", "since a second"),
+    ],
 )
 def test_who_could_not_roll_back_keeps_the_error_of_the_block(
     is_async: bool, rollback_error: errors.HeadraceError

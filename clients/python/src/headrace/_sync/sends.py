@@ -15,7 +15,7 @@ import msgspec
 from .. import tracing
 from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
-from ..errors import ClientClosed, HeadraceError, TransactionDecided, Unavailable, of_problem
+from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import Sent, Transaction
 from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AfterBlock
@@ -146,10 +146,10 @@ class Sends(Caller):
                 answers = self._batch(
                     replace(batch, messages=[batch.messages[i] for i in indexes], first_sent=first_sent)
                 )
-            except ClientClosed:
-                if not results:
+            except HeadraceError as error:
+                if not results or isinstance(error, Unavailable):
                     raise
-                break  # meanwhile: what the first tries came to stands
+                break  # closed, or refused, meanwhile: what the first tries came to stands
             for i, answer in zip(indexes, answers, strict=True):
                 if not isinstance(results.get(i), Sent):
                     results[i] = answer
@@ -295,7 +295,7 @@ class TransactionBlock:
             return
         try:
             self._sends.roll_back(self._id)
-        except (TransactionDecided, Unavailable) as settle_error:
+        except HeadraceError as settle_error:
             if hasattr(error, "add_note"):
                 error.add_note(f"The message was not rolled back: {settle_error}")
 
