@@ -144,7 +144,12 @@ class Pauses:
 
 def pauses(*answers: Sequence[Message] | errors.HeadraceError, **settings: Any) -> list[float]:
     """The pauses between these answers, in milliseconds."""
-    service, stop = Service(*answers), Pauses()
+    return pauses_of(Service(*answers), **settings)
+
+
+def pauses_of(service: Service, **settings: Any) -> list[float]:
+    """The same, of a service that has more to say."""
+    stop = Pauses()
     consumer = Consumer(ConsumerSettings("orders", "mailer", **settings), ignored)
     service.consumer, consumer._stopping = consumer, cast(Any, stop)
     consumer.run(cast(Any, service))
@@ -164,3 +169,16 @@ def test_trouble_is_waited_out_and_a_consumer_that_was_removed_comes_back_at_onc
     away = errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
     removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
     assert pauses(away, removal, away, (), rest=0, ack_linger=0) == [5000, 0, 5000]
+
+
+def test_a_consumer_that_cannot_come_back_at_once_waits_and_tries_again() -> None:
+    """Its error ended the consumer, and with it all others of its client."""
+
+    class Busy(Service):
+        def put_consumer(self, topic: str, group: str, name: str) -> Any:
+            super().put_consumer(topic, group, name)
+            if len(self.calls_of("put_consumer")) == 2:
+                raise errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
+
+    removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
+    assert pauses_of(Busy(removal, removal, ()), rest=0, ack_linger=0) == [5000, 0]

@@ -146,9 +146,7 @@ class Consumer:
                     s.topic, s.group, max=min(room, _MOST), wait=wait, consumer=name, lease=s.lease
                 )
             except HeadraceError as error:
-                if not self._recover_from(hr, error, name):
-                    raise
-                self._stopping.wait(_TROUBLE_SECONDS if error.retryable else 0)
+                self._stopping.wait(self._pause_after(hr, error, name))
                 continue
             for message in messages:
                 self._held.take(message)
@@ -161,15 +159,19 @@ class Consumer:
             if rest:
                 self._stopping.wait(rest)
 
-    def _recover_from(self, hr: Operations, error: HeadraceError, name: str | None) -> bool:
-        """May polling go on?"""
+    def _pause_after(self, hr: Operations, error: HeadraceError, name: str | None) -> float:
+        """How long to wait before polling goes on. Raises what waiting does not mend."""
         # offline for so long that it was removed
         if isinstance(error, ConsumerNotFound) and name is not None:
-            self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
-            return True
-        if error.retryable:
-            _LOG.warning("%s/%s: %s", self.settings.topic, self.settings.group, error)
-        return error.retryable
+            try:
+                self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
+                return 0.0
+            except HeadraceError as refusal:
+                error = refusal
+        if not error.retryable:
+            raise error
+        _LOG.warning("%s/%s: %s", self.settings.topic, self.settings.group, error)
+        return _TROUBLE_SECONDS
 
     def _handle(self, message: Message) -> None:
         if not self._held.begin(message):
