@@ -191,6 +191,29 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
     assert len({call.headers[REQUEST] for call in twin.calls}) == 3
 
 
+@twins
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "a\nb"},
+        {"tag": " a"},
+        {"content_type": "text/plain\n"},
+        {"headers": {"a b": "1"}},
+        {"headers": {"é": "1"}},
+        {"headers": {"a:b": "1"}},
+    ],
+)
+def test_what_no_header_can_hold_is_refused_and_not_tried(is_async: bool, options: Any) -> None:
+    """It was sent five times, and asked whether the service is up."""
+    twin = Twin(is_async)
+    with pytest.raises(ValueError, match="No header can be"):
+        twin.call("publish", "orders", b"raw", **options)
+    twin.call(
+        "publish", "orders", b"raw", key="a b", tag="", headers={"a": "b\tc", "Headrace-Forward-A": "é"}
+    )
+    assert len(twin.calls) == 1
+
+
 # Batches.
 
 

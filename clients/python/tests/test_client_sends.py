@@ -73,6 +73,13 @@ def test_an_answer_that_says_something_else_is_none(
         shaky.get_topic(topic)
 
 
+def test_what_is_said_of_bytes_may_be_any_text(hr: Headrace, topic: str) -> None:
+    """The interface reads headers as UTF-8; the client sent ASCII only."""
+    sent = hr.publish(topic, b"raw", key="Müller", tag="bezahlt-€", headers={"Headrace-Forward-X": "日本"})
+    stored = hr.get_message(topic, sent.id)
+    assert (stored.keys, stored.tag, stored.headers) == (["Müller"], "bezahlt-€", {"x": "日本"})
+
+
 @pytest.mark.parametrize("spooled", [False, True])
 def test_equal_messages_over_a_rate_limit_are_all_stored(
     hr: Headrace, service: str, topic: str, tmp_path: Path, spooled: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from .pager import AsyncPager
 from .transport import AsyncTransport
 
 _LOG = logging.getLogger("headrace")
+_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_VALUE = re.compile(r"(?!\s)[^\x00-\x08\x0a-\x1f\x7f]*(?<!\s)", re.ASCII)
 
 
 class _AllSent(msgspec.Struct):
@@ -188,7 +191,8 @@ class AsyncSends(AsyncCaller):
         delay: Duration | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Sent:
-        """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes."""
+        """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes.
+        ValueError for what no header can hold."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
         if delay_seconds and dedup_id is None:
             # a delayed message is not found by the request's name (Headrace-Request): it needs a dedup id
@@ -203,12 +207,13 @@ class AsyncSends(AsyncCaller):
                 "Headrace-Delay-Seconds": str(delay_seconds) if delay_seconds is not None else None,
             }
         )
-        call = Call(
-            "POST",
-            path("publish", topic),
-            raw=raw,
-            headers={**self._request_headers(), **options, **(headers or {})},
-        )
+        all_headers = {**self._request_headers(), **options, **(headers or {})}
+        for name, value in all_headers.items():
+            if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+                raise ValueError(
+                    f"No header can be {name!r} with the value {value!r}: `send` takes any text."
+                )
+        call = Call("POST", path("publish", topic), raw=raw, headers=all_headers)
         return await self._transport.ask(call, Sent)
 
     def publish_after(self) -> AsyncAfterBlock:

@@ -107,7 +107,7 @@ class Transport:
                 call.method,
                 self.urls[self._first] + call.target,
                 content=content,
-                headers=headers,
+                headers={name: value.encode() for name, value in headers.items()},
                 timeout=httpx.Timeout(
                     min(self.timeout, most_seconds) + call.wait_seconds,
                     connect=min(_CONNECT_SECONDS, most_seconds),
