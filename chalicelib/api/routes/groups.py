@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...domain.errors import NotFound, Refused
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
 from ...ports.control import leave_out
@@ -13,6 +15,9 @@ from ..responses.assignments import AssignmentView
 from ..responses.common import Page, page
 from ..responses.groups import GroupDetail, GroupSummary, GroupView
 from ..responses.rates import GroupRatesView
+
+if TYPE_CHECKING:
+    from ...services.core.positions import Places
 
 _BEGINS = f'"{EARLIEST}", "{LATEST}"'
 _GROUP = "/v1/topics/{topic}/groups/{group}"
@@ -111,11 +116,12 @@ def seek_group(context: Context) -> Response[GroupDetail]:
     where, shard = _where(context.body.to), context.body.shard
     if shard is not None and shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    places: Places = {}
     for uid in context.deps.catalog.cursor_owners(topic, group):
         try:
             for key in cursor_keys(topic, group, uid):
                 if shard in (None, key.shard.shard):
-                    context.deps.positions.seek(topic, key, where)
+                    context.deps.positions.seek(topic, key, where, places)
             if shard is None:
                 context.deps.positions.mend_lane(topic, group, uid)
         except NotFound:  # a broadcast goes on without the consumer that has just left

@@ -27,6 +27,10 @@ _ROWS = 64
 _PAGES = 2
 _SHORTEST_RETENTION_MS = DAY_MS
 
+Place = tuple[int, int]
+"""An offset, and where its segment begins."""
+Places = dict[ShardKey, Place]
+
 
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
@@ -48,8 +52,8 @@ class Positions:
         self._states = states
         self._clock = clock
 
-    def find(self, topic: Topic, key: CursorKey, where: Where) -> tuple[int, int]:
-        """The offset, and where its segment begins. An offset outside the log is moved to its nearest end."""
+    def find(self, topic: Topic, key: CursorKey, where: Where) -> Place:
+        """The place in the key's shard. An offset outside the log is moved to its nearest end."""
         shard = key.shard
         end = self._end(topic, key)
         if where == LATEST:
@@ -127,10 +131,14 @@ class Positions:
             if offset or where != EARLIEST:
                 self._states.cursors.create(key, first)
 
-    def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
-        """Move a cursor, and repair it if it is damaged; every lease on it is dropped. Raises NotFound if its group was
-        deleted."""
-        offset, segment_at = self.find(topic, key, where)
+    def seek(self, topic: Topic, key: CursorKey, where: Where, places: Places | None = None) -> Cursor:
+        """Move a cursor, and repair it if it is damaged; every lease on it is dropped. `places` keeps what was found in
+        each shard for the next consumers of a broadcast; but LATEST is another place by then. Raises NotFound if its
+        group was deleted."""
+        place = None if places is None or where == LATEST else places.get(key.shard)
+        offset, segment_at = place = place or self.find(topic, key, where)
+        if places is not None:
+            places[key.shard] = place
 
         def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
             if state.cursor.is_closed:

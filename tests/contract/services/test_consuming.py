@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.positions import Places
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.amending import Counting
 from tests.support.clock import ManualClock
 from tests.support.desk import ALREADY, Desk, attempts, offsets, records
 from tests.support.stages import Stage
@@ -195,6 +199,36 @@ def test_a_seek_to_a_time_of_many_rows_trusts_the_clocks(stage: Stage) -> None:
     desk.produce(make.draft("then"))
     desk.seek(group, f"@{stage.clock.now_ms()}")
     assert desk.cursor(group).next == 140
+
+
+def test_a_place_is_looked_for_once_for_all_consumers_of_a_broadcast(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    consumers = [desk.consumer(group, f"c{n}") for n in range(20)]
+    for _ in range(3):
+        stage.clock.advance(SECOND_MS)
+        desk.produce(*make.drafts(3))
+    adapters = stage.another()
+    counting = Counting(adapters.log)
+    positions = Deps(replace(adapters, log=cast(Any, counting))).positions
+    for where, expected in ((f"@{stage.clock.now_ms()}", 6), ("earliest", 0), (4, 4)):
+        counting.shards.clear()
+        places: Places = {}
+        for consumer in consumers:
+            positions.seek(desk.topic, cursor_key(desk.topic, group, 0, consumer.uid), where, places)
+        assert {desk.cursor(group, 0, consumer.uid).next for consumer in consumers} == {expected}
+        assert len(counting.shards) < len(consumers)
+
+
+def test_who_goes_to_the_end_never_goes_back_to_where_it_was(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    one, other = (desk.consumer(group, name) for name in ("one", "other"))
+    places: Places = {}
+    for consumer, end in ((one, 0), (other, 3)):
+        key = cursor_key(desk.topic, group, 0, consumer.uid)
+        assert desk.deps.positions.seek(desk.topic, key, "latest", places).next == end
+        desk.produce(*make.drafts(3))
 
 
 def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
