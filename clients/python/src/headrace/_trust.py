@@ -20,4 +20,9 @@ def trust(urls: Sequence[str]) -> ssl.SSLContext | bool:
 def _context() -> ssl.SSLContext:
     import httpx
 
-    return httpx.create_ssl_context()
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        raise ValueError(
+            f"The certificates to trust cannot be read ({error}): see SSL_CERT_FILE and SSL_CERT_DIR."
+        ) from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -15,6 +16,7 @@ RESEND = "Headrace-Resend"
 DOCS = "/docs"
 """A page. All else is answered by an object of JSON, or nothing."""
 _DAY_SECONDS = 86_400
+_URL = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _NO_PARTS = ("", ".", "..")  # HTTP clients take them out of a path, with what stands before them
 
 
@@ -59,6 +61,14 @@ def path(*parts: str) -> str:
         if not isinstance(part, str) or part in _NO_PARTS:
             raise ValueError(f"{part!r} is no name and no id.")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def is_url(text: str) -> bool:
+    """Is this a whole URL of HTTP? Not where its port is no number, say."""
+    try:
+        return bool(_URL.match(text)) and urlsplit(text).port != 0
+    except ValueError:
+        return False
 
 
 def encode(value: Any) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_commands import Command
 
-from headrace import cli
+from headrace import _trust, cli
 from headrace.cli import app
 from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered
 from headrace.cli.profiles import Profiles, Unusable, access
@@ -36,7 +36,12 @@ ROOT = Path(__file__).parents[4]
         (["receive", "orders", "mailer", "--wait", "soon"], USAGE, "is no duration"),
         (["tail", "orders", "--from", "2030-01-01"], USAGE, "write 2030-01-01T00:00:00Z"),
         (["send", "orders", "--file", "/no/such.jsonl"], USAGE, "No such file"),
+        (["send", "orders", "--file", "/dev/null/x"], USAGE, "Not a directory: /dev/null/x"),
         (["listen", "orders", "--forward", "localhost:3000"], USAGE, "http://localhost:3000"),
+        (["listen", "orders", "--forward", "http://localhost:port/"], USAGE, "must be a whole URL"),
+        (["listen", "orders", "--forward", "http://"], USAGE, "must be a whole URL"),
+        (["find", "orders", "-n", "-1"], USAGE, "greater than or"),
+        (["tail", "orders", "-n", "-1"], USAGE, "greater than or"),
         (["find", "orders", "--from", "yesterday"], REFUSED, "VALIDATION"),
     ],
 )
@@ -64,6 +69,48 @@ def test_profiles_keep_tokens_to_themselves(
     assert command("topics", "list", "--json")[0]["topic"] == "orders"
     command("profile", "remove", "here")
     assert "No token" in command("topics", "list", code=USAGE)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        '{"profiles": 5}',
+        '{"default": ["a"]}',
+        '{"profiles": {"a": "http://here"}, "default": "a"}',
+        '{"profiles": {"a": {"url": "http://here"}}, "default": "a"}',
+        '{"profiles": {"a": {"url": 5, "token": 6}}, "default": "a"}',
+    ],
+)
+def test_a_file_of_profiles_that_is_damaged_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    file = Profiles.read().path
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    monkeypatch.delenv("HEADRACE_URL")
+    monkeypatch.delenv("HEADRACE_TOKEN")
+    for arguments in (["topics", "list"], ["profile", "list"]):
+        assert "profiles.json cannot be read" in command(*arguments, code=USAGE)
+
+
+def test_a_profile_that_finds_no_place_says_where_and_asks_for_no_token_that_is_given(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    arguments = ["profile", "add", "here", "--url", "http://here", "--token", "hr_x_1"]
+    command(*arguments)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null/x")
+    monkeypatch.setattr(Profiles, "read", lambda: Profiles(Path("/dev/null/x/profiles.json")))
+    assert "Not a directory: /dev/null/x" in command(*arguments, code=USAGE)
+
+
+def test_certificates_that_are_not_there_are_looked_for_by_their_variable(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such.pem")
+    _trust._context.cache_clear()
+    assert "SSL_CERT_FILE" in command("topics", "list", "--url", "https://127.0.0.1:9", code=USAGE)
 
 
 def test_what_is_named_goes_before_what_is_set() -> None:

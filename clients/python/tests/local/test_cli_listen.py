@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 from cli_commands import Command
+from faulty_proxy import FAIL, PASS, THROTTLE, faulty_proxy
 from scripted_service import message
 from standardwebhooks import Webhook
 
@@ -98,6 +100,20 @@ def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, hea
         assert [push.headers["headrace-group"].partition("-")[0] for push in subscriber.pushes] == ["listen"]
     assert [group.group for group in headrace.list_groups("orders")] == ["mailer"]
     headrace.expect("orders", "mailer").delivered(0)
+
+
+@pytest.mark.parametrize("plan", [[THROTTLE] * 3, [PASS, *[FAIL] * 3]], ids=["receive", "ack"])
+def test_a_listener_goes_on_after_trouble_that_passes(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch, plan: list[str]
+) -> None:
+    """429, and an ack that nobody answered, ended it."""
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr("headrace.cli.listen.time", SimpleNamespace(sleep=lambda seconds: None))
+    headrace.send("orders", 1)
+    with headrace.subscriber("orders", "unused") as to, faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, *plan])
+        command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "1", "--url", proxy.url)
+    assert not proxy.plan
 
 
 @pytest.mark.parametrize("user", ["SHOP\\Jörg Müller", "x" * 200, None])

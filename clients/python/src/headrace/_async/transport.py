@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from .._pause import async_pause
 from .._trust import trust
-from ..calls import DOCS, REQUEST, RESEND, Call, resend_seconds
+from ..calls import DOCS, REQUEST, RESEND, Call, is_url, resend_seconds
 from ..errors import ClientClosed, HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG = logging.getLogger("headrace")
 _CONNECT_SECONDS = 5.0
-_SERVICE = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _END = re.compile(r"(?<![:/])/+(v1/*)?\Z")  # calls say /v1 themselves
 _TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+\Z")
 _LEAST_SECONDS = 0.1  # for the last try
@@ -39,7 +37,7 @@ class AsyncTransport:
         self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
     ) -> None:
         self.urls = tuple(_END.sub("", url.strip()) for url in urls if url.strip())
-        if not self.urls or not all(map(_is_service, self.urls)):
+        if not self.urls or not all(map(is_url, self.urls)):
             raise ValueError(
                 "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
             )
@@ -164,14 +162,6 @@ class AsyncTransport:
             pool = self._pools.pop((os.getpid(), is_fresh), None)
             if pool is not None:
                 await pool.aclose()
-
-
-def _is_service(url: str) -> bool:
-    """Can a service be at this URL? Not where its port is no number, say."""
-    try:
-        return bool(_SERVICE.match(url)) and urlsplit(url).port != 0
-    except ValueError:
-        return False
 
 
 def _closed_error() -> ClientClosed:

@@ -97,6 +97,9 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # who reads has seen enough, as in `headrace … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a file, a folder, a disk
+        output.fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+        return USAGE
     return 0
 
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from ..models import DeadLetter, Redriven
-from .arguments import Group, MessageId, Topic, Yes, parsed, sure
+from .arguments import Group, Limit, MessageId, Topic, Yes, parsed, sure
 from .editor import edited
 from .output import short
 from .session import session
@@ -34,7 +34,7 @@ def list_dead(
     key: Key = None,
     tag: Tag = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+    limit: Limit = 20,
 ) -> None:
     """List a group's dead letters, with their reasons."""
     s = session(context)

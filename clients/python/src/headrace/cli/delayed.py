@@ -10,7 +10,7 @@ import typer
 
 from ..durations import seconds
 from ..outgoing import now
-from .arguments import MessageId, Topic
+from .arguments import Limit, MessageId, Topic
 from .output import short
 from .session import session
 
@@ -22,7 +22,7 @@ def list_delayed(
     context: typer.Context,
     topic: Topic,
     key: Annotated[str | None, typer.Option(help="Only those with this key.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+    limit: Limit = 20,
 ) -> None:
     """List delayed messages, soonest first."""
     s = session(context)

@@ -15,10 +15,11 @@ from typing import Annotated
 
 import typer
 
-from ..errors import HeadraceError, Unavailable
+from ..calls import is_url
+from ..errors import HeadraceError
 from ..models import Message
 from ..webhook.signing import key_of
-from .arguments import Topic
+from .arguments import AtMost, Topic
 from .forward import Forwarder, Result
 from .output import Output, visible
 from .session import Session, session
@@ -50,15 +51,15 @@ def listen(
     ] = None,
     concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 4,
     timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 10.0,
-    max: Annotated[int | None, typer.Option("--max", "-n", help="Stop after this many messages.")] = None,
+    max: AtMost = None,
 ) -> None:
     """Pull a topic's messages and POST them to a URL on this machine, as the service would push them.
 
     Headers, body and signature are the same. 2xx acknowledges; 489 makes a dead letter; after any other answer the
     message is retried with the group's delays. Other groups are not affected.
     """
-    if not forward.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"--forward must be a whole URL: http://{forward}")
+    if not is_url(forward):
+        raise typer.BadParameter("--forward must be a whole URL, as http://localhost:3000/hooks.")
     s = session(context)
     text = secret or os.environ.get("HEADRACE_WEBHOOK_SECRET") or _new_secret()
     try:
@@ -111,14 +112,15 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
             room = concurrency if most is None else min(concurrency, most - count)
             try:
                 messages = s.hr.receive(topic, group, max=room, wait=_WAIT_SECONDS)
-            except Unavailable as error:
+                for message, result in zip(messages, pool.map(to.send, messages), strict=True):
+                    count += 1
+                    _tell(s.output, message, result)
+                    _settle(s, topic, group, message, result)
+            except HeadraceError as error:
+                if not error.retryable:
+                    raise
                 s.output.say(f"{error}; trying on.")
                 time.sleep(_TROUBLE_SECONDS)
-                continue
-            for message, result in zip(messages, pool.map(to.send, messages), strict=True):
-                _settle(s, topic, group, message, result)
-                _tell(s.output, message, result)
-            count += len(messages)
 
 
 def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:

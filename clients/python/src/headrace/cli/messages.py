@@ -14,7 +14,7 @@ import typer
 from ..errors import Unavailable
 from ..models import Event, StoredMessage
 from ..outgoing import now
-from .arguments import MessageId, Topic
+from .arguments import AtMost, Limit, MessageId, Topic
 from .output import Output, number_of, short, table_of, text
 from .session import Session, session
 
@@ -49,7 +49,7 @@ def find(
     begin: Annotated[str | None, typer.Option("--from", help="Accepted since this time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="Accepted before this time.")] = None,
     dedup_id: DedupId = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+    limit: Limit = 20,
 ) -> None:
     """Find messages, newest first."""
     s = session(context)
@@ -128,7 +128,7 @@ def tail(
     status: Status = None,
     grep: Annotated[str | None, typer.Option(help="Only bodies that match this regular expression.")] = None,
     begin: Annotated[str | None, typer.Option("--from", help="Begin at this time instead of now.")] = None,
-    max: Annotated[int | None, typer.Option("--max", "-n", help="Stop after this many messages.")] = None,
+    max: AtMost = None,
     every: Annotated[float, typer.Option(help="Seconds between two reads.")] = 1.0,
 ) -> None:
     """Show messages as they are accepted. Groups do not change; each read costs read units for the new messages."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .profiles import Profiles, Unusable, masked
+from .profiles import Profile, Profiles, Unusable, masked
 from .session import session
 
 app = typer.Typer(
@@ -27,15 +27,20 @@ def add(
     url = at or s.url
     if not url:
         raise typer.BadParameter("Say where it is: --url https://…")
-    text = typer.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
-    token = s.token or text.strip()
+    token = s.token or _asked_token().strip()
     if not token:
         raise Unusable("A token is needed: type it, or send it to standard input.")
     profiles = Profiles.read()
-    profiles.profiles[name] = {"url": url, "token": token}
+    profiles.profiles[name] = Profile(url, token)
     profiles.default = profiles.default or name
     profiles.write()
     s.output.say(f"{name} is kept in {profiles.path}. `headrace doctor --profile {name}` tries it.")
+
+
+def _asked_token() -> str:
+    if sys.stdin.isatty():
+        return str(typer.prompt("Token", hide_input=True, err=True))
+    return sys.stdin.readline()
 
 
 @app.command("list")
@@ -44,10 +49,8 @@ def list_profiles(context: typer.Context) -> None:
     s, profiles = session(context), Profiles.read()
     rows = []
     for name, profile in sorted(profiles.profiles.items()):
-        entry = {"name": name, "url": profile["url"], "default": name == profiles.default}
-        rows.append(
-            (entry, (name, profile["url"], masked(profile["token"]), "*" if entry["default"] else ""))
-        )
+        entry = {"name": name, "url": profile.url, "default": name == profiles.default}
+        rows.append((entry, (name, profile.url, masked(profile.token), "*" if entry["default"] else "")))
     s.output.many(("NAME", "URL", "TOKEN", "DEFAULT"), rows, "None yet: headrace profile add NAME --url URL")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 LOCAL_URL = "http://127.0.0.1:8700"
 
@@ -25,33 +25,45 @@ class Access:
     source: str
 
 
+class Profile(msgspec.Struct):
+    """A stored service."""
+
+    url: str
+    token: str
+
+
+class _Content(msgspec.Struct):
+    default: str | None = None
+    profiles: dict[str, Profile] = {}
+
+
 @dataclass
 class Profiles:
     """The file. `default` is used where none is named."""
 
     path: Path
     default: str | None = None
-    profiles: dict[str, dict[str, str]] = field(default_factory=dict)
+    profiles: dict[str, Profile] = field(default_factory=dict)
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Profiles:
         """What the file holds; nothing where there is none. Raises Unusable."""
         path = config_file(environment)
         try:
-            content: dict[str, Any] = json.loads(path.read_text())
-            return cls(path, content.get("default"), dict(content.get("profiles", {})))
+            content = msgspec.json.decode(path.read_bytes(), type=_Content)
+            return cls(path, content.default, content.profiles)
         except FileNotFoundError:
             return cls(path)
-        except (ValueError, AttributeError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise Unusable(f"{path} cannot be read: {error}. Mend it, or delete it.") from None
 
     def write(self) -> None:
         """Keep it, in one step, for its owner's eyes only."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = self.path.with_suffix(".new")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            json.dump({"default": self.default, "profiles": self.profiles}, out, indent=2)
-            out.write("\n")
+        text = msgspec.json.format(msgspec.json.encode(_Content(self.default, self.profiles)))
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+            out.write(text + b"\n")
         draft.replace(self.path)
 
     def get(self, name: str) -> Access:
@@ -60,7 +72,7 @@ class Profiles:
         if profile is None:
             names = ", ".join(sorted(self.profiles)) or "none yet: headrace profile add NAME --url URL"
             raise Unusable(f"There is no profile {name}. There are: {names}.")
-        return Access(profile["url"], profile["token"], f"profile {name}")
+        return Access(profile.url, profile.token, f"profile {name}")
 
 
 def config_file(environment: Mapping[str, str]) -> Path:

@@ -78,13 +78,10 @@ def send(
         "headers": headers_of(header),
         "content_type": (content_type or "text/plain; charset=utf-8") if raw else None,
     }
-    try:
-        if body is not None and body != "-":
-            _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
-        else:
-            _many(s, topic, _messages_from(file, options, raw=raw, messages=messages))
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise typer.BadParameter(str(error)) from None
+    if body is not None and body != "-":
+        _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
+    else:
+        _many(s, topic, _messages_from(file, options, raw=raw, messages=messages))
 
 
 def _check_use(

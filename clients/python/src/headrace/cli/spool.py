@@ -13,6 +13,7 @@ import typer
 from ..errors import NoAnswer
 from ..producer import Producer
 from ..spool import Spool
+from .arguments import Limit
 from .output import number_of, short
 from .profiles import Unusable
 from .session import session
@@ -29,7 +30,7 @@ File = Annotated[
 def list_spool(
     context: typer.Context,
     file: File,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+    limit: Limit = 20,
 ) -> None:
     """List unsent messages, in order, and messages refused for good, with the reason."""
     s = session(context)
