@@ -279,3 +279,49 @@ def test_a_repeat_that_waits_for_a_connection_counts_the_wait(
             future.result()
         transport.close()
     assert [headers.get(RESEND) for _, headers in service.requests] == [None, "8"]
+
+
+class PollingService(Service):
+    """Keeps its first request until `message` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.waits, self.message = threading.Event(), threading.Event()
+
+    def answer(self, port: int, headers: dict[str, str]) -> int:
+        is_poll = not self.requests
+        status = super().answer(port, headers)
+        if is_poll:
+            self.waits.set()
+            assert self.message.wait(5), "the other call waited for this one's connection"
+        return status
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_what_waits_for_messages_keeps_no_connection_from_the_others(
+    servers: list[ThreadingHTTPServer], kind: type
+) -> None:
+    """Consumers of 32 topics, all of whom wait, left none for settling and renewing."""
+    service = servers[0].service = PollingService()  # type: ignore[attr-defined]
+    transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(attempts=1), 20, 1)
+    poll, other = Call("GET", "/v1/topics", wait_seconds=20), Call("GET", "/v1/topics")
+
+    async def with_tasks() -> None:
+        task = asyncio.create_task(transport.send(poll))
+        await asyncio.to_thread(service.waits.wait, 20)
+        await transport.send(other)
+        service.message.set()
+        await task
+        await transport.aclose()
+
+    if kind is AsyncTransport:
+        asyncio.run(with_tasks())
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(transport.send, poll)
+            assert service.waits.wait(20)
+            transport.send(other)
+            service.message.set()
+            future.result()
+        transport.close()
+    assert len(service.requests) == 2

@@ -50,7 +50,7 @@ class Transport:
         self.timeout = timeout
         self.connections = connections
         self._first = 0
-        self._pools: dict[tuple[int, bool], httpx.Client] = {}
+        self._pools: dict[tuple[int, bool, bool], httpx.Client] = {}
         self._is_closed = False
 
     def ask(self, call: Call, kind: type[T]) -> T:
@@ -101,7 +101,7 @@ class Transport:
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
         try:
-            answer = self._connections(is_fresh).request(
+            answer = self._connections(call, is_fresh).request(
                 call.method,
                 self.urls[self._first] + call.target,
                 content=content,
@@ -137,19 +137,21 @@ class Transport:
                 retryable=True,
             ) from error
 
-    def _connections(self, is_fresh: bool) -> Any:
-        """The pool of this process; one that was forked away from belongs to the parent. `is_fresh`: one whose
-        connections are used once. What broke one idle connection, such as a restarted firewall, broke its neighbours,
-        too: each repeat would meet the next of them."""
+    def _connections(self, call: Call, is_fresh: bool) -> Any:
+        """The pool of this process; one that was forked away from belongs to the parent. Calls that wait for messages
+        have one of their own, without a bound: as many as `connections` would keep those from the service that settle
+        and renew. `is_fresh`: one whose connections are used once. What broke one idle connection, such as a restarted
+        firewall, broke its neighbours, too: each repeat would meet the next of them."""
         import httpx
 
         if self._is_closed:
             raise _closed_error()
-        key = os.getpid(), is_fresh
+        is_waiting = call.wait_seconds > 0
+        key = os.getpid(), is_waiting, is_fresh
         pool = self._pools.get(key)
         if pool is None:
             limits = httpx.Limits(
-                max_connections=self.connections,
+                max_connections=None if is_waiting else self.connections,
                 max_keepalive_connections=0 if is_fresh else self.connections,
             )
             pool = self._pools.setdefault(key, httpx.Client(limits=limits, verify=trust(self.urls)))
@@ -158,9 +160,8 @@ class Transport:
     def close(self) -> None:
         """Close the connections. Later calls raise ClientClosed."""
         self._is_closed = True
-        for is_fresh in (False, True):
-            pool = self._pools.pop((os.getpid(), is_fresh), None)
-            if pool is not None:
+        for key in [*self._pools]:
+            if key[0] == os.getpid() and (pool := self._pools.pop(key, None)):
                 pool.close()
 
 
