@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from collections import Counter
@@ -259,3 +260,16 @@ hr.send(topic, "child")
 def test_a_forked_process_has_connections_and_names_of_its_own(hr: Headrace, topic: str) -> None:
     programs.run(hr, FORKS, topic)
     assert bodies(hr, topic) == {"parent": 1, "child": 1, "parent again": 1}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_each_event_loop_has_connections_of_its_own(hr: Headrace, service: str, topic: str) -> None:
+    """Of the second `asyncio.run` with one client the first call failed: its connection was the first loop's."""
+    client = AsyncHeadrace(service, hr.transport.token, retries=Retries(attempts=1))
+    for n in range(3):
+        asyncio.run(client.send(topic, n))
+    assert len(client.transport._pools) == 1, "that of a closed loop is forgotten"
+    asyncio.run(client.aclose())
+    assert client.transport._pools == {}
+    gc.collect()  # here, where it may warn: a closed loop leaves its connections open
+    assert bodies(hr, topic) == {0: 1, 1: 1, 2: 1}

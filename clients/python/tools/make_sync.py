@@ -24,6 +24,7 @@ NAMES = {
     "AsyncTransport": "Transport",
     "AsyncIterator": "Iterator",
     "aclose": "close",
+    "async_loop": "loop",
     "async_pause": "pause",
 }
 

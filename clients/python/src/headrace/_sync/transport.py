@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from .._loops import loop
 from .._pause import pause
 from .._trust import trust
 from ..calls import DOCS, REQUEST, RESEND, Call, is_url, resend_seconds
@@ -20,7 +21,11 @@ from ..errors import ClientClosed, HeadraceError, NoAnswer, Unavailable, of_answ
 from ..retries import Retries
 
 if TYPE_CHECKING:
+    import asyncio
+
     import httpx
+
+    _Key = tuple[int, asyncio.AbstractEventLoop | None, bool, bool]
 
 T = TypeVar("T")
 _LOG = logging.getLogger("headrace")
@@ -31,7 +36,8 @@ _LEAST_SECONDS = 0.1  # for the last try
 
 
 class Transport:
-    """One service, at one or several addresses. Safe for threads and forks: a child opens connections of its own."""
+    """One service, at one or several addresses. Safe for threads, forks and event loops: a child and a loop open
+    connections of their own."""
 
     def __init__(
         self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
@@ -50,7 +56,7 @@ class Transport:
         self.timeout = timeout
         self.connections = connections
         self._first = 0
-        self._pools: dict[tuple[int, bool, bool], httpx.Client] = {}
+        self._pools: dict[_Key, httpx.Client] = {}
         self._is_closed = False
 
     def ask(self, call: Call, kind: type[T]) -> T:
@@ -138,18 +144,21 @@ class Transport:
             ) from error
 
     def _connections(self, call: Call, is_fresh: bool) -> Any:
-        """The pool of this process; one that was forked away from belongs to the parent. Calls that wait for messages
-        have one of their own, without a bound: as many as `connections` would keep those from the service that settle
-        and renew. `is_fresh`: one whose connections are used once. What broke one idle connection, such as a restarted
-        firewall, broke its neighbours, too: each repeat would meet the next of them."""
+        """The pool of this process and event loop; one that was forked away from belongs to the parent.
+
+        Calls that wait for messages have one of their own, without a bound: as many as `connections` would keep those
+        from the service that settle and renew. `is_fresh`: one whose connections are used once. What broke one idle
+        connection, such as a restarted firewall, broke its neighbours, too: each repeat would meet the next of them.
+        """
         import httpx
 
         if self._is_closed:
             raise _closed_error()
         is_waiting = call.wait_seconds > 0
-        key = os.getpid(), is_waiting, is_fresh
+        key = os.getpid(), loop(), is_waiting, is_fresh
         pool = self._pools.get(key)
         if pool is None:
+            self._forget_closed_loops()
             limits = httpx.Limits(
                 max_connections=None if is_waiting else self.connections,
                 max_keepalive_connections=0 if is_fresh else self.connections,
@@ -160,9 +169,15 @@ class Transport:
     def close(self) -> None:
         """Close the connections. Later calls raise ClientClosed."""
         self._is_closed = True
+        self._forget_closed_loops()
         for key in [*self._pools]:
-            if key[0] == os.getpid() and (pool := self._pools.pop(key, None)):
+            if key[:2] == (os.getpid(), loop()) and (pool := self._pools.pop(key, None)):
                 pool.close()
+
+    def _forget_closed_loops(self) -> None:
+        for key in [*self._pools]:
+            if (loop := key[1]) and loop.is_closed():
+                self._pools.pop(key, None)
 
 
 def _closed_error() -> ClientClosed:
