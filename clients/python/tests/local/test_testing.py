@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import AsyncHeadrace, Bury, Headrace, Retry
+from headrace import AsyncHeadrace, Bury, Headrace, Message, Retry
 from headrace.testing import LocalHeadrace, Push, service
 
 ROOT = Path(__file__).parents[4]
@@ -55,6 +56,24 @@ def test_async_handlers_work_too(headrace: LocalHeadrace) -> None:
     headrace.send("orders", 1)
     headrace.drain(hr)
     headrace.expect("orders").delivered(1)
+
+
+def test_async_handlers_are_not_drained_inside_a_loop_but_beside_it(headrace: LocalHeadrace) -> None:
+    """Each message failed there, for `asyncio.run` may not be called, and was tried until it was dead."""
+    headrace.send("orders", 1)
+    bodies: list[int] = []
+
+    @headrace.consumer("orders", group="mailer")
+    async def mail(message: Message) -> None:
+        bodies.append(message.body)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"await asyncio\.to_thread"):
+            headrace.drain()
+        await asyncio.to_thread(headrace.drain)
+
+    asyncio.run(main())
+    assert bodies == [1]
 
 
 def test_retries_come_at_their_time(headrace: LocalHeadrace) -> None:

@@ -14,6 +14,7 @@ from ..async_client import AsyncHeadrace
 from ..calls import Call
 from ..client import Headrace
 from ..consume.consumer import Consumer
+from ..consume.handlers import is_async
 from ..consume.outcomes import ACK, Verdict, verdict_of
 from ..models import Message
 from .clock import Clock
@@ -55,10 +56,15 @@ class LocalHeadrace(Headrace):
 
     def drain(self, *clients: Headrace | AsyncHeadrace) -> list[Verdict]:
         """Let the consumers of these clients (of this one, if none is named) handle all that can be had, in this
-        thread, one message after the other; the verdict on each. What they raise is judged as in `run`."""
+        thread, one message after the other; the verdict on each. What they raise is judged as in `run`. RuntimeError
+        for async handlers where an event loop runs."""
         verdicts: list[Verdict] = []
         for client in clients or (self,):
             for consumer in client.consumers:
+                if is_async(consumer.handler) and _is_in_loop():
+                    raise RuntimeError(
+                        "Async handlers run in a loop of their own: await asyncio.to_thread(headrace.drain, …)."
+                    )
                 verdicts += self._drain(consumer)
         return verdicts
 
@@ -95,6 +101,14 @@ def _call_handler(consumer: Consumer, message: Message) -> Verdict:
     except Exception as error:  # noqa: BLE001  whatever a handler raises is an answer
         return verdict_of(error)
     return ACK
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _await(answer: Any) -> None:
