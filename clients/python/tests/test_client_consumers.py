@@ -265,6 +265,20 @@ def test_async_handlers_run_beside_one_another(hr: Headrace, service: str, topic
     assert counts(hr, topic).consumed == 4
 
 
+def test_a_process_that_is_told_twice_to_end_waits_for_no_timer(hr: Headrace, topic: str) -> None:
+    """It lived on until `for_seconds` were over."""
+    hr.send(topic, 1)
+    timers: list[bool] = []
+
+    @hr.consumer(topic, group="g", **QUICK)
+    def handle(message: Message) -> None:
+        timers.extend(each.daemon for each in threading.enumerate() if isinstance(each, threading.Timer))
+        hr.stop()
+
+    hr.run(for_seconds=30)
+    assert timers == [True]
+
+
 def test_what_makes_work_impossible_is_raised(hr: Headrace) -> None:
     with pytest.raises(ValueError, match="no consumer"):
         hr.run()

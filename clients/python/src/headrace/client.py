@@ -56,6 +56,8 @@ class Consumers:
             for each in self.consumers
         ]
         timer = threading.Timer(for_seconds, self.stop) if for_seconds is not None else None
+        if timer:
+            timer.daemon = True  # after a second signal nobody waits for it
         for thread in (*threads, *([timer] if timer else [])):
             thread.start()
         for thread in threads:
