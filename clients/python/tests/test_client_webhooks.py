@@ -371,6 +371,16 @@ def test_a_check_is_answered_with_what_the_handler_says() -> None:
     assert json.loads(hook.answer("POST", headers, body).body) == {"state": "unknown"}
 
 
+def test_a_check_that_nobody_would_await_is_refused() -> None:
+    """Each of its answers counted as unknown."""
+
+    async def decide(check: Check) -> str:
+        return "commit"
+
+    with pytest.raises(TypeError, match="with `def`"):
+        Webhook(SECRET).check(decide)
+
+
 def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
     middleware = Once(tmp_path / "handled")
     messages: list[Message] = []

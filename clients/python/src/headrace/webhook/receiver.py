@@ -86,7 +86,9 @@ class Webhook:
 
     def check(self, handler: C) -> C:
         """Make a function the one that decides about transactions: it takes a `Check`, and returns "commit", "rollback"
-        or "unknown"."""
+        or "unknown". TypeError for one that is async: nobody would await it."""
+        if is_async(handler):
+            raise TypeError("A check is written with `def`: it is called, and its answer is not awaited.")
         self._check = handler
         return handler
 
