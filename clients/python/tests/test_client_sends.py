@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
+import socketserver
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -200,6 +203,30 @@ def test_a_call_ends_when_its_time_is_over(topic: str) -> None:
         with client, pytest.raises(errors.NoAnswer, match="ReadTimeout"):
             client.send(topic, 1)
         assert time.monotonic() - start < 20, "one try alone would have had thirty seconds"
+
+
+class Dripping(socketserver.StreamRequestHandler):
+    """Gives an answer that has no end, a blank at a time, as fast as they are read."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n{")
+        with contextlib.suppress(OSError):
+            for _ in range(1_000_000):
+                self.wfile.write(b" ")
+
+
+@pytest.mark.parametrize("kind", [Headrace, AsyncHeadrace])
+def test_a_call_ends_in_the_middle_of_an_answer_too(kind: type) -> None:
+    """A time-out was of each part of it: a call had no end while something came."""
+    impatient = Retries(attempts=3, base_seconds=0.01, total_seconds=0.1)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        client = kind(f"http://127.0.0.1:{server.server_address[1]}", "hr_a_token", retries=impatient)
+        with pytest.raises(errors.NoAnswer, match="not whole in time"):
+            asyncio.run(client.get_topic("t")) if kind is AsyncHeadrace else client.get_topic("t")
+        server.shutdown()
 
 
 def test_where_one_address_does_not_answer_the_next_is_asked(hr: Headrace, service: str, topic: str) -> None:

@@ -24,6 +24,7 @@ NAMES = {
     "AsyncTransport": "Transport",
     "AsyncIterator": "Iterator",
     "aclose": "close",
+    "aiter_bytes": "iter_bytes",
     "async_loop": "loop",
     "async_pause": "pause",
 }

@@ -106,8 +106,9 @@ class AsyncTransport:
         content = call.content()
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
+        until = time.monotonic() + most_seconds + call.wait_seconds
         try:
-            answer = await self._connections(call, is_fresh).request(
+            async with self._connections(call, is_fresh).stream(
                 call.method,
                 self.urls[self._first] + call.target,
                 content=content,
@@ -117,7 +118,12 @@ class AsyncTransport:
                     connect=min(_CONNECT_SECONDS, most_seconds),
                 ),
                 extensions=extensions,
-            )
+            ) as answer:
+                parts: list[bytes] = []
+                async for part in answer.aiter_bytes():  # each in time, but perhaps a few bytes at a time
+                    parts.append(part)
+                    if time.monotonic() > until:
+                        raise httpx.ReadTimeout("it was not whole in time")
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(
                 "NO_ANSWER",
@@ -128,9 +134,9 @@ class AsyncTransport:
             if self._is_closed:
                 raise _closed_error() from error
             raise
+        raw = b"".join(parts)
         if answer.status_code >= 300:
-            raise of_answer(answer.status_code, answer.headers, answer.content, time.time())
-        raw: bytes = answer.content
+            raise of_answer(answer.status_code, answer.headers, raw, time.time())
         try:
             if raw and not raw.startswith(b"{") and call.path != DOCS:
                 raise ValueError("no JSON object")
