@@ -80,8 +80,8 @@ def servers() -> Iterator[list[ThreadingHTTPServer]]:
 
 def tries_of(
     servers: list[ThreadingHTTPServer], service: Service, call: Call
-) -> tuple[list[int], list[str | None], HeadraceError | None]:
-    """At which address each try arrived, what its Headrace-Resend said, and what came of it all."""
+) -> tuple[list[int], list[bool], HeadraceError | None]:
+    """At which address each try arrived, whether it said that it comes again, and what came of it all."""
     for server in servers:
         server.service = service  # type: ignore[attr-defined]
     ports = [server.server_address[1] for server in servers]
@@ -94,7 +94,7 @@ def tries_of(
         error = refusal
     finally:
         transport.close()
-    requests = [(ports.index(port), headers.get(RESEND)) for port, headers in service.requests]
+    requests = [(ports.index(port), RESEND in headers) for port, headers in service.requests]
     return [at for at, _ in requests], [resend for _, resend in requests], error
 
 
@@ -102,7 +102,7 @@ def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_a
     servers: list[ThreadingHTTPServer],
 ) -> None:
     call = Call("GET", "/v1/topics", headers={REQUEST: "r1"})
-    assert tries_of(servers, Service(503, 503, 200), call) == ([0, 1, 0], [None, "1", "1"], None)
+    assert tries_of(servers, Service(503, 503, 200), call) == ([0, 1, 0], [False, True, True], None)
 
 
 def test_what_may_not_be_sent_again_is_sent_once_where_nobody_knows_what_became_of_it(
@@ -118,7 +118,7 @@ def test_what_was_refused_for_now_goes_to_the_same_address_as_if_for_the_first_t
     servers: list[ThreadingHTTPServer], repeatable: bool
 ) -> None:
     call = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, repeatable=repeatable)
-    assert tries_of(servers, Service(429, 200), call) == ([0, 0], [None, None], None)
+    assert tries_of(servers, Service(429, 200), call) == ([0, 0], [False, False], None)
 
 
 def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
@@ -133,7 +133,7 @@ def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
 def test_a_page_in_the_place_of_an_answer_is_none(servers: list[ThreadingHTTPServer]) -> None:
     """As by a proxy. It ended the threads that settle, renew and send in the background."""
     call = Call("GET", "/v1/topics", headers={REQUEST: "r1"})
-    assert tries_of(servers, Service(203, 200), call) == ([0, 1], [None, "1"], None)
+    assert tries_of(servers, Service(203, 200), call) == ([0, 1], [False, True], None)
     _, _, error = tries_of(servers, Service(203), call)
     assert isinstance(error, Unavailable)
 

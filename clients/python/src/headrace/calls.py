@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -60,6 +61,11 @@ def path(*parts: str) -> str:
     for part in parts:
         if not isinstance(part, str) or part in _NO_PARTS:
             raise ValueError(f"{part!r} is no name and no id.")
+    return _joined(parts)
+
+
+@lru_cache(1024)
+def _joined(parts: tuple[str, ...]) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 

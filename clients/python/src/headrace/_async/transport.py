@@ -121,9 +121,9 @@ class AsyncTransport:
             ) as answer:
                 parts: list[bytes] = []
                 async for part in answer.aiter_bytes():  # each in time, but perhaps a few bytes at a time
-                    parts.append(part)
-                    if time.monotonic() > until:
+                    if parts and time.monotonic() > until:
                         raise httpx.ReadTimeout("it was not whole in time")
+                    parts.append(part)
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(
                 "NO_ANSWER",
