@@ -10,7 +10,7 @@ from typing import Any
 from ..domain.errors import newer_format, unavailable
 from ..domain.ids import message_id
 from ..domain.message import DeadReason, Message
-from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.record import ANY_VERSION, DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
@@ -250,10 +250,15 @@ def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
-    """The condition that this letter, buried then, still has its version."""
+    """The condition that this letter, buried then, still has its version; of a damaged row, what it tells of both."""
+    known = {"e": letter.version, "a": letter.at_ms}
+    if letter.version == ANY_VERSION:
+        del known["e"]
+    elif not letter.at_ms:
+        del known["a"]
     return {
-        "ConditionExpression": "e = :e AND a = :a",
-        "ExpressionAttributeValues": {":e": number(letter.version), ":a": number(letter.at_ms)},
+        "ConditionExpression": " AND ".join(f"{name} = :{name}" for name in known),
+        "ExpressionAttributeValues": {f":{name}": number(value) for name, value in known.items()},
     }
 
 
@@ -341,7 +346,11 @@ def _letter(key: CursorKey, item: Item) -> DeadLetter:
     except _DAMAGE:
         rest = codec.salvage(payload_of(item), 0)[0]
         message = Message(_id(item), shard, offset, known_int(item, "c"), rest)
-        attempts, at_ms, version = (known_int(item, name) for name in ("n", "a", "e"))
+        attempts, at_ms, version = (
+            known_int(item, "n"),
+            known_int(item, "a"),
+            known_int(item, "e", ANY_VERSION),
+        )
         return DeadLetter(
             key=key,
             offset=offset,
