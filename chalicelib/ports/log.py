@@ -167,7 +167,8 @@ class Log(Protocol):
         ...
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
-        """At most `rows` segments that begin at or before `last`, newest first."""
+        """At most `rows` segments that begin at or before `last`, newest first. None: there are no more. An answer ends
+        at a megabyte, too, so fewer do not show that."""
         ...
 
     def amend(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from chalicelib.adapters import Adapters
-from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.ports.log import Log, Rows
 
 
@@ -20,6 +20,9 @@ class _ShortAnswers:
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         return self._log.read(shard, first, min(rows, self._most), consistent=consistent)
+
+    def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+        return self._log.read_back(shard, last, min(rows, self._most), consistent=consistent)
 
 
 def with_short_answers(adapters: Adapters, most: int = 2) -> Adapters:

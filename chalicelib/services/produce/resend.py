@@ -69,7 +69,7 @@ class ResendLookup:
                 own += [row] if self._request.wrote(self._key, row) else []
                 next_segment = row
             rows += len(page)
-            if len(page) < _ROWS_PER_PAGE:
+            if not page:  # one that is shorter than asked for ended at a megabyte
                 break
             if rows >= MAX_LOOK_BACK_ROWS:
                 raise _too_late()

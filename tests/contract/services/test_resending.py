@@ -16,9 +16,11 @@ from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.ports.log import Log, Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, overtaken, require_stored
+from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
 
 FIRST = Request("shop-1")
@@ -96,6 +98,17 @@ def test_it_is_found_behind_what_others_have_stored_since(stage: Stage, others: 
     for n in range(others):
         desk.produce(make.draft(f"other {n}"))
     again = send(desk.producer(), desk, make.drafts(2), AGAIN)
+    assert [(p.offset, p.duplicate) for p in again] == [(0, True), (1, True)]
+
+
+def test_it_is_found_behind_more_than_one_answer_holds(stage: Stage) -> None:
+    """An answer ends at a megabyte: at three rows, where they are full."""
+    desk = Desk.at(stage)
+    lose(desk, make.drafts(2))
+    for n in range(5):
+        desk.produce(make.draft(f"other {n}"))
+    process = Deps(with_short_answers(stage.another(), 3))
+    again = send(process.producer, desk, make.drafts(2), AGAIN)
     assert [(p.offset, p.duplicate) for p in again] == [(0, True), (1, True)]
 
 
