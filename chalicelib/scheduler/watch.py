@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..domain import ranges
 from ..domain.cursor import Cursor, raise_floor
+from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
 from ..ports.control import Control, PassOver
@@ -18,7 +19,7 @@ from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
-from .walk import HasTime, RoundRobin, Stretch, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
 
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
@@ -88,13 +89,22 @@ class Watch:
             self._marks.watch(topic.name, topic.edition)
 
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
-        """Look at each topic, as many as there is time for, beginning with those that the last run did not reach."""
+        """Look at each topic, as many as there is time for, beginning with those that the last run did not reach. What
+        the store refuses is told as a trouble: the same function has more to do than this."""
+        report = WatchReport()
+        try:
+            self._look_at_all(report, has_time)
+        except Unavailable as error:
+            report.stretch.troubles.append(Trouble.of("", error))
+        return report
+
+    def _look_at_all(self, report: WatchReport, has_time: HasTime) -> None:
         each_minute = self._marks.each_minute()
-        report = WatchReport(moving=each_minute.moving, troubled=each_minute.troubled)
+        report.moving, report.troubled = each_minute.moving, each_minute.troubled
         editions = each_minute.watched
         self._known = {name: entry for name, entry in self._known.items() if name in editions}
         if not editions:
-            return report
+            return
         bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
@@ -111,7 +121,6 @@ class Watch:
 
         report.stretch = self._round_robin.run(editions, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
-        return report
 
     def _current_entry(self, name: str, edition: int) -> _Watched | None:
         """What is known of a topic, as it stands now; None where it is to be watched no more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -255,3 +256,27 @@ def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enoug
         assert report["topics"] >= 1
     assert groups_over >= 12
     assert topics >= 12
+
+
+@pytest.mark.parametrize(
+    ("port", "refuses"),
+    [
+        ("marks", lambda name, *call: name == "each_minute"),
+        ("rounds", lambda name, *call: name == "bookmark" and call[0] == "watch"),
+        ("rounds", lambda name, *call: name == "keep" and call[0] == "watch"),
+    ],
+)
+def test_i10_lost_wake_ups_are_found_though_the_watch_is_refused_its_list(
+    port: str, refuses: Callable[..., bool]
+) -> None:
+    """There are more topics than a run has time for."""
+    stage = memory_stage()
+    for _ in range(12):
+        desk, _ = pushed(stage, shards=1, alarm_backlog=1)
+        desk.produce(*make.drafts(3))
+    stage.clock.advance(MINUTE_MS)
+    adapters, inbox = stage.another(), Inbox()
+    refused: dict[str, Any] = {port: Troubled(getattr(adapters, port), refuses)}
+    report = functions.sweep(Context(), Deps(replace(adapters, invoker=inbox, **refused)))
+    assert {function for function, _ in inbox.asked} == {"deliver"}
+    assert report["troubles"] == 1
