@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ..domain.mark import Mark
 from ..domain.times import DAY_SECONDS
 from ..ports.rounds import EachMinute
-from .attributes import Item, int_of, number, text
+from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -66,7 +66,7 @@ class DynamoMarks:
         return _ranks(item["k"]["S"] for item in items)
 
     def each_minute(self) -> EachMinute:
-        versions = {item["k"]["S"]: int_of(item, "e") for item in self._query(_WATCHED, "", {})}
+        versions = {item["k"]["S"]: known_int(item, "e") for item in self._query(_WATCHED, "", {})}
         watched_versions = {
             key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)
         }

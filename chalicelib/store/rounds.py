@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ports.rounds import Bookmark
-from .attributes import Item, int_of, number, text, text_of
+from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT
@@ -14,7 +14,8 @@ _HOME = "place"
 
 
 class DynamoRounds:
-    """ports.Rounds: a read unit, a write unit."""
+    """ports.Rounds: a read unit, a write unit. A row that cannot be read is none: the job begins anew, and takes its
+    place."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
@@ -24,7 +25,7 @@ class DynamoRounds:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=_key(job), ConsistentRead=True)
         item: Item = answer.get("Item") or {}
         is_open = bool(item.get("o", {}).get("BOOL"))
-        return Bookmark(text_of(item, "a"), int_of(item, "p"), is_open, int_of(item, "e"))
+        return Bookmark(item.get("a", {}).get("S"), known_int(item, "p"), is_open, known_int(item, "e"))
 
     def keep(self, job: str, bookmark: Bookmark) -> Bookmark | None:
         new = replace(bookmark, version=bookmark.version + 1)
@@ -42,12 +43,8 @@ class DynamoRounds:
                 "put_item",
                 TableName=self._table,
                 Item=item,
-                ConditionExpression="e = :e" if bookmark.version else "attribute_not_exists(r)",
-                **(
-                    {"ExpressionAttributeValues": {":e": number(bookmark.version)}}
-                    if bookmark.version
-                    else {}
-                ),
+                ConditionExpression="e = :e" if bookmark.version else "NOT attribute_type(e, :e)",
+                ExpressionAttributeValues={":e": number(bookmark.version) if bookmark.version else text("N")},
             )
         except ConditionFailed:
             return None

@@ -90,7 +90,7 @@ CLAUSES: dict[str, str] = {
     "records.discard: delete in records if e = :e": "a_letter_is_discarded_as_it_was_read",
     "records.edit: put in records if a = :a": "a_letter_is_edited_as_it_was_read",
     "records.edit: put in records if e = :e": "a_letter_is_edited_as_it_was_read",
-    "rounds.keep: put in rounds if attribute_not_exists(r)": "a_job_goes_on_from_the_place_that_was_read",
+    "rounds.keep: put in rounds if NOT attribute_type(e, :e)": "a_job_goes_on_from_the_place_that_was_read",
     "rounds.keep: put in rounds if e = :e": "a_job_goes_on_from_the_place_that_was_read",
     "tickets.use: put in dedup if attribute_not_exists(d)": "a_link_signs_in_once",
     "timers.amend: delete in timers if attribute_exists(f)": "a_timer_is_postponed_as_it_was_read",

@@ -88,6 +88,12 @@ def change_reading(stage: Holder, topic_uid: str, level: Level, at_ms: int, chan
     _change(readings._dynamo, readings._table, key, change)
 
 
+def change_round(stage: Holder, home: str, key: str, change: Change) -> None:
+    """The same for a row of the scheduled jobs, on DynamoDB."""
+    rounds: Any = stage.adapters.rounds
+    _change(rounds._dynamo, rounds._table, {"r": text(home), "k": text(key)}, change)
+
+
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
     item = dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)["Item"]
     dynamo.call("put_item", TableName=table, Item={**change(item), **key})
