@@ -33,6 +33,12 @@ def text_of(item: Item, name: str) -> str | None:
     return str(item[name]["S"]) if name in item else None
 
 
+def known_text(item: Item, name: str) -> str | None:
+    """The same of a damaged row; None for what is no string, too."""
+    value: str | None = item.get(name, {}).get("S")
+    return value
+
+
 def started_kib(item: Item) -> int:
     """How many KiB a row begins, and with that its write units: names and values, numbers as half their digits."""
     sizes = (len(name) + _size(value) for name, value in item.items())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, int_of, number, text, text_of
+from .attributes import Item, known_text, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -59,16 +59,18 @@ def _item(entry: AuditEntry) -> Item:
 
 
 def _entry(item: Item) -> AuditEntry:
-    texts = {name: text_of(item, name) or "" for name in "bnmporq"}
+    """The entry of a row. Of a damaged one what can be read, and its key: what was done must not vanish."""
+    at_ms, _, request_id = item["k"]["S"].partition("#")
+    texts = {name: known_text(item, name) for name in "bnmportf"}
     return AuditEntry(
-        at_ms=int_of(item, "a"),
-        token_id=texts["b"],
-        token_name=texts["n"],
-        method=texts["m"],
-        path=texts["p"],
-        object=texts["o"],
-        result=texts["r"],
-        request_id=texts["q"],
-        topic=text_of(item, "t"),
-        source=text_of(item, "f"),
+        at_ms=int(at_ms),
+        token_id=texts["b"] or "",
+        token_name=texts["n"] or "",
+        method=texts["m"] or "",
+        path=texts["p"] or "",
+        object=texts["o"] or "",
+        result=texts["r"] or "",
+        request_id=request_id,
+        topic=texts["t"],
+        source=texts["f"],
     )

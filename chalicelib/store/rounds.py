@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ports.rounds import Bookmark
-from .attributes import Item, known_int, number, text
+from .attributes import Item, known_int, known_text, number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT
@@ -25,7 +25,7 @@ class DynamoRounds:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=_key(job), ConsistentRead=True)
         item: Item = answer.get("Item") or {}
         is_open = bool(item.get("o", {}).get("BOOL"))
-        return Bookmark(item.get("a", {}).get("S"), known_int(item, "p"), is_open, known_int(item, "e"))
+        return Bookmark(known_text(item, "a"), known_int(item, "p"), is_open, known_int(item, "e"))
 
     def keep(self, job: str, bookmark: Bookmark) -> Bookmark | None:
         new = replace(bookmark, version=bookmark.version + 1)

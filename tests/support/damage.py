@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
@@ -92,6 +93,12 @@ def change_round(stage: Holder, home: str, key: str, change: Change) -> None:
     """The same for a row of the scheduled jobs, on DynamoDB."""
     rounds: Any = stage.adapters.rounds
     _change(rounds._dynamo, rounds._table, {"r": text(home), "k": text(key)}, change)
+
+
+def change_audit(stage: Holder, entry: AuditEntry, change: Change) -> None:
+    """The same for an entry of the audit trail, on DynamoDB."""
+    audit: Any = stage.adapters.audit
+    _change(audit._dynamo, audit._table, {"d": text(month_of(entry.at_ms)), "k": text(entry.key)}, change)
 
 
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
