@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
-from .attributes import Item, int_of, number, text
+from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT
@@ -18,7 +18,7 @@ class DynamoTokenBuckets:
     """ports.TokenBuckets: half a read unit and one write unit. A lost race returns the account's new state.
 
     A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
-    answer is refused too: its permits are given to nobody.
+    answer is refused too: its permits are given to nobody. An account that cannot be read is an idle one.
     """
 
     def __init__(self, dynamo: Dynamo) -> None:
@@ -29,7 +29,7 @@ class DynamoTokenBuckets:
         key = {"r": text(account)}
         item: Item = self._dynamo.call("get_item", TableName=self._table, Key=key).get("Item") or {}
         for _ in range(_TRIES):
-            before_ns = int_of(item, "t")
+            before_ns = known_int(item, "t")
             grant, after_ns = token_bucket.take(before_ns, limit, count, now_ms, seconds)
             if not grant.count:
                 return grant
@@ -43,8 +43,8 @@ class DynamoTokenBuckets:
                         "x": number(now_ms // 1000 + _KEEP_SECONDS),
                         "v": {"N": FORMAT},
                     },
-                    ConditionExpression="attribute_not_exists(t) OR t = :t",
-                    ExpressionAttributeValues={":t": number(before_ns)},
+                    ConditionExpression="NOT attribute_type(t, :n) OR t = :t",
+                    ExpressionAttributeValues={":n": text("N"), ":t": number(before_ns)},
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ConditionFailed as error:

@@ -85,7 +85,7 @@ CLAUSES: dict[str, str] = {
     "log.put: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
     "log.put_tombstone: put in log if attribute_not_exists(o)": "a_tombstone_replaces_nothing",
     "log.reserve: update in log if attribute_exists(c)": "only_a_counter_that_is_there_reserves",
-    "tokenbuckets.take: put in rates if attribute_not_exists(t) OR t = :t": "no_permit_is_given_again",
+    "tokenbuckets.take: put in rates if NOT attribute_type(t, :n) OR t = :t": "no_permit_is_given_again",
     "records.discard: delete in records if a = :a": "a_letter_is_discarded_as_it_was_read",
     "records.discard: delete in records if e = :e": "a_letter_is_discarded_as_it_was_read",
     "records.edit: put in records if a = :a": "a_letter_is_edited_as_it_was_read",

@@ -101,6 +101,12 @@ def change_audit(stage: Holder, entry: AuditEntry, change: Change) -> None:
     _change(audit._dynamo, audit._table, {"d": text(month_of(entry.at_ms)), "k": text(entry.key)}, change)
 
 
+def change_account(stage: Holder, account: str, change: Change) -> None:
+    """The same for the account of a rate limit, on DynamoDB."""
+    buckets: Any = stage.adapters.token_buckets
+    _change(buckets._dynamo, buckets._table, {"r": text(account)}, change)
+
+
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
     item = dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)["Item"]
     dynamo.call("put_item", TableName=table, Item={**change(item), **key})

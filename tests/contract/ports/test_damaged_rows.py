@@ -1,4 +1,4 @@
-"""Rows of scheduled jobs that cannot be read keep no job from its work."""
+"""Rows of scheduled jobs and rate limits that cannot be read keep nobody from work."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.domain.token_bucket import Grant
 from chalicelib.ports.rounds import Bookmark
 from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
-from tests.support.damage import Change, change_round, having, without
+from tests.support.clock import START_MS
+from tests.support.damage import Change, change_account, change_round, having, without
 from tests.support.stages import Stage
 
 NO_TEXT = {"S": "?"}
@@ -50,3 +52,13 @@ def test_watched_topics_are_listed_beside_one_whose_edition_cannot_be_read(
     change_round(stage, "watched", names[0], damage)
     watched = marks.each_minute().watched
     assert [watched[name] for name in names] == [0, 2]
+
+
+@pytest.mark.parametrize("damage", [without("t"), having("t", NO_TEXT)], ids=range(2))
+def test_an_account_that_cannot_be_read_is_an_idle_one_and_kept_again(stage: Stage, damage: Change) -> None:
+    on_dynamodb(stage)
+    buckets, account = stage.adapters.token_buckets, make.uid("a-")
+    assert buckets.take(account, 10, 5, START_MS) == Grant(5)
+    change_account(stage, account, damage)
+    assert buckets.take(account, 10, 5, START_MS) == Grant(5)
+    assert buckets.take(account, 10, 1, START_MS).count == 0
