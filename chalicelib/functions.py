@@ -111,18 +111,15 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     stage = deps.adapters.stage
     # A third of the time is the watch's: neither starves the other.
     watch_report = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
-    sweep_report = deps.sweeper.run_once(_has_time(context))
-    reading_count = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
     for backlog in watch_report.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, counts, topic=backlog.topic)
     for backlog in watch_report.over:
         observe.event("backlog over alarm", **asdict(backlog))
-    observe.metrics(
-        stage,
-        _backlog_metrics(watch_report.backlogs)
-        | ({"Forgotten": sweep_report.woken} if sweep_report.woken else {}),
-    )
+    observe.metrics(stage, _backlog_metrics(watch_report.backlogs))
+    sweep_report = deps.sweeper.run_once(_has_time(context))
+    reading_count = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
+    observe.metrics(stage, {"Forgotten": sweep_report.woken} if sweep_report.woken else {})
     _log_troubles("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
     report = sweep_report.as_dict() | {
         "over": len(watch_report.over),

@@ -11,6 +11,7 @@ import pytest
 
 from chalicelib import functions
 from chalicelib.domain.call_result import CallResult, Verdict
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
@@ -280,3 +281,13 @@ def test_i10_lost_wake_ups_are_found_though_the_watch_is_refused_its_list(
     report = functions.sweep(Context(), Deps(replace(adapters, invoker=inbox, **refused)))
     assert {function for function, _ in inbox.asked} == {"deliver"}
     assert report["troubles"] == 1
+
+
+def test_backlogs_are_told_though_the_sweep_is_refused_its_list(caplog: pytest.LogCaptureFixture) -> None:
+    desk, _ = pushed(memory_stage(), shards=1, alarm_backlog=1)
+    desk.produce(*make.drafts(3))
+    adapters = desk.stage.another()
+    marks: Any = Troubled(adapters.marks, lambda name, *call: name == "since")
+    with pytest.raises(Unavailable):
+        functions.sweep(Context(), Deps(replace(adapters, invoker=Inbox(), marks=marks)))
+    assert "backlog over alarm" in caplog.messages
