@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..ports.log import KeyEntry
-from .attributes import Item, int_of, number, text
+from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT, key_home
 
@@ -63,4 +63,4 @@ def _item(entry: KeyEntry) -> Item:
 
 def _entry(topic_uid: str, key: str, item: Item) -> KeyEntry:
     accepted_ms, _, message_id = item["o"]["S"].partition("#")
-    return KeyEntry(topic_uid, key, message_id, int(accepted_ms), int_of(item, "x"))
+    return KeyEntry(topic_uid, key, message_id, int(accepted_ms), known_int(item, "x"))

@@ -10,10 +10,11 @@ from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
+from chalicelib.ports.log import KeyEntry
 from chalicelib.store import codec
 from chalicelib.store import log as store
 from chalicelib.store.attributes import Item, text
-from chalicelib.store.layout import cursor_item_key, record_key, segment_key
+from chalicelib.store.layout import cursor_item_key, key_home, record_key, segment_key
 from chalicelib.store.memory import MemoryLog
 from tests.support.scars import ScarredControl, ScarredCursors, ScarredRecords
 
@@ -105,6 +106,13 @@ def change_account(stage: Holder, account: str, change: Change) -> None:
     """The same for the account of a rate limit, on DynamoDB."""
     buckets: Any = stage.adapters.token_buckets
     _change(buckets._dynamo, buckets._table, {"r": text(account)}, change)
+
+
+def change_key_entry(stage: Holder, entry: KeyEntry, change: Change) -> None:
+    """The same for an entry of the index of keys, on DynamoDB."""
+    keys: Any = stage.adapters.keys
+    row_key = {"k": text(key_home(entry.topic_uid, entry.key)), "o": text(entry.sort_key)}
+    _change(keys._dynamo, keys._table, row_key, change)
 
 
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.token_bucket import Grant
+from chalicelib.ports.log import KeyEntry
 from chalicelib.ports.rounds import Bookmark
 from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import Change, change_account, change_round, having, without
+from tests.support.damage import Change, change_account, change_key_entry, change_round, having, without
 from tests.support.stages import Stage
 
 NO_TEXT = {"S": "?"}
@@ -62,3 +63,12 @@ def test_an_account_that_cannot_be_read_is_an_idle_one_and_kept_again(stage: Sta
     change_account(stage, account, damage)
     assert buckets.take(account, 10, 5, START_MS) == Grant(5)
     assert buckets.take(account, 10, 1, START_MS).count == 0
+
+
+def test_messages_with_a_key_are_found_beside_one_whose_expiry_cannot_be_read(stage: Stage) -> None:
+    on_dynamodb(stage)
+    keys, uid = stage.adapters.keys, make.uid("t-")
+    entries = [KeyEntry(uid, "k", f"m{n}", START_MS + n, 4_000_000_000) for n in range(2)]
+    keys.note(entries)
+    change_key_entry(stage, entries[0], having("x", NO_TEXT))
+    assert [entry.message_id for entry in keys.newest(uid, "k", None, None, None, 10)] == ["m1", "m0"]
