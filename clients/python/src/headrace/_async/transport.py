@@ -119,11 +119,7 @@ class AsyncTransport:
                 ),
                 extensions=extensions,
             ) as answer:
-                parts: list[bytes] = []
-                async for part in answer.aiter_bytes():  # each in time, but perhaps a few bytes at a time
-                    if parts and time.monotonic() > until:
-                        raise httpx.ReadTimeout("it was not whole in time")
-                    parts.append(part)
+                raw = await _whole(answer, until)
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(
                 "NO_ANSWER",
@@ -134,7 +130,6 @@ class AsyncTransport:
             if self._is_closed:
                 raise _closed_error() from error
             raise
-        raw = b"".join(parts)
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, raw, time.time())
         try:
@@ -184,6 +179,18 @@ class AsyncTransport:
         for key in [*self._pools]:
             if (loop := key[1]) and loop.is_closed():
                 self._pools.pop(key, None)
+
+
+async def _whole(answer: httpx.Response, until: float) -> bytes:
+    """The body of an answer, each part of which comes in time, but perhaps a few bytes at a time."""
+    import httpx
+
+    parts: list[bytes] = []
+    async for part in answer.aiter_bytes():
+        if parts and time.monotonic() > until:
+            raise httpx.ReadTimeout("it was not whole in time")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _closed_error() -> ClientClosed:

@@ -119,11 +119,7 @@ class Transport:
                 ),
                 extensions=extensions,
             ) as answer:
-                parts: list[bytes] = []
-                for part in answer.iter_bytes():  # each in time, but perhaps a few bytes at a time
-                    if parts and time.monotonic() > until:
-                        raise httpx.ReadTimeout("it was not whole in time")
-                    parts.append(part)
+                raw = _whole(answer, until)
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(
                 "NO_ANSWER",
@@ -134,7 +130,6 @@ class Transport:
             if self._is_closed:
                 raise _closed_error() from error
             raise
-        raw = b"".join(parts)
         if answer.status_code >= 300:
             raise of_answer(answer.status_code, answer.headers, raw, time.time())
         try:
@@ -184,6 +179,18 @@ class Transport:
         for key in [*self._pools]:
             if (loop := key[1]) and loop.is_closed():
                 self._pools.pop(key, None)
+
+
+def _whole(answer: httpx.Response, until: float) -> bytes:
+    """The body of an answer, each part of which comes in time, but perhaps a few bytes at a time."""
+    import httpx
+
+    parts: list[bytes] = []
+    for part in answer.iter_bytes():
+        if parts and time.monotonic() > until:
+            raise httpx.ReadTimeout("it was not whole in time")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _closed_error() -> ClientClosed:
