@@ -11,6 +11,7 @@ from ...domain import status as words
 from ...domain.cursor import Cursor, raise_floor
 from ...domain.limits import MAX_OFFSET
 from ...domain.meter import GroupReading, Reading
+from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.control import PassOver
@@ -155,7 +156,7 @@ class Surveyor:
             tuple(shards),
             tuple(lanes),
             dead_count,
-            sum(each.status == words.Status.RETRYING for each in failures),
+            _retrying_count(shards, failures),
             dead_count >= _MOST_LETTERS,
             not are_all,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
@@ -187,6 +188,23 @@ class Surveyor:
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
         rows = self._log.read_back(topic.shard_key(shard), offset, 1)
         return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
+
+
+def _retrying_count(shards: Sequence[Progress], failures: Sequence[Unfinished]) -> int:
+    """How many deliveries wait for another attempt. Those that wait in their shard's cursor need not have a record, and
+    those that have one may be under way: of them the cursor tells, if it was looked at. Of a broadcast's consumers who
+    have left nothing is counted."""
+    looked_at = {progress.shard for progress in shards}
+    uids = {progress.key.consumer_uid for progress in shards}
+    waiting_count = sum(
+        span.count for progress in shards for span in progress.cursor.waiting if span.attempt > 1
+    )
+    return waiting_count + sum(
+        each.status == words.Status.RETRYING
+        and (each.timed or each.shard not in looked_at)
+        and each.consumer_uid in uids
+        for each in failures
+    )
 
 
 def _holds(row: Segment, offset: int) -> bool:

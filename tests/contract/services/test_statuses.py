@@ -231,6 +231,42 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     assert not desk.deps.fates.of(desk.topic, message).is_complete
 
 
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize("reason", [None, "busy"])
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_the_console_counts_retries_as_the_interface_does(
+    stage: Stage, mode: str, reason: str | None, delay_ms: int
+) -> None:
+    desk = Desk.at(stage, mode=mode)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+
+    def counts() -> list[tuple[int, int]]:
+        [survey] = desk.deps.surveyor.survey(desk.topic).groups
+        status = desk.deps.counts.group_status(desk.topic, group)
+        return [(each.retrying, each.in_flight) for each in (survey, status)]
+
+    desk.nack(group, desk.receive(group, 1), Nack(delay_ms=delay_ms, reason=reason))
+    assert counts() == [(1, 0)] * 2
+    stage.clock.advance(6 * SECOND_MS)
+    assert desk.receive(group)
+    one, other = counts()
+    assert one == other
+
+
+def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="broadcast")
+    group = desk.group()
+    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
+    desk.produce(make.draft())
+    for consumer in (ann, bob):
+        desk.nack(group, desk.receive(group, consumer=consumer), Nack(delay_ms=60_000))
+    assert desk.deps.surveyor.survey(desk.topic).groups[0].retrying == 2
+    desk.deps.registry.unregister(desk.topic, group, bob)
+    assert desk.deps.counts.group_status(desk.topic, group).retrying == 1
+    assert desk.deps.surveyor.survey(desk.topic).groups[0].retrying == 1
+
+
 def test_what_is_for_another_group_alone_was_no_attempt_of_this_one(stage: Stage) -> None:
     """A replay may be for one group."""
     desk = Desk.at(stage)
