@@ -293,7 +293,7 @@ class PollingService(Service):
         status = super().answer(port, headers)
         if is_poll:
             self.waits.set()
-            assert self.message.wait(5), "the other call waited for this one's connection"
+            assert self.message.wait(60), "the other call waited for this one's connection"
         return status
 
 
