@@ -34,7 +34,7 @@ def leave_out(row: str) -> None:
 class Control(Protocol):
     """Topics, groups, consumers, tokens and the like. Read often (cached by the services), written seldom and always
     conditionally: what was deleted and made again under its name, with another uid, is another. A row that cannot be
-    read raises Unreadable, unless there is a `pass_over`."""
+    read raises Unreadable, unless there is a `pass_over`; it is deleted like the others."""
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         """A read that is not consistent costs half and may be of a moment ago."""
@@ -56,7 +56,8 @@ class Control(Protocol):
         ...
 
     def retired_topics(self, name: str) -> list[Topic]:
-        """Topics that had the name and are not quite deleted."""
+        """Topics that had the name and are not quite deleted. A note that cannot be read is left out, here and below:
+        it must not stop who makes the name anew."""
         ...
 
     def delete_topic(self, topic: Topic) -> None:

@@ -64,7 +64,7 @@ class DynamoControl:
         return self._retire(TopicRow, Key("topics", topic.name), mark, topic)
 
     def retired_topics(self, name: str) -> list[Topic]:
-        return self._below(TopicRow, "retired", f"{name}#")
+        return self._below(TopicRow, "retired", f"{name}#", leave_out)
 
     def delete_topic(self, topic: Topic) -> None:
         for item in list(self._query(_home(topic))):
@@ -87,13 +87,12 @@ class DynamoControl:
         return self._retire(GroupRow, _group_key(topic, group.name), _retired_key(topic, group), group)
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
-        return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#")
+        return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#", leave_out)
 
     def delete_group(self, topic: Topic, group: Group) -> None:
-        for consumer in self.consumers(topic, group):
-            self._delete(_consumer_key(topic, group, consumer.name))
-        for consumer in self.retired_consumers(topic, group):
-            self.forget_consumer(topic, group, consumer)
+        for prefix in (f"consumer#{group.uid}#", f"left#{group.uid}#"):
+            for item in list(self._query(_home(topic), Row.sk.startswith(prefix))):
+                self._delete(Key(_home(topic), item["sk"]["S"]))
         self._delete(_assignment_key(topic, group))
         current = self.group(topic, group.name)
         if current and current.uid == group.uid:
@@ -119,7 +118,8 @@ class DynamoControl:
         self._put(ConsumerRow.of(_retired_consumer_key(topic, group, consumer), bare, consumer.version))
 
     def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
-        return self._below(ConsumerRow, _home(topic), f"left#{group.uid}#{f'{name}#' if name else ''}")
+        prefix = f"left#{group.uid}#{f'{name}#' if name else ''}"
+        return self._below(ConsumerRow, _home(topic), prefix, leave_out)
 
     def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         self._delete(_retired_consumer_key(topic, group, consumer))

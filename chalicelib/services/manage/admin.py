@@ -10,7 +10,7 @@ from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailab
 from ...domain.ladder import Retry
 from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
 from ...modes import POLICIES
-from ...ports.control import Control
+from ...ports.control import Control, leave_out
 from ...ports.records import Records
 from ...ports.rounds import Marks
 from ...ports.world import Clock, Random
@@ -108,11 +108,12 @@ class Admin:
         self._finish([topic])
 
     def _finish(self, topics: Sequence[Topic]) -> None:
-        """End the deletion of topics that are in no list any more."""
+        """End the deletion of topics that are in no list any more. Cursors of what cannot be read stay: nobody finds
+        them without its row."""
         if topics:
             self._outwait_caches()
         for topic in topics:
-            for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
+            for group in (*self._control.groups(topic, leave_out), *self._control.retired_groups(topic)):
                 self._close(topic, group)
                 self._control.delete_group(topic, group)
             self._control.delete_topic(topic)
@@ -126,7 +127,7 @@ class Admin:
         time ends, the next try goes on with the others."""
         self._states.close(all_keys(topic, group))
         if POLICIES[group.mode].per_consumer:
-            for consumer in self._control.consumers(topic, group):
+            for consumer in self._control.consumers(topic, group, leave_out):
                 self._states.close(all_keys(topic, group, consumer.uid))
                 self._control.delete_consumer(topic, group, consumer)
             for consumer in self._control.retired_consumers(topic, group):

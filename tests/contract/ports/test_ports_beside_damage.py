@@ -12,7 +12,15 @@ from chalicelib.ports.rounds import Bookmark
 from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import Change, change_account, change_key_entry, change_round, having, without
+from tests.support.damage import (
+    Change,
+    change_account,
+    change_control,
+    change_key_entry,
+    change_round,
+    having,
+    without,
+)
 from tests.support.stages import Stage
 
 NO_TEXT = {"S": "?"}
@@ -72,3 +80,32 @@ def test_messages_with_a_key_are_found_beside_one_whose_expiry_cannot_be_read(st
     keys.note(entries)
     change_key_entry(stage, entries[0], having("x", NO_TEXT))
     assert [entry.message_id for entry in keys.newest(uid, "k", None, None, None, 10)] == ["m1", "m0"]
+
+
+@pytest.mark.parametrize("kind", ["topic", "group", "consumer"])
+def test_a_note_of_a_deletion_that_cannot_be_read_is_passed_over_and_deleted(stage: Stage, kind: str) -> None:
+    on_dynamodb(stage)
+    control = stage.adapters.control
+    topic = make.topic(make.uid("t-"), uid=make.uid())
+    group = make.group(topic, uid=make.uid())
+    consumer = make.consumer(group)
+    assert control.put_topic(topic, None)
+    assert control.put_group(topic, group, None)
+    assert control.put_consumer(topic, group, consumer, None)
+    if kind == "topic":
+        control.retire_topic(topic)
+        change_control(stage, "retired", f"{topic.name}#{topic.uid}", having("version", NO_TEXT))
+    elif kind == "group":
+        control.retire_group(topic, group)
+        change_control(stage, f"topic#{topic.uid}", f"retired#{group.name}#{group.uid}", without("uid"))
+    else:
+        control.retire_consumer(topic, group, consumer)
+        place = f"left#{group.uid}#{consumer.name}#{consumer.uid}"
+        change_control(stage, f"topic#{topic.uid}", place, without("uid"))
+    assert control.retired_topics(topic.name) == []
+    assert control.retired_groups(topic, group.name) == control.retired_groups(topic) == []
+    assert control.retired_consumers(topic, group) == []
+    control.delete_group(topic, group)
+    control.delete_topic(topic)
+    assert control.topic(topic.name) is control.group(topic, group.name) is None
+    assert control.consumers(topic, group) == []

@@ -409,3 +409,35 @@ def test_a_consumer_that_comes_beside_a_row_that_cannot_be_read_is_found_at_once
     assert deps.catalog.consumer(desk.topic, group, "new").name == "new"
     with pytest.raises(NotFound):
         deps.catalog.consumer(desk.topic, group, "nobody")
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+@pytest.mark.parametrize("what", ["group", "consumer"])
+def test_what_cannot_be_read_is_deleted_with_its_topic(stage: Stage, mode: str, what: str) -> None:
+    desk = PushDesk.at(stage, mode=mode)
+    bad, good = desk.group("bad"), desk.group("good")
+    for group in (bad, good):
+        desk.consumer(group, "one")
+    if what == "group":
+        damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
+    else:
+        damage_consumer(stage, desk.topic, bad, "one")
+    desk.restart()
+    admin, control = desk.deps.admin, desk.deps.adapters.control
+    admin.delete_topic(admin.topic_to_delete(desk.topic.name))
+    assert control.topic(desk.topic.name) is None
+    assert control.retired_topics(desk.topic.name) == []
+    assert control.groups(desk.topic) == control.consumers(desk.topic, bad) == []
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_consumer_that_cannot_be_read_is_deleted_with_its_group(stage: Stage, mode: str) -> None:
+    desk = PushDesk.at(stage, mode=mode)
+    group = desk.group("bad")
+    desk.consumer(group, "one")
+    damage_consumer(stage, desk.topic, group, "one")
+    desk.restart()
+    admin, control = desk.deps.admin, desk.deps.adapters.control
+    admin.delete_group(desk.topic, admin.group_to_delete(desk.topic, "bad"))
+    assert control.consumers(desk.topic, group) == []
+    assert admin.put_group(desk.topic, "bad", {"mode": mode})[1]
