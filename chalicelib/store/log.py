@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ..domain.cursor import Cursor
-from ..domain.errors import unavailable
+from ..domain.errors import Unreadable, unavailable
 from ..domain.message import DeadReason, Draft, Origin
 from ..domain.segment import Allocation, Segment, ShardKey, Tail
 from ..domain.timer import Timer
@@ -64,7 +64,7 @@ class DynamoLog:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
         meta_row = answer.get("Item", {})
         allocation = Allocation.RESERVED if "c" in meta_row else tail.allocation
-        return Tail(max(tail.offset, int_of(meta_row, "t", -1)), allocation, tail.accepted_ms)
+        return Tail(max(tail.offset, _noted(meta_row, "t", -1)), allocation, tail.accepted_ms)
 
     def put(
         self,
@@ -353,16 +353,27 @@ def _head_of_damaged(item: Item) -> dict[str, Any]:
 
 
 def tail_of(item: Item) -> Tail:
-    """A shard's tail, by its highest row."""
+    """A shard's tail, by its highest row. Raises Unreadable if that is a meta row that is damaged."""
     if int_of(item, "o") == META_OFFSET:
-        allocation = Allocation(text_of(item, "w") or Allocation.OPTIMISTIC)
-        return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), allocation)
+        allocation = Allocation.RESERVED if "c" in item else Allocation.OPTIMISTIC
+        return Tail(max(_noted(item, "t", -1), _noted(item, "c", 0) - 1), allocation)
     try:
         head = _head(item)
         return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
     except _DAMAGE:
         segment = segment_of(item)
         return Tail(segment.end - 1, segment.allocation, segment.accepted_ms)
+
+
+def _noted(meta_row: Item, name: str, default: int) -> int:
+    """A number of a meta row. Without it nobody may append: the offset could be another message's."""
+    try:
+        return int_of(meta_row, name, default)
+    except _DAMAGE as error:
+        shard = text_of(meta_row, "s")
+        raise Unreadable(
+            "UNAVAILABLE", f"The end of {shard} cannot be read: {name!r} of its row {META_OFFSET} is damaged."
+        ) from error
 
 
 def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:

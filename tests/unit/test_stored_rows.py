@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.cursor import Cursor, Lease
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.message import DeadReason, Draft, Origin
 from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.segment import Allocation, Segment, Tail
@@ -291,6 +291,9 @@ def test_a_tail_is_what_the_highest_row_tells() -> None:
     assert log.tail_of(meta) == Tail(7)
     assert log.tail_of({**meta, "c": number(20), "w": text(Allocation.RESERVED)}).offset == 19
     assert log.tail_of({**meta, "c": number(3)}).offset == 7
+    for damaged in ({"t": text("?")}, {"c": {}}):
+        with pytest.raises(Unreadable, match=str(SHARD)):
+            log.tail_of({**meta, **damaged})
 
 
 def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:

@@ -1,14 +1,19 @@
-"""Rows of scheduled jobs and rate limits that cannot be read keep nobody from work."""
+"""Rows of scheduled jobs, rate limits, ends of logs and begun deletions that cannot be read keep nobody from work."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from chalicelib.domain.errors import Unreadable
+from chalicelib.domain.segment import Tail
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.ports.log import KeyEntry
 from chalicelib.ports.rounds import Bookmark
+from chalicelib.store.layout import META_OFFSET
 from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -18,9 +23,11 @@ from tests.support.damage import (
     change_control,
     change_key_entry,
     change_round,
+    change_row,
     having,
     without,
 )
+from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 NO_TEXT = {"S": "?"}
@@ -109,3 +116,23 @@ def test_a_note_of_a_deletion_that_cannot_be_read_is_passed_over_and_deleted(sta
     control.delete_topic(topic)
     assert control.topic(topic.name) is control.group(topic, group.name) is None
     assert control.consumers(topic, group) == []
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_shard_whose_end_cannot_be_read_is_passed_over(stage: Stage, is_empty: bool) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage, shards=2)
+    bad, good = (desk.topic.shard_key(shard) for shard in range(2))
+    log: Any = stage.adapters.log
+    if not is_empty:
+        desk.produce(make.draft("old", shard=bad.shard))
+    log.checkpoint(bad, Tail(0))
+    change_row(stage, bad, META_OFFSET, having("t", NO_TEXT))
+    desk = Desk(stage, stage.process(), desk.topic)
+    stage.clock.advance(DAY_MS)
+    [refused] = desk.deps.producer.produce(desk.topic, [make.draft("to the bad one", shard=bad.shard)])
+    assert isinstance(refused, Unreadable)
+    assert str(bad) in refused.detail
+    for n in range(4):
+        desk.produce(make.draft(n))
+    assert log.tail(good).offset == 3
