@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,10 +32,13 @@ class Registration:
     reachable: bool = True
     disabled: list[str] = field(default_factory=list)
 
-    def save(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
+    def save(
+        self, topic: Topic, group: Group, consumer: Consumer, health_after: Callable[[Consumer], Health]
+    ) -> Consumer | None:
         if not self.reachable:
             raise unavailable("down")
         self.writes += 1
+        health = health_after(self.held)
         self.held = replace(
             self.held,
             failing_ms=health.failing_ms,
@@ -173,3 +177,17 @@ def test_what_it_could_not_write_counts_more_than_the_row_that_it_wrote_before()
     registration.reachable = False
     fail(of, clock, registration.held, 10)
     assert of.allowance(registration.held, FULL) == 0
+
+
+def test_a_late_failure_does_not_bring_back_what_a_new_registration_has_ended() -> None:
+    registration, clock = Registration(), ManualClock()
+    of = subscriber_health(registration, clock)
+    fail(of, clock, registration.held, 10)
+    clock.advance(30 * DAY_MS)
+    old = registration.held
+    registration.held = make.consumer(GROUP, uid=old.uid, kind="url", version=old.version + 1)
+    fail(of, clock, old, 1)
+    assert registration.disabled == []
+    assert (registration.held.times_opened, registration.held.open_until_ms) == (0, None)
+    assert registration.held.failing_ms == clock.now_ms()
+    assert of.allowance(registration.held, FULL) > 0

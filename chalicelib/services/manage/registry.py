@@ -238,10 +238,14 @@ class Registry:
             ),
         )
 
-    def set_health(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
-        """Store what all processes must know of a consumer's circuit breaker. None: as for `activate`."""
+    def set_health(
+        self, topic: Topic, group: Group, consumer: Consumer, health_after: Callable[[Consumer], Health]
+    ) -> Consumer | None:
+        """Store what all processes must know of a consumer's circuit breaker, as it follows from the registration that
+        stands. None: as for `activate`."""
 
         def change(row: Consumer) -> Consumer:
+            health = health_after(row)
             return replace(
                 row,
                 failing_ms=health.failing_ms,

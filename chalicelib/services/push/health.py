@@ -15,8 +15,9 @@ from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..core.expiring_cache import TtlCache
 
-Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
-"""Write a consumer's failing_ms, open_until_ms and times_opened to its registration, unless that was deleted."""
+Save = Callable[[Topic, Group, Consumer, Callable[[Consumer], Health]], Consumer | None]
+"""Write a consumer's failing_ms, open_until_ms and times_opened to its registration, as they follow from what is stored
+there at that moment; None: it was deleted."""
 Disable = Callable[[Topic, Group, Consumer, str], object]
 
 
@@ -90,12 +91,20 @@ class SubscriberHealth:
     def _learn(
         self, topic: Topic, group: Group, consumer: Consumer, learn: Callable[[Health, int], Health]
     ) -> Health:
-        """The runs of this process take turns here: otherwise several would write the same change."""
+        """The runs of this process take turns here: otherwise several would write the same change. What others have
+        stored meanwhile counts: a late failure does not bring back what a new registration has ended."""
         with self._lock:
             version, before = self._known_health(consumer)
-            after = learn(before, self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            after = learn(before, now_ms)
             self._seen.put(consumer.uid, (version, after))
-            if _row(after) != _row(before) and (row := self._save(topic, group, consumer, after)):
+
+            def learnt(row: Consumer) -> Health:
+                nonlocal after
+                after = learn(_updated(version, before, row), now_ms)
+                return after
+
+            if _row(after) != _row(before) and (row := self._save(topic, group, consumer, learnt)):
                 self._seen.put(consumer.uid, (row.version, after))
         return after
 
@@ -110,14 +119,19 @@ class SubscriberHealth:
         """This process's view, updated from the registration if another process wrote it since. The given `consumer`
         may be older than this process's own last write."""
         version, health = self._seen.get(consumer.uid) or (-1, self._at_first(consumer))
-        if consumer.version <= version:
-            return version, health
-        return consumer.version, replace(
-            health,
-            failing_ms=consumer.failing_ms,
-            open_until_ms=consumer.open_until_ms,
-            times_opened=consumer.times_opened,
-        )
+        return max(version, consumer.version), _updated(version, health, consumer)
+
+
+def _updated(version: int, health: Health, row: Consumer) -> Health:
+    """The health that a registration tells, if it is newer than the version that `health` is based on."""
+    if row.version <= version:
+        return health
+    return replace(
+        health,
+        failing_ms=row.failing_ms,
+        open_until_ms=row.open_until_ms,
+        times_opened=row.times_opened,
+    )
 
 
 def _row(health: Health) -> tuple[int | None, int | None, int]:

@@ -104,7 +104,7 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
 
 def test_what_is_heard_late_of_its_owner_changes_nothing_of_who_is_active(desk: Desk, group: Group) -> None:
     member = register(desk, group).member
-    known = desk.deps.registry.set_health(desk.topic, group, member.consumer, BROKEN)
+    known = desk.deps.registry.set_health(desk.topic, group, member.consumer, lambda _: BROKEN)
     assert desk.deps.registry.activate(desk.topic, group, member.consumer) == known
     assert desk.deps.registry.still_pending(desk.topic, group, member.consumer, "no answer") == known
 
@@ -133,7 +133,7 @@ def test_who_receives_is_alive_and_says_so_before_it_waits_for_long(
 )
 def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, contact: Contact) -> None:
     old = register(desk, group).member.consumer
-    desk.deps.registry.set_health(desk.topic, group, old, BROKEN)
+    desk.deps.registry.set_health(desk.topic, group, old, lambda _: BROKEN)
     desk.deps.registry.disable(desk.topic, group, old, "gone")
     member, is_new, secret = register(desk, group, contact)
     new = member.consumer
@@ -153,7 +153,7 @@ def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, co
 
 def test_a_disabled_consumer_is_taken_up_again_with_its_secret(desk: Desk, group: Group) -> None:
     old = register(desk, group).member.consumer
-    desk.deps.registry.set_health(desk.topic, group, old, BROKEN)
+    desk.deps.registry.set_health(desk.topic, group, old, lambda _: BROKEN)
     for why in ("it answered 410 Gone", "again"):
         desk.deps.registry.disable(desk.topic, group, old, why)
         assert (stored(desk, group).state, stored(desk, group).why) == ("DISABLED", "it answered 410 Gone")
@@ -208,7 +208,7 @@ def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, gro
         window=(), allowance=1, failing_ms=now_ms, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1
     )
     for _ in range(2):
-        with_health = desk.deps.registry.set_health(desk.topic, group, consumer, health)
+        with_health = desk.deps.registry.set_health(desk.topic, group, consumer, lambda _: health)
         assert with_health is not None
         assert (with_health.failing_ms, with_health.open_until_ms, with_health.times_opened) == (
             now_ms,
@@ -220,14 +220,16 @@ def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, gro
     assert desk.deps.assignments.team(desk.topic, group).owners == [with_health, with_health], (
         "somebody must look again"
     )
-    desk.deps.registry.set_health(desk.topic, group, consumer, Health())
+    desk.deps.registry.set_health(desk.topic, group, consumer, lambda _: Health())
     assert desk.deps.registry.membership(desk.topic, group, consumer).shards == (0, 1)
 
 
 CHANGES: dict[str, Callable[[Desk, Group, Consumer], Consumer | None]] = {
     "activate": lambda desk, group, old: desk.deps.registry.activate(desk.topic, group, old),
     "disable": lambda desk, group, old: desk.deps.registry.disable(desk.topic, group, old, "late"),
-    "set_health": lambda desk, group, old: desk.deps.registry.set_health(desk.topic, group, old, BROKEN),
+    "set_health": lambda desk, group, old: desk.deps.registry.set_health(
+        desk.topic, group, old, lambda _: BROKEN
+    ),
 }
 
 
@@ -251,7 +253,7 @@ def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
 def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group) -> None:
     consumer = register(desk, group).member.consumer
     others = [desk.stage.process().registry for _ in range(3)]
-    others[0].set_health(desk.topic, group, consumer, BROKEN)
+    others[0].set_health(desk.topic, group, consumer, lambda _: BROKEN)
     secret = others[1].rotate_secret(desk.topic, group, consumer)
     others[2].disable(desk.topic, group, consumer, "gone")
     stored_consumer = stored(desk, group)

@@ -238,7 +238,7 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     consumer = deps.catalog.consumer(topic, consumer_group, "c")
     now_ms = clock.now_ms()
     health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1)
-    deps.registry.set_health(topic, consumer_group, consumer, health)
+    deps.registry.set_health(topic, consumer_group, consumer, lambda _: health)
     view = shown(group)
     assert (view["breaker"], view["rank"]) == ("open", None)
     assert view["failing_since_at"] < view["open_until_at"] < view["disables_at"]
