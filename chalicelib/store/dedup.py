@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ports.log import DedupEntry
-from .attributes import Item, int_of, number, text, text_of
+from .attributes import Item, known_int, known_text, number, text
 from .layout import FORMAT, dedup_key
 
 
@@ -36,14 +36,14 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
 
 
 def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
-    """The stored entry of a dedup id."""
+    """The stored entry of a dedup id. Of a damaged row as much as can be told: the id must not come a second time."""
     return DedupEntry(
         topic_uid,
         dedup_id,
-        text_of(item, "h") or "",
-        text_of(item, "i") or "",
-        int_of(item, "a"),
-        int_of(item, "e") if "e" in item else int_of(item, "x") * 1000,
+        known_text(item, "h") or "",
+        known_text(item, "i") or "",
+        known_int(item, "a"),
+        known_int(item, "e", known_int(item, "x") * 1000),
     )
 
 

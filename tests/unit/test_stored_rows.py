@@ -17,10 +17,10 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
 from chalicelib.domain.trace import TraceRow
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.ports.log import AlreadyMoved, DedupHit, OffsetTaken, Stored
+from chalicelib.ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
 from chalicelib.store.attributes import number, started_kib, text
-from chalicelib.store.dedup import dedup_put
+from chalicelib.store.dedup import dedup_entry, dedup_put
 from chalicelib.store.layout import META_OFFSET, record_key, segment_key
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -294,6 +294,15 @@ def test_a_tail_is_what_the_highest_row_tells() -> None:
     for damaged in ({"t": text("?")}, {"c": {}}):
         with pytest.raises(Unreadable, match=str(SHARD)):
             log.tail_of({**meta, **damaged})
+
+
+@pytest.mark.parametrize("damage", [{"a": text("?")}, {"a": {}}, {"e": text("?")}, {"x": text("?")}], ids=str)
+def test_a_dedup_id_with_a_damaged_time_is_still_used(damage: Any) -> None:
+    entry = DedupEntry("t1", "order-1", "hash", "id-1", 1_000, 9_000)
+    row = dedup_put("dedup", entry)["Put"]["Item"]
+    assert dedup_entry("t1", "order-1", row) == entry
+    damaged = dedup_entry("t1", "order-1", {**row, **damage})
+    assert (damaged.message_id, damaged.content_hash, damaged.ends_ms) == ("id-1", "hash", 9_000)
 
 
 def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
