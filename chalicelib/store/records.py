@@ -254,8 +254,13 @@ def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
     known = {"e": letter.version, "a": letter.at_ms}
     if letter.version == ANY_VERSION:
         del known["e"]
-    elif not letter.at_ms:
+    if not letter.at_ms:
         del known["a"]
+    if not known:  # whoever edits it gives it a version
+        return {
+            "ConditionExpression": "NOT attribute_type(e, :type)",
+            "ExpressionAttributeValues": {":type": text("N")},
+        }
     return {
         "ConditionExpression": " AND ".join(f"{name} = :{name}" for name in known),
         "ExpressionAttributeValues": {f":{name}": number(value) for name, value in known.items()},
