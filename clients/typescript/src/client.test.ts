@@ -215,7 +215,10 @@ test("a redirection is an error: followed, it would turn what sends into what re
     else answer.writeHead(301, { Location: "/v1/topics/orders/messages" }).end();
   });
   await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
-  t.after(() => proxy.close().closeAllConnections());
+  t.after(() => {
+    proxy.close();
+    proxy.closeAllConnections();
+  });
   const { port } = proxy.address() as AddressInfo;
   const redirected = Headrace.fromEnv({ url: `http://127.0.0.1:${port}` });
   await assert.rejects(redirected.send(topic, 1), (error) => error instanceof HeadraceError && error.status === 301);

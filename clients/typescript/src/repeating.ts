@@ -1,4 +1,4 @@
-import { setTimeout } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { HeadraceError } from "./errors.js";
 import type { components } from "./schema.js";
@@ -40,43 +40,71 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       first.headers.set("Headrace-Request", `${sender}-${sends++}`);
     }
     const repeatable = !NOT_REPEATABLE.test(`${first.method} ${path}`);
+    const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
     const began = Date.now();
     let perhapsStored = false;
     for (let attempt = 1; ; attempt++) {
-      const request = new Request(first.clone(), { signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]) });
+      const end = new AbortController();
+      const request = new Request(first, { body, signal: end.signal });
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", String(Math.max(1, Math.ceil((Date.now() - began) / 1000))));
       }
-      const answer = await fetch(request)
-        .then(whole)
-        .catch((error: unknown) => {
-          signal.throwIfAborted();
-          return noAnswer(first.url, error);
-        });
+      const answer = await within(timeoutMs, signal, end, fetch(request).then(whole)).catch((error: unknown) => {
+        signal.throwIfAborted();
+        return noAnswer(first.url, error);
+      });
       const partly = !(answer instanceof HeadraceError) && BATCH.test(path) && (await isPartly(answer));
       const again = answer instanceof HeadraceError || partly || (await isRetryable(answer));
       const unknown = partly || OUTCOME_UNKNOWN(answer.status);
       const pause = pauseMs(retries, attempt, answer, Date.now());
       const late = Date.now() - began + pause > retries.totalMs;
-      const once = !repeatable || (named && unknown && (await waitsWithoutDedupId(first)));
+      const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
         if (answer instanceof HeadraceError) throw answer;
         return answer;
       }
       perhapsStored ||= unknown;
-      await setTimeout(pause, undefined, { signal }).catch(() => signal.throwIfAborted());
+      await sleep(pause, undefined, { signal }).catch(() => signal.throwIfAborted());
     }
   };
 }
 
+/** What a body of JSON says; undefined for one that is none. */
+function jsonOf(body: Uint8Array | null): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(body ?? undefined));
+  } catch {
+    return undefined;
+  }
+}
+
 /** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */
-async function waitsWithoutDedupId(request: Request): Promise<boolean> {
-  const { headers } = request;
+function waitsWithoutDedupId({ url, headers }: Request, body: Uint8Array | null): boolean {
   if (Number(headers.get("Headrace-Delay-Seconds")) > 0) return !headers.has("Headrace-Dedup-Id");
-  if (/\/v1\/publish\/[^/]+$/.test(new URL(request.url).pathname)) return false;
-  const body = (await request.clone().json().catch(() => null)) as (Message & { messages?: Message[] }) | null;
-  const messages = [body?.messages ?? body].flat();
+  if (/\/v1\/publish\/[^/]+$/.test(new URL(url).pathname)) return false;
+  const sent = jsonOf(body) as (Message & { messages?: Message[] }) | undefined;
+  const messages = [sent?.messages ?? sent].flat();
   return messages.some((message) => (message?.delay_seconds || message?.deliver_at) && !message.dedup_id);
+}
+
+/**
+ * What comes of `work`, or the reason of `end`: that `ms` are over, or that of `signal`. By hand, since neither AbortSignal.timeout
+ * nor AbortSignal.any ends a `fetch` once the garbage collector has run.
+ */
+async function within<T>(ms: number, signal: AbortSignal, end: AbortController, work: Promise<T>): Promise<T> {
+  const stop = (): void => end.abort(signal.reason);
+  const timer = setTimeout(() => end.abort(new DOMException(`nothing whole came within ${ms} ms`, "TimeoutError")), ms);
+  signal.addEventListener("abort", stop);
+  try {
+    return await new Promise<T>((resolve, reject) => {
+      end.signal.addEventListener("abort", () => reject(end.signal.reason));
+      work.then(resolve, reject);
+      if (signal.aborted) stop();
+    });
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", stop);
+  }
 }
 
 /** An answer that is all here, and Headrace's: half of one is none, nor is a page of a proxy. */
