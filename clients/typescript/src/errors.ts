@@ -23,11 +23,11 @@ export class HeadraceError extends Error {
 
   /** The error of a problem document; one that is none (a proxy's page, say) keeps its status. */
   static of(problem: Partial<Problem> | string | null | undefined, status: number): HeadraceError {
-    if (typeof problem !== "object" || problem?.code === undefined) {
-      const retryable = status >= 500 || status === 429;
-      return new HeadraceError("UNEXPECTED", `An answer ${status} that is not Headrace's.`, status, retryable);
+    const perhapsLater = status >= 500 || status === 429;
+    if (typeof problem !== "object" || typeof problem?.code !== "string") {
+      return new HeadraceError("UNEXPECTED", `An answer ${status} that is not Headrace's.`, status, perhapsLater);
     }
-    const { code, detail = "", retryable = false, request_id: requestId, errors } = problem;
-    return new HeadraceError(code, detail, problem.status ?? status, retryable, requestId, errors);
+    const { code, detail = "", retryable = perhapsLater, request_id: requestId, errors } = problem;
+    return new HeadraceError(code, detail, status, retryable, requestId, errors ?? []);
   }
 }

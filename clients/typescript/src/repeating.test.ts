@@ -6,7 +6,7 @@ import { test, type TestContext } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { Headrace, type HeadraceOptions } from "./index.js";
+import { Headrace, type HeadraceOptions, type Message } from "./index.js";
 
 const clientOf = (options: Partial<HeadraceOptions>): Headrace =>
   new Headrace({ url: "http://127.0.0.1:8700", token: "hr_test", retries: { attempts: 2, baseMs: 1 }, ...options });
@@ -33,5 +33,59 @@ for (const [silence, answer] of Object.entries(SILENCES)) {
     t.after(() => clearInterval(collecting));
     const hr = clientOf({ url: await serving(t, answer), timeoutMs: 200 });
     await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER" });
+  });
+}
+
+const FOREIGN: [status: number, body: string | null][] = [
+  [200, ""],
+  [200, "[]"],
+  [200, "{{ page }}"],
+  [200, '{"status": "ok"}'],
+  [200, '{"results": {}, "messages": null, "id": 7}'],
+  [201, '{"id": "cut'],
+  [204, null],
+];
+const CALLS: Record<string, (hr: Headrace) => Promise<unknown>> = {
+  send: (hr) => hr.send("orders", 1),
+  sendMany: (hr) => hr.sendMany("orders", [{ body: 1 }]),
+  publish: (hr) => hr.api.POST("/v1/publish/{topic}", { params: { path: { topic: "docs" } }, body: "x" }),
+  receive: (hr) => hr.receive("orders", "mailer"),
+  ack: (hr) => hr.ack("orders", "mailer", { receipt: "r" } as Message),
+  nack: (hr) => hr.nack("orders", "mailer", [{ receipt: "r" } as Message]),
+};
+for (const [status, body] of FOREIGN) {
+  for (const [name, call] of Object.entries(CALLS)) {
+    test(`an answer ${status} ${body} to ${name} is none, and the call is made again`, async () => {
+      let tries = 0;
+      const fetch = async (): Promise<Response> => {
+        tries++;
+        return new Response(body, { status });
+      };
+      await assert.rejects(call(clientOf({ fetch })), { code: "NO_ANSWER", retryable: true });
+      assert.equal(tries, 2);
+    });
+  }
+}
+
+test("a page is the answer of /docs alone, and no answer that of a deletion alone", async () => {
+  const params = { path: { topic: "docs" } };
+  const page = clientOf({ fetch: async () => new Response("<html>") });
+  assert.equal((await page.api.GET("/docs", { parseAs: "text" })).data, "<html>");
+  await assert.rejects(page.api.GET("/v1/topics/{topic}", { params }), { code: "NO_ANSWER" });
+  const nothing = clientOf({ fetch: async () => new Response(null, { status: 204 }) });
+  const query = { confirm: "docs" };
+  assert.equal((await nothing.api.DELETE("/v1/topics/{topic}", { params: { ...params, query } })).response.status, 204);
+  await assert.rejects(nothing.api.GET("/v1/topics/{topic}", { params }), { code: "NO_ANSWER" });
+});
+
+const PROBLEMS: [status: number, body: string, code: string, retryable: boolean][] = [
+  [503, '{"code": 503, "message": "no healthy upstream"}', "UNEXPECTED", true],
+  [403, '{"code": ["x"], "detail": "denied"}', "UNEXPECTED", false],
+  [429, '{"code": "TOO_FAST", "status": "busy", "errors": null}', "TOO_FAST", true],
+];
+for (const [status, body, code, retryable] of PROBLEMS) {
+  test(`a refusal ${status} ${body} has the code ${code}`, async () => {
+    const hr = clientOf({ fetch: async () => new Response(body, { status }) });
+    await assert.rejects(hr.send("orders", 1), { code, status, retryable, issues: [] });
   });
 }

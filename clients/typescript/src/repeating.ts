@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { type Answer, isRetryable, jsonOf, whole } from "./answers.js";
 import { HeadraceError } from "./errors.js";
 import type { components } from "./schema.js";
 
@@ -15,12 +16,11 @@ export interface Retries {
   totalMs: number;
 }
 
-const PRODUCES = /\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
-const BATCH = /\/v1\/topics\/[^/]+\/messages\/batch$/;
+const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
+const BATCH = /^POST .*\/v1\/topics\/[^/]+\/messages\/batch$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
 const HTTP_DATE = /^[A-Z][a-z]+,? [\w -]+ \d\d:\d\d:\d\d (GMT|\d{4})$/;
-const OUTCOME_UNKNOWN = (status: number) => status === 0 || status >= 500;
 
 type Fetch = (request: Request) => Promise<Response>;
 
@@ -34,12 +34,12 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
 
   return async (first: Request): Promise<Response> => {
     const { signal } = first;
-    const path = new URL(first.url).pathname;
-    const named = first.method === "POST" && PRODUCES.test(path);
+    const call = `${first.method} ${new URL(first.url).pathname}`;
+    const named = PRODUCES.test(call);
     if (named && !first.headers.has("Headrace-Request")) {
       first.headers.set("Headrace-Request", `${sender}-${sends++}`);
     }
-    const repeatable = !NOT_REPEATABLE.test(`${first.method} ${path}`);
+    const repeatable = !NOT_REPEATABLE.test(call);
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
     const began = Date.now();
     let perhapsStored = false;
@@ -49,33 +49,26 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", String(Math.max(1, Math.ceil((Date.now() - began) / 1000))));
       }
-      const answer = await within(timeoutMs, signal, end, fetch(request).then(whole)).catch((error: unknown) => {
+      const answering = fetch(request).then((response) => whole(response, call));
+      const answer = await within(timeoutMs, signal, end, answering).catch((error: unknown) => {
         signal.throwIfAborted();
         return noAnswer(first.url, error);
       });
-      const partly = !(answer instanceof HeadraceError) && BATCH.test(path) && (await isPartly(answer));
-      const again = answer instanceof HeadraceError || partly || (await isRetryable(answer));
-      const unknown = partly || OUTCOME_UNKNOWN(answer.status);
+      const isLost = answer instanceof HeadraceError;
+      const partly = !isLost && BATCH.test(call) && isPartly(answer);
+      const again = isLost || partly || isRetryable(answer);
+      const unknown = isLost || partly || answer.response.status >= 500;
       const pause = pauseMs(retries, attempt, answer, Date.now());
       const late = Date.now() - began + pause > retries.totalMs;
       const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
-        if (answer instanceof HeadraceError) throw answer;
-        return answer;
+        if (isLost) throw answer;
+        return answer.response;
       }
       perhapsStored ||= unknown;
       await sleep(pause, undefined, { signal }).catch(() => signal.throwIfAborted());
     }
   };
-}
-
-/** What a body of JSON says; undefined for one that is none. */
-function jsonOf(body: Uint8Array | null): unknown {
-  try {
-    return JSON.parse(new TextDecoder().decode(body ?? undefined));
-  } catch {
-    return undefined;
-  }
 }
 
 /** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */
@@ -107,39 +100,20 @@ async function within<T>(ms: number, signal: AbortSignal, end: AbortController, 
   }
 }
 
-/** An answer that is all here, and Headrace's: half of one is none, nor is a page of a proxy. */
-async function whole(answer: Response): Promise<Response> {
-  const body = await answer.arrayBuffer();
-  const isJson = new Uint8Array(body)[0] === 0x7b; // {
-  if (answer.ok && body.byteLength > 0 && !isJson && !answer.url.endsWith("/docs")) {
-    throw new TypeError(`what answered ${answer.status} is not Headrace`);
-  }
-  return new Response(body.byteLength > 0 ? body : null, answer);
-}
-
 function noAnswer(url: string, error: unknown): HeadraceError {
   const cause = (error as { cause?: { code?: unknown } } | undefined)?.cause; // fetch's own error says only that it failed
   const why = cause ? `${error}: ${cause.code ?? cause}` : String(error);
   return new HeadraceError("NO_ANSWER", `No answer from ${new URL(url).origin} (${why}). Is the service up?`, 0, true);
 }
 
-async function isRetryable(answer: Response): Promise<boolean> {
-  if (answer.ok) return false;
-  const problem: unknown = await answer.clone().json().catch(() => undefined);
-  const word = (problem as { retryable?: unknown } | undefined)?.retryable;
-  return typeof word === "boolean" ? word : answer.status >= 500 || answer.status === 429;
-}
-
 /** Is there a message of a batch that may be stored the next time, or is already? The others of it are found then. */
-async function isPartly(answer: Response): Promise<boolean> {
-  if (!answer.ok) return false;
-  const { results } = (await answer.clone().json()) as Partial<Batch>;
-  return results?.some((each) => each.error?.retryable) ?? false;
+function isPartly({ response, json }: Answer): boolean {
+  return response.ok && (json as Batch).results.some((each) => each.error?.retryable);
 }
 
-function pauseMs(retries: Retries, attempt: number, answer: Response | HeadraceError, nowMs: number): number {
+function pauseMs(retries: Retries, attempt: number, answer: Answer | HeadraceError, nowMs: number): number {
   const step = Math.min(retries.capMs, retries.baseMs * 2 ** (attempt - 1));
-  const asked = answer instanceof HeadraceError ? 0 : askedWaitMs(answer.headers.get("Retry-After"), nowMs);
+  const asked = answer instanceof HeadraceError ? 0 : askedWaitMs(answer.response.headers.get("Retry-After"), nowMs);
   return Math.max(step * (0.5 + Math.random() / 2), asked);
 }
 
