@@ -68,7 +68,7 @@ export class Headrace {
   }
 
   /** Send up to 1,000 messages; for each, in order, where it was stored or why not. The whole is sent again while one may still be
-   * stored; what an earlier try has stored is a `duplicate` then. */
+   * stored. Rejects where all are refused, or a lost answer leaves unknown what was stored. */
   async sendMany(topic: string, messages: ({ body: unknown } & SendOptions)[]): Promise<(Sent | HeadraceError)[]> {
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/messages/batch", {

@@ -6,7 +6,7 @@ import { test, type TestContext } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { Headrace, type HeadraceOptions, type Message } from "./index.js";
+import { Headrace, HeadraceError, type HeadraceOptions, type Message } from "./index.js";
 
 const clientOf = (options: Partial<HeadraceOptions>): Headrace =>
   new Headrace({ url: "http://127.0.0.1:8700", token: "hr_test", retries: { attempts: 2, baseMs: 1 }, ...options });
@@ -89,3 +89,31 @@ for (const [status, body, code, retryable] of PROBLEMS) {
     await assert.rejects(hr.send("orders", 1), { code, status, retryable, issues: [] });
   });
 }
+
+/** A `fetch` that answers with these, one after the other. */
+function answeringWith(...answers: Response[]): () => Promise<Response> {
+  return async () => answers.shift() ?? assert.fail("one call too many");
+}
+const stored = (index: number) => ({ index, id: `m${index}`, status: "NEW" });
+const refused = (index: number, code: string, retryable: boolean) => ({ index, error: { code, status: 503, retryable } });
+const HALF = { results: [stored(0), refused(1, "UNAVAILABLE", true)] };
+
+test("what the first try of a batch has stored stands, though the second is refused as a whole", async () => {
+  const refusal = Response.json({ code: "TOPIC_NOT_FOUND", status: 404, retryable: false }, { status: 404 });
+  const hr = clientOf({ fetch: answeringWith(Response.json(HALF), refusal) });
+  const [first, second] = await hr.sendMany("orders", [{ body: 1 }, { body: 2 }]);
+  assert.deepEqual(first, stored(0));
+  assert.ok(second instanceof HeadraceError && second.code === "UNAVAILABLE");
+});
+
+test("what one try of a batch has stored stands, though a later one could not look for it", async () => {
+  const others = { results: [refused(0, "UNAVAILABLE", true), stored(1)] };
+  const hr = clientOf({ fetch: answeringWith(Response.json(HALF), Response.json(others)) });
+  assert.deepEqual(await hr.sendMany("orders", [{ body: 1 }, { body: 2 }]), [stored(0), stored(1)]);
+});
+
+test("where nobody answers the second try of a batch, the whole may be stored", async () => {
+  const lost = new Response("bad gateway", { status: 502 });
+  const hr = clientOf({ fetch: answeringWith(Response.json(HALF), lost) });
+  await assert.rejects(hr.sendMany("orders", [{ body: 1 }, { body: 2 }]), { status: 502, retryable: true });
+});

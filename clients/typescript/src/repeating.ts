@@ -43,6 +43,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
     const began = Date.now();
     let perhapsStored = false;
+    let results: Batch["results"] | undefined; // of a batch, so far
     for (let attempt = 1; ; attempt++) {
       const end = new AbortController();
       const request = new Request(first, { body, signal: end.signal });
@@ -55,7 +56,9 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
         return noAnswer(first.url, error);
       });
       const isLost = answer instanceof HeadraceError;
-      const partly = !isLost && BATCH.test(call) && isPartly(answer);
+      const outcomes = !isLost && answer.response.ok && BATCH.test(call) ? (answer.json as Batch).results : undefined;
+      if (outcomes) results = withStored(results, outcomes);
+      const partly = outcomes && results?.some((each) => each.error?.retryable); // those may be stored, now or the next time
       const again = isLost || partly || isRetryable(answer);
       const unknown = isLost || partly || answer.response.status >= 500;
       const pause = pauseMs(retries, attempt, answer, Date.now());
@@ -63,6 +66,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
         if (isLost) throw answer;
+        if (results && attempt > 1 && answer.response.status < 500) return Response.json({ results });
         return answer.response;
       }
       perhapsStored ||= unknown;
@@ -106,9 +110,12 @@ function noAnswer(url: string, error: unknown): HeadraceError {
   return new HeadraceError("NO_ANSWER", `No answer from ${new URL(url).origin} (${why}). Is the service up?`, 0, true);
 }
 
-/** Is there a message of a batch that may be stored the next time, or is already? The others of it are found then. */
-function isPartly({ response, json }: Answer): boolean {
-  return response.ok && (json as Batch).results.some((each) => each.error?.retryable);
+/** What came of each message of a batch after a further try of the whole: what one try has stored is stored. */
+function withStored(before: Batch["results"] | undefined, after: Batch["results"]): Batch["results"] {
+  return after.map((each, index) => {
+    const earlier = before?.[index];
+    return earlier && !earlier.error ? earlier : each;
+  });
 }
 
 function pauseMs(retries: Retries, attempt: number, answer: Answer | HeadraceError, nowMs: number): number {
