@@ -117,3 +117,15 @@ test("where nobody answers the second try of a batch, the whole may be stored", 
   const hr = clientOf({ fetch: answeringWith(Response.json(HALF), lost) });
   await assert.rejects(hr.sendMany("orders", [{ body: 1 }, { body: 2 }]), { status: 502, retryable: true });
 });
+
+for (const topic of ["test", "redrive", "rotate-secret", "tokens"]) {
+  test(`what is published to the topic ${topic} is sent again after a lost answer`, async () => {
+    let tries = 0;
+    const fetch = async (): Promise<Response> => {
+      if (!tries++) throw new TypeError("the connection was cut");
+      return Response.json(stored(0));
+    };
+    const { data } = await clientOf({ fetch }).api.POST("/v1/publish/{topic}", { params: { path: { topic } }, body: "x" });
+    assert.deepEqual([data, tries], [stored(0), 2]);
+  });
+}
