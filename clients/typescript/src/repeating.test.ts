@@ -129,3 +129,20 @@ for (const topic of ["test", "redrive", "rotate-secret", "tokens"]) {
     assert.deepEqual([data, tries], [stored(0), 2]);
   });
 }
+
+test("how long ago a send was sent first is told whatever the clock does, and within what the service takes", async (t) => {
+  let ms = 0;
+  t.mock.method(performance, "now", () => ms);
+  let clock = Date.UTC(2026, 10, 22);
+  t.mock.method(Date, "now", () => clock);
+  const resent: (string | null)[] = [];
+  const cut = async ({ headers }: Request): Promise<Response> => {
+    resent.push(headers.get("Headrace-Resend"));
+    ms += 30_000;
+    clock += [-3_600_000, 0, 90 * 86_400_000][resent.length - 1] ?? 0;
+    throw new TypeError("the connection was cut");
+  };
+  const hr = clientOf({ fetch: cut, retries: { attempts: 4, baseMs: 1 } });
+  await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER" });
+  assert.deepEqual(resent, [null, "30", "60", "86400"]);
+});

@@ -41,14 +41,14 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     }
     const repeatable = !NOT_REPEATABLE.test(call);
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
-    const began = Date.now();
+    const [beganAt, start] = [Date.now(), performance.now()];
     let perhapsStored = false;
     let results: Batch["results"] | undefined; // of a batch, so far
     for (let attempt = 1; ; attempt++) {
       const end = new AbortController();
       const request = new Request(first, { body, signal: end.signal });
       if (named && perhapsStored) {
-        request.headers.set("Headrace-Resend", String(Math.max(1, Math.ceil((Date.now() - began) / 1000))));
+        request.headers.set("Headrace-Resend", resendSeconds(beganAt, start));
       }
       const answering = fetch(request).then((response) => whole(response, call));
       const answer = await within(timeoutMs, signal, end, answering).catch((error: unknown) => {
@@ -62,7 +62,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const again = isLost || partly || isRetryable(answer);
       const unknown = isLost || partly || answer.response.status >= 500;
       const pause = pauseMs(retries, attempt, answer, Date.now());
-      const late = Date.now() - began + pause > retries.totalMs;
+      const late = performance.now() - start + pause > retries.totalMs;
       const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
         if (isLost) throw answer;
@@ -73,6 +73,15 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       await sleep(pause, undefined, { signal }).catch(() => signal.throwIfAborted());
     }
   };
+}
+
+/**
+ * How long ago a call was sent first, as the service wants to know it: rounded up, a day at most. The longer of two measures: the
+ * clock may be set back meanwhile, and what `performance` counts by rests while the machine does.
+ */
+function resendSeconds(beganAt: number, start: number): string {
+  const ms = Math.max(Date.now() - beganAt, performance.now() - start);
+  return String(Math.min(86_400, Math.max(1, Math.ceil(ms / 1000))));
 }
 
 /** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */
