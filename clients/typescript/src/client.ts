@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
 
 import createClient, { type Client } from "openapi-fetch";
@@ -15,6 +16,8 @@ export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
 
 /** How messages are received: `wait_seconds` (20), `lease_seconds`, `consumer`; how many at a time; until when. */
 export type ConsumeOptions = Omit<Schemas["ReceiveBody"], "max"> & { concurrency?: number; signal?: AbortSignal };
+
+const LONGEST_REST_MS = 1000;
 
 export interface HeadraceOptions {
   url: string;
@@ -39,13 +42,13 @@ export interface HeadraceOptions {
 export class Headrace {
   readonly api: Client<paths>;
 
-  constructor({ url, token, retries, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
+  constructor({ url, token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
     if (!/^\s*https?:\/\/[^/\s]/i.test(url)) throw new TypeError(`Give the service's URL, as in https://…, not "${url}".`);
-    const often: Retries = { attempts: 5, baseMs: 200, capMs: 10_000, totalMs: 120_000, ...retries };
+    const { attempts = 5, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
     this.api = createClient<paths>({
       baseUrl: url.trim().replace(/\/+(v1\/*)?$/, ""), // paths say /v1 themselves
       headers: { Authorization: `Bearer ${token}` },
-      fetch: repeating(fetch, often, timeoutMs),
+      fetch: repeating(fetch, { attempts, baseMs, capMs, totalMs }, timeoutMs),
       redirect: "manual", // followed, a POST becomes a GET, whose answer would pass for a stored message
     });
     this.api.use({ onRequest: ({ params }) => refuseNoNames(params.path) });
@@ -70,6 +73,7 @@ export class Headrace {
   /** Send up to 1,000 messages; for each, in order, where it was stored or why not. The whole is sent again while one may still be
    * stored. Rejects where all are refused, or a lost answer leaves unknown what was stored. */
   async sendMany(topic: string, messages: ({ body: unknown } & SendOptions)[]): Promise<(Sent | HeadraceError)[]> {
+    if (messages.length === 0) return [];
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/messages/batch", {
         params: { path: { topic } },
@@ -100,33 +104,40 @@ export class Headrace {
    * Handle messages, `concurrency` (1) at a time, until `signal` says stop; then what is at work is finished, also what the receive that
    * still waits brings (for `wait_seconds`: a process that must end sooner says less). A handler that
    * resolves acknowledges its message; one that rejects gives it back, to be tried again by the ladder. Leases are not
-   * renewed: give `lease_seconds` that a handler stays within. Rejects where a call fails for longer than `retries` allow, when what is
+   * renewed: give `lease_seconds` that a handler stays within. With a short `wait_seconds` it rests, up to a second, while nothing
+   * comes. Rejects where a call fails for longer than `retries` allow, when what is
    * at work is finished.
    */
   async consume<Body = unknown>(
     topic: string,
     group: string,
     handler: (message: Message<Body>) => Promise<unknown>,
-    { concurrency = 1, signal, ...options }: ConsumeOptions = {},
+    { concurrency = 1, wait_seconds = 20, signal, ...options }: ConsumeOptions = {},
   ): Promise<void> {
     const handle = async (message: Message<Body>): Promise<void> => {
       try {
         await handler(message);
       } catch (error) {
-        await this.nack(topic, group, [message], { reason: textOf(error) });
+        await this.nack(topic, group, [message], { reason: reasonOf(error) });
         return;
       }
       await this.ack(topic, group, message);
     };
+    let restMs = 0;
     while (!signal?.aborted) {
-      const messages = await this.receive<Body>(topic, group, { wait_seconds: 20, ...options, max: concurrency });
+      const start = performance.now();
+      const messages = await this.receive<Body>(topic, group, { ...options, wait_seconds, max: concurrency });
       const ends = await Promise.allSettled(messages.map(handle));
       for (const end of ends) if (end.status === "rejected") throw end.reason;
+      restMs = messages.length > 0 ? 0 : Math.min(LONGEST_REST_MS, restMs * 2 + 50);
+      const restLeft = start + restMs - performance.now();
+      if (restLeft > 0) await sleep(restLeft, undefined, { signal }).catch(() => {}); // cut short by the signal
     }
   }
 
   /** Record success; what came of each receipt. */
   async ack(topic: string, group: string, ...messages: Message<unknown>[]): Promise<Settled[]> {
+    if (messages.length === 0) return [];
     const body = { receipts: messages.map((message) => message.receipt) };
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/groups/{group}/ack", { params: { path: { topic, group } }, body }),
@@ -144,6 +155,7 @@ export class Headrace {
     messages: Message<unknown>[],
     how: Omit<Schemas["NackBody"], "receipts"> = {},
   ): Promise<Settled[]> {
+    if (messages.length === 0) return [];
     const body = { receipts: messages.map((message) => message.receipt), ...how };
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/groups/{group}/nack", { params: { path: { topic, group } }, body }),
@@ -152,10 +164,17 @@ export class Headrace {
   }
 }
 
-/** A reason as the service takes it: not cut within a character of two halves. */
+/** A reason as the service takes it, whatever was thrown: not cut within a character of two halves. */
+function reasonOf(error: unknown): string {
+  return new TextDecoder().decode(new TextEncoder().encode(textOf(error).slice(0, 512)));
+}
+
 function textOf(error: unknown): string {
-  const text = typeof error === "object" && !(error instanceof Error) ? inspect(error) : String(error);
-  return new TextDecoder().decode(new TextEncoder().encode(text.slice(0, 512)));
+  try {
+    return typeof error === "object" && !(error instanceof Error) ? inspect(error) : String(error);
+  } catch {
+    return "(an error without text)";
+  }
 }
 
 /** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request's name. */

@@ -1,0 +1,79 @@
+/** What a consumer asks for, and what it makes of its handler's end. No service is needed. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inspect } from "node:util";
+
+import { Headrace, type HeadraceOptions } from "./index.js";
+
+const clientOf = (options: Partial<HeadraceOptions>): Headrace =>
+  new Headrace({ url: "http://127.0.0.1:8700", token: "hr_test", ...options });
+
+test("an option that is undefined is none", async () => {
+  const stop = new AbortController();
+  let asked: unknown;
+  const answering = async (request: Request): Promise<Response> => {
+    asked = await request.json();
+    stop.abort();
+    return Response.json({ messages: [] });
+  };
+  const options = { wait_seconds: undefined, concurrency: undefined, signal: stop.signal } as object;
+  await clientOf({ fetch: answering }).consume("orders", "mailer", async () => {}, options);
+  assert.deepEqual(asked, { wait_seconds: 20, max: 1 });
+  let tries = 0;
+  const failing = async (): Promise<Response> => {
+    tries++;
+    throw new TypeError("the connection was cut");
+  };
+  const retries = { attempts: undefined, baseMs: 1, capMs: 1, totalMs: 1000 } as object;
+  await assert.rejects(clientOf({ fetch: failing, retries }).receive("orders", "mailer"));
+  assert.equal(tries, 5);
+});
+
+test("a consumer rests longer and longer between receives that bring nothing at once", async () => {
+  const stop = new AbortController();
+  let receives = 0;
+  const empty = async (): Promise<Response> => {
+    if (++receives === 4) stop.abort();
+    return Response.json({ messages: [] });
+  };
+  const start = performance.now();
+  await clientOf({ fetch: empty }).consume("orders", "mailer", async () => {}, { wait_seconds: 0, signal: stop.signal });
+  const ms = performance.now() - start;
+  assert.ok(ms > 50 + 150 + 350 - 10, `${ms} ms`); // a timer may be early by one
+});
+
+const WORDLESS: Record<string, unknown> = {
+  "an error whose message is no text": Object.assign(new Error(), { message: Object.create(null) }),
+  "an error that throws when it is told": Object.assign(new Error(), {
+    toString: () => {
+      throw new Error("no text");
+    },
+  }),
+  "an object that throws when it is looked at": {
+    [inspect.custom]: () => {
+      throw new Error("no look");
+    },
+  },
+};
+for (const [kind, reason] of Object.entries(WORDLESS)) {
+  test(`a handler that rejects with ${kind} gives its message back, and the consumer goes on`, async () => {
+    const stop = new AbortController();
+    const returned: unknown[] = [];
+    const answering = async (request: Request): Promise<Response> => {
+      if (request.url.endsWith("/receive")) return Response.json({ messages: [{ id: "m", receipt: "r", body: 1 }] });
+      stop.abort();
+      returned.push(new URL(request.url).pathname.split("/").pop(), await request.json());
+      return Response.json({ results: [{ receipt: "r", ok: true }] });
+    };
+    const handle = (): Promise<void> => Promise.reject(reason);
+    await clientOf({ fetch: answering }).consume("orders", "mailer", handle, { signal: stop.signal });
+    assert.deepEqual(returned, ["nack", { receipts: ["r"], reason: "(an error without text)" }]);
+  });
+}
+
+test("nothing is settled, and nothing sent, where there is nothing: no call is made", async () => {
+  const hr = clientOf({ fetch: () => assert.fail("a call was made") });
+  assert.deepEqual(await hr.ack("orders", "mailer", ...[]), []);
+  assert.deepEqual(await hr.nack("orders", "mailer", []), []);
+  assert.deepEqual(await hr.sendMany("orders", []), []);
+});
