@@ -43,11 +43,10 @@ export class Headrace {
   readonly api: Client<paths>;
 
   constructor({ url, token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
-    if (!/^\s*https?:\/\/[^/\s]/i.test(url)) throw new TypeError(`Give the service's URL, as in https://…, not "${url}".`);
     const { attempts = 5, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
     this.api = createClient<paths>({
-      baseUrl: url.trim().replace(/\/+(v1\/*)?$/, ""), // paths say /v1 themselves
-      headers: { Authorization: `Bearer ${token}` },
+      baseUrl: placeOf(url),
+      headers: { Authorization: `Bearer ${tokenOf(token)}` },
       fetch: repeating(fetch, { attempts, baseMs, capMs, totalMs }, timeoutMs),
       redirect: "manual", // followed, a POST becomes a GET, whose answer would pass for a stored message
     });
@@ -162,6 +161,22 @@ export class Headrace {
     );
     return results;
   }
+}
+
+/** Where a service is; paths say /v1 themselves. TypeError for what is no such place, or has what no call can keep. */
+function placeOf(url: string): string {
+  const place = URL.canParse(url) ? new URL(url) : undefined;
+  if (!place || !/^https?:$/.test(place.protocol) || place.username || place.password || place.search || place.hash) {
+    throw new TypeError("Give the service's URL (HEADRACE_URL), as in https://…, without a password, `?` or `#`.");
+  }
+  return place.origin + place.pathname.replace(/\/+(v1\/*)?$/, "");
+}
+
+/** TypeError for what is no token, here and without its text: that of a header that cannot be sent would tell it. */
+function tokenOf(text: string): string {
+  const token = String(text).trim();
+  if (/^hr_[\w-]+$/.test(token)) return token;
+  throw new TypeError("Give a token (HEADRACE_TOKEN), hr_… as it was printed by `make run` or `make token`, without `Bearer`.");
 }
 
 /** A reason as the service takes it, whatever was thrown: not cut within a character of two halves. */
