@@ -30,6 +30,19 @@ test("a message is sent, received, acknowledged, and seen as done", async () => 
   assert.equal(data?.deliveries["mailer"]?.status, "SUCCESS");
 });
 
+test("bytes and texts are stored as they are", async () => {
+  const bytes = Uint8Array.of(0, 255, 254);
+  const { id } = await hr.send(topic, bytes, { content_type: "image/png" });
+  const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
+  assert.deepEqual([data?.body_base64, data?.content_type], [Buffer.from(bytes).toString("base64"), "image/png"]);
+  const headers = { "Content-Type": "text/plain" };
+  const published = await hr.api.POST("/v1/publish/{topic}", { params: { path: { topic } }, headers, body: "<order/>" });
+  const path = { topic, id: published.data?.id ?? "" };
+  const stored = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path } });
+  assert.equal(stored.data?.body_base64, Buffer.from("<order/>").toString("base64"));
+  await hr.nack(topic, "mailer", await hr.receive(topic, "mailer"), { dead_letter: true, reason: "a test" });
+});
+
 test("a URL may end as that of the interface", async () => {
   const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process.env;
   for (const end of ["/", "/v1", "/v1/"]) {

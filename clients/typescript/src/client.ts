@@ -3,6 +3,7 @@ import { inspect } from "node:util";
 
 import createClient, { type Client } from "openapi-fetch";
 
+import { bodyOf } from "./bodies.js";
 import { HeadraceError, type Problem } from "./errors.js";
 import { type Retries, repeating } from "./repeating.js";
 import type { components, paths } from "./schema.js";
@@ -47,6 +48,7 @@ export class Headrace {
     this.api = createClient<paths>({
       baseUrl: placeOf(url),
       headers: { Authorization: `Bearer ${tokenOf(token)}` },
+      bodySerializer: bodyOf,
       fetch: repeating(fetch, { attempts, baseMs, capMs, totalMs }, timeoutMs),
       redirect: "manual", // followed, a POST becomes a GET, whose answer would pass for a stored message
     });
@@ -61,11 +63,10 @@ export class Headrace {
     return new Headrace({ ...options, ...place });
   }
 
-  /** Send one message; it is durable, and stored once, when this resolves. `body` is anything with a JSON form. */
+  /** Send one message; it is durable, and stored once, when this resolves. `body` is anything with a JSON form, or bytes. */
   async send(topic: string, body: unknown, options: SendOptions = {}): Promise<Sent> {
-    const message = { body, ...knownLater(options) };
     return answerOf(
-      this.api.POST("/v1/topics/{topic}/messages", { params: { path: { topic } }, body: message }),
+      this.api.POST("/v1/topics/{topic}/messages", { params: { path: { topic } }, body: messageOf({ body, ...options }) }),
     );
   }
 
@@ -76,7 +77,7 @@ export class Headrace {
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/messages/batch", {
         params: { path: { topic } },
-        body: { messages: messages.map(({ body, ...options }) => ({ body, ...knownLater(options) })) },
+        body: { messages: messages.map(messageOf) },
       }),
     );
     return results.map((each) =>
@@ -190,6 +191,14 @@ function textOf(error: unknown): string {
   } catch {
     return "(an error without text)";
   }
+}
+
+/** A message as the interface wants it. */
+function messageOf({ body, ...options }: { body: unknown } & SendOptions): Schemas["MessageBody"] {
+  const message = knownLater(options);
+  if (!(body instanceof Uint8Array)) return { body, ...message };
+  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  return { ...message, content_type: message.content_type ?? "application/octet-stream", body_base64: bytes.toString("base64") };
 }
 
 /** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request's name. */

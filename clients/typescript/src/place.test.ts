@@ -52,3 +52,44 @@ test("a token may have space around it, as a file gives it", async () => {
   const { headers } = await sending({ token: " hr_test\n" }, (hr) => hr.api.GET("/v1/health"));
   assert.equal(headers.get("Authorization"), "Bearer hr_test");
 });
+
+const LOSSY: Record<string, unknown> = {
+  "NaN": NaN,
+  "infinity within": { prices: [1, -Infinity] },
+  "a map": new Map([["order", 188]]),
+  "a set within": { orders: new Set([188]) },
+  "a promise": Promise.resolve(188),
+  "bytes within": { picture: Buffer.from("png") },
+  "a buffer": new ArrayBuffer(8),
+  "a big number": 188n,
+};
+for (const [kind, body] of Object.entries(LOSSY)) {
+  test(`${kind} has no JSON form, and nothing else is sent in its place`, async () => {
+    const hr = new Headrace({ url: "http://127.0.0.1:8700", token: TOKEN, fetch: () => assert.fail("it was sent") });
+    await assert.rejects(hr.send("orders", body), TypeError);
+    await assert.rejects(hr.sendMany("orders", [{ body }]), TypeError);
+  });
+}
+
+test("what has a JSON form is sent in it", async () => {
+  const body = { at: new Date(0), missing: undefined, list: [null, -0, "\u00e9"], toJSON: undefined };
+  const sent = await sending({}, (hr) => hr.send("orders", body));
+  assert.deepEqual(await sent.json(), { body: { at: "1970-01-01T00:00:00.000Z", list: [null, 0, "\u00e9"] } });
+});
+
+test("bytes are sent as bytes", async () => {
+  const bytes = new Uint8Array([0, 255, 254, 253]).subarray(1);
+  const sent = await sending({}, (hr) => hr.send("orders", bytes));
+  assert.deepEqual(await sent.json(), { body_base64: "//79", content_type: "application/octet-stream" });
+  const batch = await sending({}, (hr) => hr.sendMany("orders", [{ body: Buffer.from(bytes), content_type: "image/png" }]));
+  assert.deepEqual(await batch.json(), { messages: [{ body_base64: "//79", content_type: "image/png" }] });
+});
+
+for (const [type, body] of [["text/plain", "<order/>"], ["image/png", new Uint8Array([0, 255])]] as const) {
+  test(`a body that is ${type} is published as it is`, async () => {
+    const call = { params: { path: { topic: "orders" } }, headers: { "Content-Type": type }, body };
+    const sent = await sending({}, (hr) => hr.api.POST("/v1/publish/{topic}", call));
+    assert.equal(sent.headers.get("Content-Type"), type);
+    assert.deepEqual(Buffer.from(await sent.arrayBuffer()), Buffer.from(body as string));
+  });
+}
