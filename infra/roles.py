@@ -51,11 +51,12 @@ _TABLES: dict[str, dict[str, str]] = {
     names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem", "audit": "PutItem"},
     "route": {"rounds": "PutItem", "control#topics": "GetItem", "control#topic": _READ},
     "deliver": {
-        "log": "Query PutItem",
+        "log": _APPEND,
         "cursors": f"{_CLAIM} Query",
         "records": "PutItem UpdateItem",
         "timers": "PutItem",
         "traces": _NOTE,
+        "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
     },
@@ -88,6 +89,8 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topic": "Query",
     },
     "assign": {
+        "log": "GetItem Query UpdateItem",  # who agrees late to a broadcast that skips begins at the end
+        "cursors": "GetItem PutItem",
         "timers": "PutItem",
         "rounds": f"{_READ} PutItem",
         "rates#handshakes": "GetItem PutItem",

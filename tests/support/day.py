@@ -35,7 +35,7 @@ from chalicelib.store.layout import Tables
 from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event
-from tests.functional.delivery.receivers import Receiver
+from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
 from tests.support.aws_answers import bytes_answer, json_answer
 from tests.support.browser import Browser
 from tests.support.http import Client, Group, ShiftingClock, Topic
@@ -224,6 +224,7 @@ def work(world: World, receiver: Receiver) -> None:
     for job in ("sweep", "assign"):
         world.call(job)
     ask_pending(world, receiver)
+    remove_while_called(world)
     journal(world, topic)
     age(world)
     world.api.get("/v1/audit").expect(200)
@@ -315,21 +316,45 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
 
 
 def ask_pending(world: World, receiver: Receiver) -> None:
-    """A subscriber that agrees only when it is asked again."""
+    """Subscribers that agree only when they are asked again; the one of a broadcast begins at the end then."""
     topic = world.api.topic()
-    group = topic.group(max_in_flight=1)
     stored_topic = world.deps.catalog.topic(topic.name)
-    consumer_group = world.deps.catalog.group(stored_topic, group.name)
-    world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
-    consumer = world.deps.catalog.consumer(stored_topic, consumer_group, "c")
-    pending_consumer = replace(consumer, state=ConsumerState.PENDING)
-    assert world.deps.adapters.control.put_consumer(stored_topic, consumer_group, pending_consumer, consumer)
+    for group in (topic.group(max_in_flight=1), topic.group("b", mode="broadcast", offline="skip")):
+        consumer_group = world.deps.catalog.group(stored_topic, group.name)
+        world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+        consumer = world.deps.catalog.consumer(stored_topic, consumer_group, "c")
+        pending_consumer = replace(consumer, state=ConsumerState.PENDING)
+        assert world.deps.adapters.control.put_consumer(
+            stored_topic, consumer_group, pending_consumer, consumer
+        )
     topic.produce("x")
     for _ in range(4):
         world.call("assign")
     for _ in range(3):
         world.call("sweep")
     world.run()
+
+
+def remove_while_called(world: World) -> None:
+    """A subscriber is removed while it is called, and another one stays."""
+
+    def act(_: RawReceiver, sock: Any) -> None:
+        admin = world.deps
+        stored_topic = admin.catalog.topic(topic.name)
+        stored_group = admin.catalog.group(stored_topic, group.name)
+        admin.registry.unregister(
+            stored_topic, stored_group, admin.catalog.consumer(stored_topic, stored_group, "c")
+        )
+        world.clock.advance(5)  # no process has it in its cache any more
+        sock.sendall(OK)
+
+    topic = world.api.topic(shards=1)
+    group = topic.group(mode="serial")
+    with raw_receiver(act) as receiver:
+        for name in ("c", "d"):
+            world.api.put(f"{group.path}/consumers/{name}", {"url": receiver.url}).expect(201)
+        topic.produce("x")
+        world.wake(topic)
 
 
 def journal(world: World, topic: Topic) -> None:

@@ -51,6 +51,8 @@ Asked = tuple[str, str]
 key `<resource>#<kind of secret>`."""
 
 _at_work: ContextVar[str | None] = ContextVar("function at work", default=None)
+_guards: list[Guard] = []
+"""Those that watch, the innermost last: it alone judges."""
 
 
 @contextmanager
@@ -123,6 +125,8 @@ class Guard:
             self._judge(function, ("lambda:InvokeFunction", _arn("lambda", f"function:{name}")), "Invoke")
 
     def _judge(self, function: str, demand: Asked, operation: str) -> None:
+        if _guards[-1:] != [self]:
+            return
         if grants := self.allowed(function, *demand):
             self.used.update((function, (demand[0], resource)) for resource in grants)
             return
@@ -229,7 +233,9 @@ def guarded(guard: Guard) -> Iterator[Guard]:
     threads that they start."""
     events = clients._session().events
     events.register(_EVENT, guard.check)
+    _guards.append(guard)
     with ExitStack() as stack:
+        stack.callback(_guards.remove, guard)
         stack.callback(events.unregister, _EVENT, guard.check)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in _FUNCTIONS:

@@ -31,6 +31,11 @@ SELDOM = {
     # A job whose time ends before its work starts itself again.
     ("checkpoint", "lambda:InvokeFunction", "checkpoint"),
     ("expire", "lambda:InvokeFunction", "expire"),
+    # Two runs do not agree on whether a subscriber's circuit is open: in a broadcast that skips it goes to the end.
+    ("deliver", "dynamodb:GetItem", "log"),
+    ("deliver", "dynamodb:UpdateItem", "log"),
+    # Who goes to the end of a shard that was quiet for a day stores where that is.
+    ("assign", "dynamodb:UpdateItem", "log"),
     # The tail of an empty shard is asked for, and somebody appends to it at that moment.
     ("sweep", "dynamodb:GetItem", "log"),
     # Subscribers of this day are on loopback, where nobody is asked.
