@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -244,35 +245,32 @@ class Deployment:
         raise StackError(f"AWS does not take the template: {reason}")
 
     def _execute(self, change: str, deed: str) -> None:
-        description = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
-        since = description["Stacks"][0].get("LastUpdatedTime", "")
         self._aws.run(
             *("cloudformation", "execute-change-set", "--stack-name", self._name, "--change-set-name", change)
         )
-        self._wait(deed, since)
+        self._wait(deed)
 
-    def _wait(self, deed: str, since: str = "") -> None:
+    def _wait(self, deed: str) -> None:
         """Wait for the end. Raises StackError, with what failed."""
         try:
             self._aws.run("cloudformation", "wait", f"stack-{deed}-complete", "--stack-name", self._name)
         except Refused as error:
             raise StackError(
-                f"The stack {self._name} could not be {deed.rstrip('e')}ed:\n{self._failures() or error}\n"
+                f"The stack {self._name} could not be {deed.rstrip('e')}ed:\n{self._failures(deed) or error}\n"
                 f"It is {self._status()} now. Mend that and run it again."
             ) from None
 
-    def _failures(self) -> str:
-        events = self._aws.ask(
-            "cloudformation",
-            "describe-stack-events",
-            "--stack-name",
-            self._name,
-            "--max-items",
-            "60",
-            check=False,
+    def _failures(self, deed: str) -> str:
+        """What failed since the deed began, with the reasons. The way back has many events, which come after them."""
+        answer = self._aws.ask(
+            "cloudformation", "describe-stack-events", "--stack-name", self._name, check=False
         )
-        entries: list[Any] = (events or {}).get("StackEvents", [])
-        failures = [each for each in entries if each["ResourceStatus"].endswith("_FAILED")]
+        newest_first: list[Any] = (answer or {}).get("StackEvents", [])
+        beginning = (self._name, f"{deed.upper()}_IN_PROGRESS")
+        events = takewhile(
+            lambda each: (each["LogicalResourceId"], each["ResourceStatus"]) != beginning, newest_first
+        )
+        failures = [each for each in events if each["ResourceStatus"].endswith("_FAILED")]
         return "\n".join(
             f"  {each['LogicalResourceId']}: {each.get('ResourceStatusReason', each['ResourceStatus'])}"
             for each in reversed(failures)

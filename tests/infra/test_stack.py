@@ -210,6 +210,43 @@ def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
         deployment(variables).destroy(with_data=False)
 
 
+class Events(Aws):
+    """An AWS whose stack has these events, told with the newest first, and fails whatever it is told."""
+
+    account, region = "123456789012", "eu-central-1"
+
+    def __init__(self, *events: tuple[str, str]) -> None:
+        self.events = [
+            {"LogicalResourceId": name, "ResourceStatus": state, "ResourceStatusReason": f"{name} says why"}
+            for name, state in reversed(events)
+        ]
+
+    def run(self, *arguments: str, check: bool = True) -> str:
+        if "stack-delete-complete" in arguments:
+            raise Refused("Waiter StackDeleteComplete failed")
+        return ""
+
+    def ask(self, *arguments: str, check: bool = True) -> Any:
+        if "describe-stack-events" in arguments:
+            most = int(arguments[arguments.index("--max-items") + 1]) if "--max-items" in arguments else None
+            return {"StackEvents": self.events[:most]}
+        return {"Stacks": [{"StackStatus": "DELETE_FAILED"}]}
+
+
+def test_what_failed_is_told_of_this_time_only_and_however_much_came_after_it() -> None:
+    aws = Events(
+        ("headrace-dev", "UPDATE_IN_PROGRESS"),
+        ("Former", "UPDATE_FAILED"),
+        ("headrace-dev", "DELETE_IN_PROGRESS"),
+        ("Present", "DELETE_FAILED"),
+        *((f"Alarm{n}", "DELETE_COMPLETE") for n in range(200)),
+        ("headrace-dev", "DELETE_FAILED"),
+    )
+    with pytest.raises(StackError, match="  Present: Present says why") as error:
+        Deployment(aws, read("dev")).destroy(with_data=False)
+    assert "Former" not in str(error.value)
+
+
 def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) -> None:
     with pytest.raises(StackError, match="in eu-central-1 of account 123456789012"):
         deployment(environment(cloudformation__describe_stacks=(255, "does not exist"))).destroy(
