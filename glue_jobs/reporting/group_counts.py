@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from glue_jobs.common import access
-from glue_jobs.common.failures import sentence
+from glue_jobs.common.failures import Ended, sentence
 from glue_jobs.common.service import Service
 
 
@@ -28,11 +28,13 @@ class GroupCounts:
 
 
 def groups(arguments: argparse.Namespace) -> tuple[list[GroupCounts], str | None]:
-    """Every group of the topics in question; and, where the service could not be asked, why not."""
+    """Every group of the topics in question; and, where the service could not be asked, why not. Raises Ended."""
     if not access.has_token(arguments):
         return [], "there is no token (HEADRACE_TOKEN, HEADRACE_DATA or --token-secret)"
     try:
         return list(_groups(access.service(arguments), arguments.topic)), None
+    except Ended:
+        raise
     except Exception as error:  # noqa: BLE001
         return [], sentence(error)
 

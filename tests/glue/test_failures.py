@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,40 @@ def test_a_job_that_is_ended_from_outside_says_so(sent_signal: signal.Signals) -
         assert process.stdout.readline() == "at work\n"
         process.send_signal(sent_signal)
         out = process.stdout.read()
+    assert process.returncode == FAILED
+    assert summary_of(out)["error"].startswith("The job was ended from outside")
+
+
+ASKING_SCRIPT = """
+import argparse, sys
+from glue_jobs.common import job
+from glue_jobs.reporting.group_counts import groups
+def work():
+    groups(argparse.Namespace(url=sys.argv[1], token_secret=None, topic=None))
+    return 0
+sys.exit(job.run_guarded("report", work))
+"""
+
+
+def test_a_report_that_is_ended_while_it_asks_the_service_does_not_go_on_without_its_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        service.settimeout(60)
+        command = [sys.executable, "-c", ASKING_SCRIPT, f"http://127.0.0.1:{service.getsockname()[1]}"]
+        environment = {**os.environ, "HEADRACE_TOKEN": "hr_a_b"}
+        with (
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            ) as process,
+            service.accept()[0] as connection,
+        ):
+            assert connection.recv(1)
+            process.send_signal(signal.SIGTERM)
+            out = process.communicate()[0]
     assert process.returncode == FAILED
     assert summary_of(out)["error"].startswith("The job was ended from outside")
 
