@@ -76,8 +76,14 @@ class FolderBucket:
 
     def entries(self, folder: str) -> list[Entry]:
         files = (Path(path, name) for path, _, names in os.walk(self._path(folder)) for name in names)
-        entries = (Entry(str(file.relative_to(self._folder)), file.stat().st_size) for file in files)
-        return sorted(entries, key=lambda entry: entry.name)
+        return sorted(filter(None, map(self._entry, files)), key=lambda entry: entry.name)
+
+    def _entry(self, file: Path) -> Entry | None:
+        """None: it is gone already, as a draft that has got its name meanwhile."""
+        try:
+            return Entry(str(file.relative_to(self._folder)), file.stat().st_size)
+        except FileNotFoundError:
+            return None
 
     def folders(self, folder: str) -> list[str]:
         path = self._path(folder)

@@ -34,6 +34,15 @@ def test_files_and_folders_are_listed(bucket: Bucket) -> None:
     assert (bucket.entries("nowhere"), bucket.folders("nowhere")) == ([], [])
 
 
+def test_a_draft_that_goes_while_files_are_listed_is_none_of_them(tmp_path: Path) -> None:
+    """The service gives a new object of the journal its name when it is whole. A link that leads nowhere is met as
+    such a draft is: by its name, and not there any more."""
+    bucket = FolderBucket(tmp_path, "here")
+    bucket.write("a/b", "content")
+    (tmp_path / "a/draft").symlink_to("gone")
+    assert bucket.entries("a") == [Entry("a/b", 7)]
+
+
 def test_a_text_is_put_over_another(bucket: Bucket) -> None:
     assert bucket.read("a/b") is None
     for text in ("first", "ä second"):
