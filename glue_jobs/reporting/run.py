@@ -202,7 +202,7 @@ class ReportJob:
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Make the report; the exit code."""
     start_time = time.monotonic()
-    span = span_of(options, [manifest.day for manifest in load_all(bucket)])
+    span = span_of(options, days(bucket))
     if span is None:
         if options.first or options.last or options.topic:
             raise NothingArchived(_EMPTY)

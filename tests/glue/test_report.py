@@ -10,10 +10,11 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import FolderBucket
-from glue_jobs.common.manifest import Manifest, Part, load, save
+from glue_jobs.common.manifest import Manifest, Part, load, name_of, save
 from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
 from glue_jobs.reporting.run import Span, gaps, known_until, notes, quiet_days, span_of
@@ -101,6 +102,21 @@ def test_a_report_of_a_day_knows_what_came_before_it(filled_place: Place) -> Non
         f"select delivered, latency_max_ms from '{report_folder}/daily.csv'"
     ).fetchall()
     assert (delivered_count, slowest) == (5, 86_400_000)
+
+
+def test_a_damaged_manifest_of_other_days_is_no_trouble_of_a_report(tmp_path: Path) -> None:
+    """Spark is not asked for: of these days nothing is there."""
+    bucket = FolderBucket(tmp_path, "here")
+    bucket.write(name_of("2026-01-01"), "{")
+    choices = options.of_report(
+        None, ["--folder", str(tmp_path), "--from", "2026-03-01", "--to", "2026-03-02"]
+    )
+    with pytest.raises(report.NothingArchived, match="2026-03-01"):
+        report.run(unasked, bucket, choices)
+
+
+def unasked(is_small: bool = False) -> SparkSession:
+    raise AssertionError("Spark was asked for")
 
 
 @pytest.mark.soak
