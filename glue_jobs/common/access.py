@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from glue_jobs.common.failures import JobError
 from glue_jobs.common.service import Service
 
 _HERE = "http://127.0.0.1:8700"
+_TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +41,8 @@ def has_token(arguments: argparse.Namespace) -> bool:
 
 
 def service(arguments: argparse.Namespace) -> Service:
-    """The service, called with the token that the secret, HEADRACE_TOKEN or the data folder holds."""
+    """The service, called with the token that the secret, HEADRACE_TOKEN or the data folder holds. Raises JobError
+    where that is none."""
     return Service(arguments.url.rstrip("/").removesuffix("/v1"), _token(arguments))
 
 
@@ -49,10 +53,17 @@ def _token_here() -> str | None:
 
 
 def _token(arguments: argparse.Namespace) -> str:
-    if not arguments.token_secret:
-        return _token_here() or ""
+    """A text that cannot be sent must not come as far as HTTP, whose errors show it."""
+    secret = arguments.token_secret
+    token = (_token_of(secret) if secret else _token_here() or "").strip()
+    if not _TOKEN.fullmatch(token):
+        place = f"The secret {secret}" if secret else "HEADRACE_TOKEN (or HEADRACE_DATA/token)"
+        raise JobError(f"{place} holds no token: put hr_… there as it was printed, and nothing else.")
+    return token
+
+
+def _token_of(secret: str) -> str:
     import boto3
 
-    return str(
-        boto3.client("secretsmanager").get_secret_value(SecretId=arguments.token_secret)["SecretString"]
-    )
+    answer = boto3.client("secretsmanager").get_secret_value(SecretId=secret)
+    return str(answer.get("SecretString", ""))

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import argparse
+from collections.abc import Callable, Iterator
 
+import boto3
+import pytest
+from moto import mock_aws
+
+from glue_jobs.common import access
+from glue_jobs.common.failures import JobError
 from glue_jobs.common.service import Refused, Service
 from tests.support.receiver import Receiver, Reply
 
@@ -31,3 +38,33 @@ def test_what_is_no_redirection_is_answered_as_ever() -> None:
         assert service.ask("GET", "/v1/topics") == {"items": []}
         with pytest.raises(Refused, match="FORBIDDEN"):
             service.ask("GET", "/v1/topics")
+
+
+@pytest.fixture(params=["environment", "secret"])
+def given_token(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], str]]:
+    """The token with which a job calls the service, where it was given this text."""
+    name = "replay-token" if request.param == "secret" else None
+
+    def token_of(text: str) -> str:
+        if name:
+            boto3.client("secretsmanager").create_secret(Name=name, SecretString=text)
+        else:
+            monkeypatch.setenv("HEADRACE_TOKEN", text)
+        return access.service(argparse.Namespace(url="http://127.0.0.1:9", token_secret=name)).token
+
+    with mock_aws():
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        yield token_of
+
+
+def test_the_newline_behind_a_token_in_a_file_is_none_of_it(given_token: Callable[[str], str]) -> None:
+    assert given_token("hr_a_b\n") == "hr_a_b"
+
+
+@pytest.mark.parametrize("text", ['{"token": "hr_a_secret"}', "hr_a_secret\nhr_c_secret", "sécret"])
+def test_what_is_no_token_is_neither_sent_nor_shown(given_token: Callable[[str], str], text: str) -> None:
+    with pytest.raises(JobError, match="no token") as refusal:
+        given_token(text)
+    assert "cret" not in str(refusal.value).replace("The secret", "")
