@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
 SBOM = "sbom.json"
 _SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
+_OWN_FILES = (TEMPLATE, APP, LAYER, SBOM, "merge.json", "sam.json", "packaged.json")
 _DEPLOYMENTS = Path(".chalice/deployments")
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)
@@ -51,9 +51,10 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
 
 def describe(stack: Stack, build: Path) -> Path:
     """Write `template.json` as it is deployed, beside zips as Chalice makes them, which are not fit for it: `package`
-    does the rest. Its path."""
-    shutil.rmtree(build, ignore_errors=True)
-    build.mkdir(parents=True)
+    does the rest. Its path. What else is in the folder stays: it may be anybody's."""
+    build.mkdir(parents=True, exist_ok=True)
+    for name in _OWN_FILES:
+        (build / name).unlink(missing_ok=True)
     merge = build / "merge.json"
     merge.write_text(json.dumps(template(stack)))
     _chalice("package", "--stage", stack.stage, "--merge-template", str(merge), str(build))
@@ -69,7 +70,7 @@ def describe(stack: Stack, build: Path) -> Path:
 
 def _pack_jobs(folder: Path) -> None:
     """The archive's jobs: the package in a zip, and for each a script that runs it."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     with zipfile.ZipFile(folder / f"{JOBS_FOLDER}.zip", "w", zipfile.ZIP_DEFLATED) as code:
         for source in sorted(Path(JOBS_FOLDER).rglob("*.py")):
             code.write(source, str(source))
@@ -123,9 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.package", description=__doc__)
     add_options(parser)
-    parser.add_argument(
-        "--build", type=Path, default=BUILD, help="the folder to write into (build), made anew"
-    )
+    parser.add_argument("--build", type=Path, default=BUILD, help="the folder to write into (build)")
     options = parser.parse_args(arguments)
     try:
         stack = read(options.stage, given_options(options))

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,11 @@ def test_cfn_lint_finds_nothing_in_a_guarded_api(tmp_path: Path) -> None:
 
 
 def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
-    template_file = describe(stage("dev", _GUARDED), tmp_path / "build")
+    (tmp_path / "mine").write_text("not of a package")
+    (tmp_path / "deployment.zip").write_text("of the package before")
+    template_file = describe(stage("dev", _GUARDED), tmp_path)
+    assert (tmp_path / "mine").exists(), "whoever names a folder keeps what is in it"
+    assert zipfile.is_zipfile(tmp_path / "deployment.zip")
     stack_resources = resources(template_file)
     properties = stack_resources["RestAPI"]["Properties"]
     assert properties["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
