@@ -18,6 +18,7 @@ from .package import BUILD, GLUE, TEMPLATE
 from .stages import CONFIG, read
 from .template import ALWAYS, Stack, StackError
 
+_INTERRUPTED = 130  # as shells say it
 _UNRESERVED = 100  # Lambda keeps so much for functions that reserve none
 _CAPABILITIES = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
 _ADVICE = {
@@ -297,7 +298,10 @@ def _check_confirmation(stack: Stack, name: str | None, with_data: bool) -> None
             raise StackError(
                 f"Nobody is there to confirm: add CONFIRM={stack.prefix} (or --confirm {stack.prefix})."
             )
-        name = input(f"This deletes the stack {stack.prefix}, {effect}. Type its name to go on: ")
+        try:
+            name = input(f"This deletes the stack {stack.prefix}, {effect}. Type its name to go on: ")
+        except EOFError:
+            name = ""
     if name.strip() != stack.prefix:
         raise StackError(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
 
@@ -368,6 +372,12 @@ def main(arguments: list[str] | None = None) -> int:
     except StackError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(
+            "\nInterrupted. What AWS has begun it goes on with; when that has ended, the same command does the rest.",
+            file=sys.stderr,
+        )
+        return _INTERRUPTED
     return 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from infra.stack import Deployment, main
 from infra.stages import read
 from infra.template import StackError
 
+_ROOT = Path(__file__).parents[2]
 _CLI = f"""#!{sys.executable}
 import json, sys
 answers = json.load(open({{answers!r}}))
@@ -457,6 +460,46 @@ def test_nothing_is_deleted_unless_its_name_is_given(
     assert said(monkeypatch, environment(), "destroy", "--confirm", "headrace-prod") == 2
     assert "Not confirmed" in capsys.readouterr().err
     assert not (tmp_path / "asked").exists()
+
+
+_DESTROY = [sys.executable, "-m", "infra.stack", "destroy", "--stage", "dev"]
+
+
+def test_who_ends_the_input_has_not_confirmed(environment: Environment, tmp_path: Path) -> None:
+    keyboard, terminal = os.openpty()
+    try:
+        os.write(keyboard, b"\x04")
+        run = subprocess.run(
+            _DESTROY, cwd=_ROOT, env=environment(), stdin=terminal, capture_output=True, text=True
+        )
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert (run.returncode, run.stderr.splitlines()) == (
+        2,
+        ["Not confirmed: nothing was done. The stack's name is headrace-dev."],
+    )
+    assert not (tmp_path / "asked").exists()
+
+
+_PATIENT_CLI = """#!/bin/sh
+[ "$2" = wait ] && {{ echo >{at_work}; exec tail -f /dev/null; }}
+echo '{{"Account": "1", "Stacks": [{{"StackStatus": "UPDATE_COMPLETE"}}]}}'
+"""
+
+
+def test_who_interrupts_is_told_that_aws_goes_on(environment: Environment, tmp_path: Path) -> None:
+    variables, at_work = environment(), tmp_path / "at-work"
+    os.mkfifo(at_work)
+    Path(variables["AWS_CLI"]).write_text(_PATIENT_CLI.format(at_work=at_work))
+    command = [*_DESTROY, "--confirm", "headrace-dev"]
+    with subprocess.Popen(command, cwd=_ROOT, env=variables, stderr=subprocess.PIPE, text=True) as process:
+        assert at_work.read_text() == "\n"
+        process.send_signal(signal.SIGINT)
+        told = process.communicate()[1].strip().splitlines()
+    assert process.returncode == 130
+    assert len(told) == 1
+    assert "the same command" in told[0]
 
 
 @pytest.mark.parametrize("question", ["s3api__head_bucket", "dynamodb__list_tables"])
