@@ -15,10 +15,11 @@ from .template import StackError
 
 
 def start(aws: Aws, prefix: str, job: str, arguments: Sequence[str]) -> str:
-    """Start a job of a stack, with arguments as the job takes them (`--name value`); the run's id.
+    """Start a job of a stack, with arguments as the job takes them (`--name value`, `--name=value`); the run's id.
 
     Raises StackError."""
-    names, values = arguments[::2], arguments[1::2]
+    parts = [part for each in arguments for part in (each.split("=", 1) if each.startswith("--") else [each])]
+    names, values = parts[::2], parts[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
         raise StackError(
             f"The job's arguments come in pairs, such as --topic orders, not {' '.join(arguments)}"

@@ -90,7 +90,11 @@ class Stack:
         return self.archive and bool(self.glue)
 
     def __post_init__(self) -> None:
-        if not _PREFIX.fullmatch(self.prefix):
+        for name in ("domain", "certificate", "zone", "email", "web_acl", "vpc_endpoint"):
+            text = getattr(self, name)
+            if text and not isinstance(text, str):
+                raise StackError(f"{name} must be a text, not {text!r}.")
+        if not isinstance(self.prefix, str) or not _PREFIX.fullmatch(self.prefix):
             raise StackError(
                 f"The prefix {self.prefix!r} will not do: 2 to 30 lower-case letters, digits and single hyphens, "
                 "a letter first, no hyphen last. Names of tables, functions and the bucket begin with it."

@@ -32,11 +32,12 @@ def requests_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
+@pytest.mark.parametrize("told", ["--topic orders --at {}", "--topic=orders --at={}"])
 def test_a_job_is_started_with_what_it_is_told(
-    requests_file: Path, capsys: pytest.CaptureFixture[str]
+    requests_file: Path, capsys: pytest.CaptureFixture[str], told: str
 ) -> None:
     at = "2026-11-20T09:30:00Z"
-    assert jobs.main(["asof", "--stage", "dev", "--", "--topic", "orders", "--at", at]) == 0
+    assert jobs.main(["asof", "--stage", "dev", "--", *told.format(at).split()]) == 0
     *start, arguments, _, _ = json.loads(requests_file.read_text().splitlines()[-1])
     assert start == ["glue", "start-job-run", "--job-name", "headrace-dev-asof", "--arguments"]
     assert json.loads(arguments) == {"--topic": "orders", "--at": at}

@@ -82,6 +82,8 @@ def assert_the_second_api_is_guarded_as_the_first(
     [
         ({"prefix": "Headrace"}, "lower-case"),
         ({"prefix": "x" * 31}, "30"),
+        ({"prefix": 7}, "lower-case"),
+        ({"email": ["a@example.com"]}, "email must be a text"),
         ({"prefix": "a--b"}, "hyphen"),
         ({"domain": "q.example.com"}, "--certificate"),
         ({"certificate": _CERTIFICATE}, "--domain"),
