@@ -14,6 +14,8 @@ _WIDTH = 24
 _TEXT_HEIGHT, _HEIGHT = 2, 6
 _REGION = "${AWS::Region}"
 _MINUTE = 60
+_DAY = 86_400
+_DAYS = "-P14D"  # of what S3 counts once a day
 
 
 def resource(
@@ -164,7 +166,6 @@ class _Stage:
         return "Platform", "Errors are in the functions' logs: `unexpected`, or a traceback.", row
 
     def _archive(self) -> Row:
-        size = {"BucketName": self._bucket, "StorageType": "StandardStorage"}
         count = {"BucketName": self._bucket, "StorageType": "AllStorageTypes"}
         lines = [
             _aws(
@@ -179,8 +180,10 @@ class _Stage:
         row = [
             _graph("Jobs", lines),
             _graph("Near their end, not archived", [self._own_metric("Kept", "Maximum")]),
-            _graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)]),
-            _graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]),
+            _graph("Bucket, bytes", [self._bytes_by_class()], start=_DAYS),
+            _graph(
+                "Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=_DAY)], start=_DAYS
+            ),
         ]
         if "journal" in self._functions:
             row.insert(
@@ -231,6 +234,10 @@ class _Stage:
         search = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
         return [{"expression": f"SEARCH('{search}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
 
+    def _bytes_by_class(self) -> Line:
+        search = f'{{AWS/S3,BucketName,StorageType}} BucketName="{self._bucket}" MetricName="BucketSizeBytes"'
+        return [{"expression": f"SEARCH('{search}', 'Average', {_DAY})", "id": "bytes"}]
+
     def _function_metric(self, function: str, metric: str, statistic: str) -> Line:
         dimensions = {"FunctionName": names.function(self._prefix, function)}
         return _aws("AWS/Lambda", metric, dimensions, statistic, function)
@@ -252,8 +259,10 @@ def _aws(
     return [namespace, metric, *(text for each in dimensions.items() for text in each), metric_options]
 
 
-def _graph(title: str, lines: Sequence[Line]) -> dict[str, Any]:
+def _graph(title: str, lines: Sequence[Line], start: str = "") -> dict[str, Any]:
+    """A graph; `start` is how far back it goes, if not as far as the dashboard."""
     properties = {"title": title, "region": _REGION, "view": "timeSeries", "metrics": list(lines)}
+    properties |= {"start": start} if start else {}
     return {"type": "metric", "properties": properties}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra import names
+from infra import bucket, names
 from infra.alarms import alarm_names, alarms
 from infra.dashboard import dashboard, resource
 
@@ -62,6 +62,28 @@ def test_write_units_a_message_are_those_of_all_tables() -> None:
     [graph] = [w for w in widgets() if w["properties"].get("title") == "Write units a message"]
     tables = {line[3] for line in graph["properties"]["metrics"] if line[0] == "AWS/DynamoDB"}
     assert tables == {names.table("headrace-dev", noun) for noun in names.TABLES}
+
+
+def graph(title: str) -> dict[str, Any]:
+    [properties] = [w["properties"] for w in widgets() if w["properties"].get("title") == title]
+    return dict(properties)
+
+
+def test_the_buckets_bytes_are_those_of_every_class_that_its_rules_move_objects_to() -> None:
+    """S3 counts bytes by class only, and the classes of one transition are several."""
+    rules = bucket.bucket("p")["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert [rule for rule in rules if rule.get("Transitions")]
+    [[line]] = graph("Bucket, bytes")["metrics"]
+    assert "StorageType=" not in line["expression"]
+    assert 'BucketName="bucket"' in line["expression"]
+
+
+def test_what_is_counted_once_a_day_is_shown_over_days() -> None:
+    """A dashboard shows three hours unless somebody asks for more."""
+    daily = [w["properties"] for w in widgets() if re.search(r'"period": 86400|, 86400\)', json.dumps(w))]
+    assert len(daily) == 2
+    for properties in daily:
+        assert re.fullmatch(r"-P\d+D", properties["start"])
 
 
 def test_the_body_is_one_text_of_json_for_sub() -> None:
