@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from chalicelib.observe import UNITS
+from infra.alarms import alarm_names
+
 PAGE = Path("docs/cost.md").read_text()
 _NAMED = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| ([\d., ]+) \|", re.MULTILINE)
 _ROW = re.compile(r"^\| (.+?) \| `([^`]+)` \| ([\d.]+) \|$", re.MULTILINE)
@@ -45,3 +48,15 @@ def test_each_amount_is_its_formula(formula: str, amount: str) -> None:
 def test_the_page_is_read() -> None:
     assert len(claims()) > 30
     assert prices()["rest"] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("what", "count"),
+    [
+        ("alarms and a dashboard", len(alarm_names("p", archives=False))),
+        ("metrics of the deployment", len(UNITS)),
+    ],
+)
+def test_what_is_paid_for_each_is_counted(what: str, count: int) -> None:
+    [(told, in_formula)] = re.findall(rf"^\| (\d+) {what}.*? \| `(\d+) \*", PAGE, re.MULTILINE)
+    assert (int(told), int(in_formula)) == (count, count)
