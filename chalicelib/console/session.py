@@ -7,7 +7,6 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from ..domain.errors import Forbidden, Unauthorized
@@ -142,10 +141,10 @@ def _now_s(deps: Deps) -> int:
 
 
 def _cookies(headers: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
+    """The request's cookies. Those of other sites on this host (another port, say) come with them, and may be
+    anything."""
+    pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _foreign_origin() -> Forbidden:

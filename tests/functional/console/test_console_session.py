@@ -57,6 +57,17 @@ def test_a_wrong_token_is_refused_and_says_so(stranger: Browser) -> None:
     assert not stranger.cookies
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    ['prefs={"a": "b"}', "version=1", "path=/", "name=a b", 'x="half', "list[0]=1", "flag", "", "é=ü"],
+)
+def test_cookies_of_others_on_the_host_keep_nobody_from_signing_in(browser: Browser, foreign: str) -> None:
+    (own,) = browser.cookies.items()
+    for cookies in ([foreign, "=".join(own)], ["=".join(own), foreign]):
+        screen = Browser(browser.gateway).get("/console/system", cookie="; ".join(cookies))
+        assert screen.text.startswith("System"), cookies
+
+
 def test_a_changed_cookie_is_none(browser: Browser) -> None:
     name, value = browser.cookies.popitem()
     browser.cookies[name] = value[:-1] + ("A" if value[-1] != "A" else "B")
