@@ -25,6 +25,8 @@ OPERATIONS: dict[str, str] = {
     "nobody at work": "无人处理",
     "retrying": "重试中",
     "Done": "已完成",
+    "Not done with all of them": "未全部完成",
+    "{n} refused:": "{n} 项被拒绝:",
     "Undo puts back what was there before.": "撤销会恢复之前的内容。",
     "{n} messages": "{n} 条消息",
     "{n} messages changed.": "已更改 {n} 条消息。",

@@ -32,6 +32,14 @@ def prepare(visit: Visit, deed: Deed) -> Fields | None:
     return {"deed": deed.name, **deed.params, **fields} if fields else None
 
 
+def of_changed(fields: Fields, answer: Any) -> Fields | None:
+    """The same for those of many that the deed did change; None where it changed none."""
+    if "ids" not in fields:
+        return fields
+    ids = [item["id"] for item in answer["items"] if item.get("changed")]
+    return {**fields, "ids": " ".join(ids)} if ids else None
+
+
 def _topic(visit: Visit, deed: Deed) -> Fields:
     return topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True))
 

@@ -174,3 +174,33 @@ def test_those_that_are_ticked_are_taken_back(api: Client, browser: Browser) -> 
     assert [state == "CANCELLED" for state in times(api, topic, *ids)] == [True, False, True]
     entry = api.get(f"/v1/audit?topic={topic.name}&limit=1").expect(200)["items"][0]
     assert (entry["method"], entry["path"]) == ("PATCH", "/v1/topics/{topic}/messages")
+
+
+TEN_YEARS = 3650 * 86_400
+
+
+def test_of_many_those_that_are_refused_are_told_with_the_reason_and_stay_where_they_are(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic()
+    ids = [topic.produce(n, delay_seconds=seconds)["id"] for n, seconds in enumerate((3600, TEN_YEARS - 600))]
+    before = times(api, topic, *ids)
+    many = f"/console/topics/{topic.name}/later/many?" + "&".join(f"id.{id}=on" for id in ids)
+    hour_later = {"postpone_seconds": "3600", "deliver_at": ""}
+    screen = browser.submit(browser.get(many).form("change_delayed"), **hour_later)
+    assert "1 message changed." in screen.text
+    assert "1 refused: A message may wait 3650 days at most." in screen.text
+    (undo,) = [form for form in screen.forms if "Undo" in form.buttons]
+    browser.submit(undo)
+    assert times(api, topic, *ids) == before, "the other one was not moved, so it is not moved back"
+
+
+def test_where_all_of_many_are_refused_there_is_nothing_to_undo(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    ids = [topic.produce(n, delay_seconds=3600)["id"] for n in range(2)]
+    screen = browser.get(f"/console/topics/{topic.name}/later/many")
+    far = {"postpone_seconds": str(TEN_YEARS), "deliver_at": ""}
+    screen = browser.submit(screen.form("change_delayed"), ids=" ".join([*ids, "gone"]), **far)
+    assert "2 refused: A message may wait 3650 days at most." in screen.text
+    assert f"1 refused: Topic '{topic.name}' has no message with this id" in screen.text
+    assert not [form for form in screen.forms if "Undo" in form.buttons]
