@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.errors import HeadraceError
-from ..http import Page, Shown, Visit, page
+from ..http import MOST_READ_UNITS, Page, Shown, Visit, page
 from .messages import check_may_read
 
 if TYPE_CHECKING:
@@ -60,12 +60,17 @@ def _topics(visit: Visit, after: str) -> Iterator[Topic]:
 
 
 def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
-    """The first topics whose names begin with the text."""
+    """The first of the token's topics whose names begin with the text, as far as half of the read units reach."""
     if not ids.NAME.match(text):
         return []
+    topics: list[Topic] = []
     before = f"{text[:-1]}{chr(ord(text[-1]) - 1)}~"  # "~" sorts behind all characters of names
-    rows = visit.deps.adapters.control.topics(before, _MOST_NAMES, consistent=False)
-    return [topic for topic in rows if topic.name.startswith(text) and visit.caller.may_use(topic.name)]
+    for topic in _topics(visit, before):
+        is_enough = len(topics) == _MOST_NAMES or not visit.has_read_units(MOST_READ_UNITS / 2)
+        if is_enough or not topic.name.startswith(text):
+            break
+        topics += [topic] if visit.caller.may_use(topic.name) else []
+    return topics
 
 
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:

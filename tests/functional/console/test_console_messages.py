@@ -351,6 +351,20 @@ def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
     assert family not in screen.links
 
 
+def test_a_topic_is_found_by_its_name_however_many_foreign_ones_begin_so(
+    api: Client, stranger: Browser
+) -> None:
+    family = api.topic().name
+    for n in range(12):
+        api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
+    fields = {"name": "t", "scopes": ["consume"], "topics": [f"{family}.11", f"{family}-others"]}
+    stranger.enter(api.post("/v1/tokens", fields).expect(201)["token"])
+    screen = stranger.get(f"/console/find?q={family}")
+    assert f"{family}.11" in screen.links
+    assert f"{family}.00" not in screen.html
+    assert screen.units <= 20
+
+
 def test_bodies_are_for_those_who_may_consume(api: Client, stranger: Browser) -> None:
     topic = api.topic()
     message = topic.produce("secret")
