@@ -67,6 +67,11 @@ class Overview:
         return sum((line.retrying or 0) + (line.dead or 0) for line in self.lines)
 
     @property
+    def more_failing(self) -> bool:
+        """May more have failed than are counted?"""
+        return not self.is_whole or any(line.more_retrying or line.more_dead for line in self.lines)
+
+    @property
     def oldest_ms(self) -> int | None:
         return min((line.oldest_ms for line in self.lines if line.oldest_ms), default=None)
 

@@ -43,6 +43,20 @@ def test_a_topics_line_counts_what_waits_and_what_is_dead(
     assert screen.text.index("dead letter") < screen.text.index("nobody at work"), "the worst first"
 
 
+def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, clock: ShiftingClock) -> None:
+    group = empty_api.topic(shards=1).group()
+    browser = Browser(empty_api.gateway)
+    browser.enter(str(empty_api.token))
+    for number, there_may_be_more in ((1, False), (60, True)):
+        group.topic.batch([{"body": n} for n in range(number)])
+        group.nack(*group.receive(number), dead_letter=True)
+        clock.advance(60)
+        screen = browser.get("/console")
+        total = screen.text.partition(" Failing ")[2].split()[0]
+        assert total.endswith("+") == there_may_be_more, screen.text
+        assert f'dead-letters">{total}</a></td>' in screen.html, "as in the topic's line"
+
+
 def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:
     mine, other = api.topic(), api.topic()
     token = api.post("/v1/tokens", {"name": "few", "scopes": ["consume"], "topics": [mine.name]}).expect(201)
