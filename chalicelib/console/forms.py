@@ -182,7 +182,7 @@ def _produce(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = {"body": _json(fields, "body")}
     body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "deliver_at")
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
-    if keys := [key for key in fields.get("keys", "").replace(",", " ").split() if key]:
+    if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
         body["keys"] = keys
     if headers := fields.get("headers", "").strip():
         body["headers"] = _headers(headers)

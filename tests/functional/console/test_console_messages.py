@@ -291,6 +291,15 @@ def test_a_message_is_sent_by_hand_and_again_as_new(api: Client, browser: Browse
     assert topic.accepted == 2
 
 
+def test_a_message_that_is_sent_again_keeps_keys_with_spaces(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    topic.produce(1, keys=["order 188", "k-2"])
+    screen = browser.get(f"/console/topics/{topic.name}/send?like=newest")
+    browser.submit(screen.form("produce"))
+    views = api.get(f"{topic.path}/messages").expect(200)["items"]
+    assert [view["keys"] for view in views] == [["order 188", "k-2"]] * 2
+
+
 def test_a_template_fills_in_the_form_and_the_calls_beside_it(
     api: Client, browser: Browser, stranger: Browser
 ) -> None:
