@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from ..domain.errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import deeds, resending
 from .deeds import Deed
+from .forms import WAS
 from .http import Visit
 
 _NEVER_TYPED = frozenset({"csrf", "deed", "back", "undoes", "ids", "dry_run", "cancel"})
@@ -76,7 +77,7 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
             is_tick=field in ticks,
         )
         for field, value in values.items()
-        if field not in never_typed | resending.FIELDS
+        if field not in never_typed | resending.FIELDS and not field.startswith(WAS)
     )
 
 

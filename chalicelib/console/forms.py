@@ -38,6 +38,10 @@ GROUP_SETTINGS = (*_GROUP_TEXTS, *_GROUP_NUMBERS, *_GROUP_NUMBERS_OR_NULL)
 _MOST_DIGITS = 32
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
+RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
+"""The fields of a retry policy, which is one thing."""
+WAS = "was."
+"""Before the name of a field: a hidden one with what the page showed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,15 @@ def of(fields: Fields) -> Form:
     make = _FORMS.get(name)
     if make is None:
         raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
-    return Form(make(name, fields), fields.get("back", ""))
+    return Form(make(name, touched(fields)), fields.get("back", ""))
+
+
+def touched(fields: Fields) -> dict[str, str]:
+    """The fields without those that are as the page showed them: what somebody else has changed since then stays."""
+    as_shown = {name for name, value in fields.items() if fields.get(WAS + name) == value}
+    if not as_shown >= RETRY & fields.keys():
+        as_shown -= RETRY
+    return {name: value for name, value in fields.items() if name not in as_shown}
 
 
 def _required(fields: Fields, *names: str) -> dict[str, str]:

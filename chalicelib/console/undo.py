@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.http import check_name
 from ..domain.errors import HeadraceError
 from .deeds import Deed
-from .forms import GROUP_SETTINGS, TOPIC_SETTINGS
+from .forms import GROUP_SETTINGS, RETRY, TOPIC_SETTINGS, touched
 from .http import Visit
 from .views.figures import moment
 
@@ -41,7 +41,14 @@ def of_changed(fields: Fields, answer: Any) -> Fields | None:
 
 
 def _topic(visit: Visit, deed: Deed) -> Fields:
-    return topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True))
+    return _of_sent(visit, topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True)))
+
+
+def _of_sent(visit: Visit, settings: Fields) -> Fields:
+    """Those that the form changes: what somebody else changes before it is undone stays."""
+    names = touched(visit.form).keys()
+    names = names | RETRY if names & RETRY else names
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def topic_fields(topic: Topic) -> Fields:
@@ -52,7 +59,9 @@ def topic_fields(topic: Topic) -> Fields:
 
 def _group(visit: Visit, deed: Deed) -> Fields:
     topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
-    return group_fields(visit.deps.catalog.group(topic, deed.params["group"], consistent=True))
+    return _of_sent(
+        visit, group_fields(visit.deps.catalog.group(topic, deed.params["group"], consistent=True))
+    )
 
 
 def group_fields(group: Group) -> Fields:

@@ -82,6 +82,8 @@ def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message 
 @page("GET", "/console/topics/{topic}/groups/{group}/settings")
 def group_settings(visit: Visit) -> Shown:
     """The group's settings, its seek with a preview, its end."""
+    from .. import undo
+
     topic, group = visit.group(consistent=True)
     to = visit.query.get("to", "").strip()
     survey = visit.deps.surveyor.survey(topic, only=group, whole=bool(to), ages=False)
@@ -94,6 +96,7 @@ def group_settings(visit: Visit) -> Shown:
     model = {
         "topic": topic,
         "group": group,
+        "fields": undo.group_fields(group),
         "to": to,
         "preview": preview,
         "problem": problem,

@@ -65,11 +65,14 @@ def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
 @page("GET", "/console/topics/{topic}/settings")
 def topic_settings(visit: Visit) -> Shown:
     """The topic's settings, changed in place; and its end, with what would go with it, unless that cannot be read."""
+    from .. import undo
+
     topic = visit.topic(consistent=True)
+    fields = {**undo.topic_fields(topic), "shards": str(topic.shards)}
     survey = None
     with suppress(Unavailable):
         survey = visit.deps.surveyor.survey(
             topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
         )
         survey = survey.seen_by(visit.caller)
-    return Page("topic_settings.html", {"topic": topic, "survey": survey})
+    return Page("topic_settings.html", {"topic": topic, "fields": fields, "survey": survey})

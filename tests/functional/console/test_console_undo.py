@@ -137,3 +137,50 @@ def test_a_mended_dead_letter_gets_its_old_body_back(api: Client, browser: Brows
     assert api.get(letters).expect(200)["body"] == {"customer": 8}
     undone(browser, screen)
     assert api.get(letters).expect(200)["body"] == {"customer": 7}
+
+
+def test_what_somebody_else_set_meanwhile_is_not_put_back(api: Client, browser: Browser) -> None:
+    topic = api.topic(retry={"max_attempts": 3, "ladder": "jmq"}, shards=1)
+    group = topic.group(max_in_flight=5)
+    pages = (
+        (f"/console/topics/{topic.name}/settings", "put_topic", topic.path, "rate_limit", "alarm_backlog"),
+        (
+            f"/console/topics/{topic.name}/groups/{group.name}/settings",
+            *("put_group", group.path, "lease_seconds", "max_in_flight"),
+        ),
+    )
+    for page, deed, path, mine, theirs in pages:
+        before = api.get(path).expect(200)
+        form = browser.get(page).form(deed)
+        api.put(path, {theirs: 70}).expect(200)  # while the page is open
+        screen = browser.submit(form, **{mine: "60"})
+        view = api.get(path).expect(200)
+        assert (view[mine], view[theirs]) == (60, 70), "the form sends what was changed in it"
+        api.put(path, {theirs: 90}).expect(200)  # before it is undone
+        undone(browser, screen)
+        view = api.get(path).expect(200)
+        assert (view[mine], view[theirs], view["retry"]) == (before[mine], 90, before["retry"])
+
+
+def test_a_form_that_was_refused_leaves_what_nobody_touched_when_it_is_sent_again(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic(shards=1)
+    form = browser.get(f"/console/topics/{topic.name}/settings").form("put_topic")
+    api.put(topic.path, {"shards": 4, "alarm_backlog": 70}).expect(200)
+    refusal = browser.submit(form, rate_limit="many")
+    again = refusal.form("put_topic")
+    assert not [name for name in again.open_fields if name.startswith("was")]
+    assert "Saved." in browser.submit(again, rate_limit="60").text
+    view = api.get(topic.path).expect(200)
+    assert (view["rate_limit"], view["shards"], view["alarm_backlog"]) == (60, 4, 70)
+
+
+def test_of_a_retry_policy_a_field_that_nobody_touched_is_sent_with_those_that_were(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic()
+    group = topic.group(retry={"max_attempts": 3, "ladder": "jmq"})
+    form = browser.get(f"/console/topics/{topic.name}/groups/{group.name}/settings").form("put_group")
+    browser.submit(form, max_attempts="")
+    assert api.get(group.path).expect(200)["retry"]["ladder"] == "jmq"
