@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,22 @@ def test_a_diff_holds_both_texts(before: str, after: str) -> None:
     lines = letters.diff(before, after)
     assert [line.text for line in lines if line.sign != "+"] == before.splitlines()
     assert [line.text for line in lines if line.sign != "-"] == after.splitlines()
+
+
+@pytest.mark.parametrize("at", [0, 450, 999])
+def test_a_diff_of_long_texts_shows_what_changes_wherever_that_is(at: int) -> None:
+    old = [str(n) for n in range(1_000)]
+    new = [*old[:at], "in between", *old[at:]]
+    lines = letters.diff("\n".join(old), "\n".join(new))
+    assert [(line.sign, line.text) for line in lines if line.sign != " "] == [("+", "in between")]
+    assert len(lines) < 500
+
+
+def test_a_diff_of_two_long_texts_shows_the_beginnings_of_both() -> None:
+    lines = letters.diff("a\n" * 20_000, "b\n" * 20_000)
+    assert {line.sign for line in lines[:-1]} == {"-", "+"}
+    assert len(lines) < 500
+    assert lines[-1].text == "…"
 
 
 def test_figures_are_told_as_people_read_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ...domain.message import holds_json
 from ...domain.record import DeadLetter
 
 _MOST_DIFF_LINES = 400
+_MOST_AROUND = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class DiffLine:
 
     sign: str
     text: str
+
+
+_CUT = DiffLine(" ", "…")
+"""Lines that are not shown."""
 
 
 def kinds(letters: Sequence[DeadLetter]) -> list[Kind]:
@@ -95,8 +101,31 @@ def _pretty(body: bytes) -> str:
 
 
 def diff(before: str, after: str) -> list[DiffLine]:
-    """What changes between two texts, line by line."""
-    old, new = before.splitlines()[:_MOST_DIFF_LINES], after.splitlines()[:_MOST_DIFF_LINES]
+    """What changes between two texts, line by line. Of what stays only so many lines are shown before and behind it."""
+    old, new = before.splitlines(), after.splitlines()
+    start = _in_common(old, new)
+    end = _in_common(old[start:][::-1], new[start:][::-1])
+    first, last = max(0, start - _MOST_AROUND), len(old) - max(0, end - _MOST_AROUND)
+    head, tail = old[first:start], old[len(old) - end : last]
+    return [
+        *([_CUT] if first else []),
+        *(DiffLine(" ", text) for text in head),
+        *_changes(old[start : len(old) - end], new[start : len(new) - end]),
+        *(DiffLine(" ", text) for text in tail),
+        *([_CUT] if last < len(old) else []),
+    ]
+
+
+def _in_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """With how many equal lines they begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
+    """Line by line. Very many take too long to be matched: the first that go, and the first that come."""
+    if max(len(old), len(new)) > _MOST_DIFF_LINES:
+        gone, come = old[: _MOST_DIFF_LINES // 2], new[: _MOST_DIFF_LINES // 2]
+        return [*(DiffLine("-", text) for text in gone), *(DiffLine("+", text) for text in come), _CUT]
     lines: list[DiffLine] = []
     for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if what == "equal":
