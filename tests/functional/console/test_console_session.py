@@ -190,6 +190,17 @@ def test_static_files_are_kept_for_good_under_names_of_their_content(browser: Br
     assert browser.get("/console/static/..%2fhttp.py").status == 404
 
 
+def test_a_page_with_filters_is_the_same_after_signing_in_and_in_another_language(
+    api: Client, stranger: Browser
+) -> None:
+    page = f"/console/topics/{api.topic().name}/messages?tag=a%2Bb&key=%C3%BC+%26+x"
+    screen = stranger.submit(stranger.get(page).forms[0], token=str(api.token))
+    assert (screen.status, screen.url) == (200, page)
+    (switch,) = [form for form in screen.forms if form.action.endswith("language")]
+    screen = stranger.submit(switch, tongue="zh")
+    assert (screen.status, screen.url) == (200, page)
+
+
 def test_the_language_is_chosen_by_a_form(browser: Browser) -> None:
     browser.post("/console/language", {"tongue": "zh", "back": ""})
     assert '<html lang="zh"' in browser.get("/console").html
