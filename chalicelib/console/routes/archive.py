@@ -55,6 +55,7 @@ def replays(visit: Visit) -> Shown:
 def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """What a replay of this span may send at most: what is archived of its days. Or what is wrong with the form."""
     from ...api import parse
+    from ...api.http import invalid
     from ...api.routes.replays import check_reach
     from .. import forms
 
@@ -65,7 +66,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
     try:
         from_ms, to_ms = (parse.time_ms(text, name) for name, text in span.items())
         if from_ms >= to_ms:
-            raise Malformed("VALIDATION", "to: must be later than from")
+            raise invalid("to", "must be later than from")
         parse.where(fields.get("where"))
         check_reach(visit.caller, topic, fields.get("into", topic), fields.get("group"))
         deed = forms.of({**fields, "deed": "create_replay", "topic": topic}).deed

@@ -90,6 +90,29 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
     )
 
 
+def test_the_number_of_a_day_leads_to_a_replay_of_the_whole_day(api: Client, browser: Browser) -> None:
+    name = api.topic().name
+    put("2022-12-31", name)
+    browser.get("/console/archive?to=2022-12-31")
+    screen = browser.follow("1,234")
+    assert screen.text.count("2022-12-31 1,234") == 1
+    assert "2023-01-01 not archived" not in screen.text, "it ends where the next day begins"
+    browser.submit(screen.form("create_replay"))
+    newest = api.get(f"/v1/topics/{name}/replays").expect(200)["items"][0]
+    assert (newest["from"], newest["to"]) == ("2022-12-31T00:00:00.000Z", "2023-01-01T00:00:00.000Z")
+
+
+def test_the_number_of_a_replay_leads_to_its_very_span(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    span = {"from": "2021-05-01T10:00:30.250Z", "to": "2021-05-01T10:00:50.750Z"}
+    replay = api.post(f"{topic.path}/replays", span).expect(202)
+    progress = {"state": "DONE", "matched": 8_001, "sent": 8_001}
+    api.call("PATCH", f"/v1/replays/{replay['replay_id']}", progress).expect(200)
+    browser.get(f"/console/topics/{topic.name}/replays")
+    again = browser.follow("8,001").form("create_replay")
+    assert {name: again.fields[name] for name in span} == span
+
+
 def test_progress_and_errors_are_shown(api: Client, browser: Browser) -> None:
     topic = api.topic()
     span = {"from": "2021-05-01T00:00:00Z", "to": "2021-05-02T00:00:00Z"}
@@ -107,7 +130,10 @@ def test_progress_and_errors_are_shown(api: Client, browser: Browser) -> None:
 
 def test_a_preview_names_what_is_wrong(browser: Browser, api: Client) -> None:
     place = f"topics/{api.topic().name}/replays"
-    assert "must be later" in page(browser, f"{place}?from=2021-05-02T00:00&to=2021-05-01T00:00").text
+    backwards = f"{place}?from=2021-05-02T00:00&to=2021-05-01T00:00"
+    assert "must be later" in page(browser, backwards).text
+    chinese = browser.get(f"/console/{backwards}", accept_language="zh")
+    assert ("须晚于起始时间" in chinese.text, "must be later" in chinese.text) == (True, False)
     assert "where" in page(browser, f"{place}?from=2021-05-01T00:00&to=2021-05-02T00:00&where=x+%2B+1").text
     assert "must be a time" in page(browser, f"{place}?from=x&to=2021-05-02T00:00").text
 
