@@ -71,3 +71,21 @@ def test_the_modes_are_tried_by_a_button(page: Any, service: tuple[LocalService,
     page.click("text=Receive and acknowledge")
     page.wait_for_selector("text=2 received and settled.")
     assert page.complaints == []
+
+
+def test_a_form_whose_answer_is_awaited_is_not_sent_again(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    page.goto(f"{service[0].url}/console/topics/clicks/send")
+    awaited: list[Any] = []
+    page.route("**/console/do", lambda route: awaited.append(route))
+    box = page.locator("button:has-text('Send')").bounding_box()
+    with page.expect_request("**/console/do"):
+        page.mouse.click(box["x"] + 5, box["y"] + 5)
+    page.mouse.click(box["x"] + 5, box["y"] + 5)  # a second request would end the first
+    awaited[0].continue_()
+    page.wait_for_selector("text=Sent.")
+    page.unroute("**/console/do")
+    page.go_back()
+    page.click("button:has-text('Send')")
+    page.wait_for_selector("text=Sent.")

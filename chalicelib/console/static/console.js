@@ -9,7 +9,15 @@
   root.classList.add("js");
   if (kept.get("theme")) root.dataset.theme = kept.get("theme");
   let zone = kept.get("zone") || "utc";
-  let polls = 0;
+  let polls = 0, sent = null;
+
+  // A form whose answer is awaited is not sent again by another click.
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post") return;
+    if (event.target === sent) event.preventDefault();
+    sent = event.target; setTimeout(() => { sent = null; }, 10000);
+  });
+  window.addEventListener("pageshow", () => { sent = null; }); // somebody came back to the page
 
   // Times: the page says them in UTC; here they may be local.
   const local = (text) => {
@@ -47,7 +55,7 @@
     const at = document.activeElement;
     return document.hidden || (live.contains(at) && at.matches("input, select, textarea")) || live.querySelector("details[open], input:checked");
   };
-  const poll = (live) => { if (window.htmx && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
+  const poll = (live) => { if (window.htmx && !sent && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
 
   // Whoever works by keyboard stays on the line and on the link or button, when the moving part comes anew.
   const whom = ["deed", "topic", "group", "consumer", "id", "ids"];
