@@ -73,6 +73,20 @@ def test_the_modes_are_tried_by_a_button(page: Any, service: tuple[LocalService,
     assert page.complaints == []
 
 
+def test_beside_a_list_a_message_that_is_gone_is_not_taken_for_another(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    page.goto(f"{service[0].url}/console/topics/orders/messages")
+    page.click("a[data-side] >> nth=0")
+    page.locator("#side-body >> text=What happened").wait_for()
+    gone = {"status": 404, "body": "<h1>There is no such message.</h1>", "content_type": "text/html"}
+    page.route("**/messages/*", lambda route: route.fulfill(**gone))
+    page.click("a[data-side] >> nth=1")
+    page.locator("#side-body >> text=There is no such message.").wait_for()
+    assert page.locator("#side-body >> text=What happened").count() == 0
+    page.unroute("**/messages/*")
+
+
 def test_a_form_whose_answer_is_awaited_is_not_sent_again(
     page: Any, service: tuple[LocalService, str]
 ) -> None:

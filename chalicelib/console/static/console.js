@@ -95,6 +95,7 @@
     opener = link;
     const panel = document.getElementById("side");
     panel.querySelector("[data-side-link]").href = link.href;
+    document.getElementById("side-body").replaceChildren(); // the message before is not this one, should none come
     window.htmx.ajax("GET", link.href, { target: "#side-body", swap: "innerHTML" }).then(() => { panel.hidden = false; times(panel); panel.focus(); });
   };
   const closeSide = () => {
@@ -150,6 +151,7 @@
     document.body.addEventListener("htmx:afterSwap", (event) => { times(live); forms(live); go(); if (event.detail.target === live) comeBack(live); });
     document.body.addEventListener("htmx:beforeSwap", (event) => {
       if (event.detail.target === live) leave(live);
+      if (event.detail.target.id === "side-body") event.detail.shouldSwap = true; // also why there is none
       if (event.detail.xhr.status === 401) { event.detail.shouldSwap = false; location.reload(); } // a session that ended: ask to sign in
     });
     window.headracePolls = () => polls;
