@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib import settings
+from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import log
 from local import options as command_line
@@ -180,9 +181,17 @@ def main(program: str = "python -m local", engine: str = DYNAMODB) -> int:
     try:
         run(command_line.read(program, engine))
     except (Unusable, EngineError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        why = str(error)
+    except HeadraceError as error:  # of what is stored, or the key to it
+        why = error.detail
+    except OSError as error:
+        if error.filename is None:
+            raise
+        why = f"{error.filename} cannot be used ({error.strerror}). HEADRACE_DATA chooses another folder."
+    else:
+        return 0
+    print(why, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

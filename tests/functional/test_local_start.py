@@ -1,0 +1,58 @@
+"""What keeps the local service from starting is told in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.support.local_service import ROOT, serving
+
+Refusal = Callable[..., str]
+_DURABLE = (sys.executable, "-m", "local")
+
+
+@pytest.fixture
+def durable(engine: str, tmp_path: Path) -> dict[str, str]:
+    """The environment of a service with tables of its own, and a data folder."""
+    return {
+        "AWS_ENDPOINT_URL_DYNAMODB": engine,
+        "HEADRACE_DATA": str(tmp_path),
+        "HEADRACE_PREFIX": f"start{uuid4().hex[:8]}",
+    }
+
+
+def refusal(*command: str, **environment: str) -> str:
+    """What a start that fails says on standard error, which is all that it says."""
+    process = subprocess.run(
+        [*command, "--port", "0", "--until-stdin-ends"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.count("\n") == 1, process.stderr
+    return process.stderr
+
+
+@pytest.mark.parametrize("name", ["clock", "engine", "token"])
+def test_a_file_that_cannot_be_used_is_named(durable: dict[str, str], tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert f"{tmp_path / name} cannot be used (Is a directory)" in refusal(*_DURABLE, **durable)
+
+
+def test_a_key_that_is_not_that_of_the_data_is_named(durable: dict[str, str], tmp_path: Path) -> None:
+    with serving(command=_DURABLE, **durable):
+        pass
+    (tmp_path / "key").unlink()
+    assert f"encrypted with another key than {tmp_path / 'key'}" in refusal(*_DURABLE, **durable)
