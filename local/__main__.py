@@ -32,7 +32,6 @@ from local.triggers import Triggers
 from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
-_UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"
 
 
 def run(options: Options) -> None:
@@ -57,6 +56,7 @@ def run(options: Options) -> None:
                 clock=clock, deps=services, invocations=invocations, forget=store.forget
             ).register(front.app, front.authorize)
         if options.engine == MEMORY:
+            assert token is not None, "a new store has no tokens"
             ResetController(services, clock, token).register(front.app, front.authorize)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -65,7 +65,8 @@ def run(options: Options) -> None:
         stack.callback(server.shutdown)
         with _port_of(options):
             server.start()
-        print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)
+        ticket = _ticket(services(), token) if token else None
+        print(hello(options, token, store.ending, clock.ahead, ticket), flush=True)
         # first of all, so that the server need not wait for who waits for messages
         stack.callback(end_event.set)
         if options.lifeline:
@@ -118,8 +119,8 @@ def _services(
     return services
 
 
-def _admin_token(options: Options, store: Store, deps: Deps) -> str:
-    """Create the tables and see to the admin token; its text."""
+def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
+    """Create the tables and see to the admin token; its text, or None: it was made earlier, and is kept nowhere."""
     if options.engine == DYNAMODB:
         _create_tables(deps)
     file = store.tokens
@@ -128,18 +129,13 @@ def _admin_token(options: Options, store: Store, deps: Deps) -> str:
     except ValueError as error:
         place = f" (it is read from {file.path})" if file and not options.token else ""
         raise Unusable(f"{error}{place}.") from None
-    if file and token is None:
-        return _UNKNOWN_TOKEN.format(file=file.path)
-    assert token is not None, "a new store has no tokens"
-    if file and not options.token:
+    if file and token and not options.token:
         file.write(token)
     return token
 
 
-def _ticket(deps: Deps, token: str) -> str | None:
-    """What signs a browser in with the admin token; None where that is not known."""
-    if not token.startswith("hr_"):
-        return None
+def _ticket(deps: Deps, token: str) -> str:
+    """What signs a browser in with the admin token."""
     return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
 
 

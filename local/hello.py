@@ -26,6 +26,7 @@ Admin token: {token}
          -d '{{"receipts": ["…"]}}'
 
 Every call: {url}/docs. Pages: {url}/console. More in examples/."""
+_UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"
 _LINK = """\
 Signed in, once and within a minute: {link}
     (another one: make console)"""
@@ -34,12 +35,15 @@ Three days pass, and what is due on the way happens:
     curl -X POST -H "$H" $U/clock -H 'Content-Type: application/json' -d '{"advance_seconds": 259200}'"""
 
 
-def hello(options: Options, token: str, ending: str, ahead: timedelta, ticket: str | None = None) -> str:
-    """The text. `ending`: what becomes of the messages when it ends; `ahead`: by how much its time was moved; `ticket`
-    signs a browser in."""
+def hello(
+    options: Options, token: str | None, ending: str, ahead: timedelta, ticket: str | None = None
+) -> str:
+    """The text. `token`: the admin token, None if nobody knows it; `ending`: what becomes of the messages when it ends;
+    `ahead`: by how much its time was moved; `ticket` signs a browser in."""
     if options.as_json:
         return json.dumps({"url": options.url, "token": token})
-    lines = [HELLO.format(url=options.url, token=token)]
+    text = token or _UNKNOWN_TOKEN.format(file=options.data / "token")
+    lines = [HELLO.format(url=options.url, token=text)]
     if ticket:
         lines.append(_LINK.format(link=f"{options.url}/console/sign-in?ticket={ticket}"))
     if options.clock == MOVABLE:

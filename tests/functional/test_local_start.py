@@ -56,3 +56,10 @@ def test_a_key_that_is_not_that_of_the_data_is_named(durable: dict[str, str], tm
         pass
     (tmp_path / "key").unlink()
     assert f"encrypted with another key than {tmp_path / 'key'}" in refusal(*_DURABLE, **durable)
+
+
+def test_a_token_that_nobody_knows_is_not_told_as_one(durable: dict[str, str]) -> None:
+    with serving(command=_DURABLE, HEADRACE_TOKEN="hr_own_0123456789abcdef", **durable):
+        pass
+    with serving(command=_DURABLE, **durable) as service:
+        assert not service.token
