@@ -89,11 +89,13 @@ def _port_of(options: Options) -> Iterator[None]:
 
 
 def _set_environment(options: Options) -> None:
-    """For the app, which is imported after this and reads its settings as it does on AWS."""
+    """For the app, which is imported after this and reads its settings as it does on AWS, and for what is started."""
     os.environ["HEADRACE_DATA"] = str(options.data)
     os.environ["HEADRACE_PORT"] = str(options.port)
     os.environ["HEADRACE_FUNCTIONS"] = str(options.functions or "")
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
+    if options.token:
+        os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
 
 
 def _open_store(options: Options) -> contextlib.AbstractContextManager[Store]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -63,3 +64,17 @@ def test_a_token_that_nobody_knows_is_not_told_as_one(durable: dict[str, str]) -
         pass
     with serving(command=_DURABLE, **durable) as service:
         assert not service.token
+
+
+def test_a_job_calls_with_the_token_of_the_command_line(durable: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with serving("--token", "hr_own_0123456789abcdef", command=_DURABLE, **durable) as service:
+        service.ask("PUT", "/topics/t")
+        times = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"}
+        replay = service.ask("POST", "/topics/t/replays", {**times, "dry_run": True})
+        assert replay["started"]
+        log = tmp_path / "jobs" / f"replay-{replay['replay_id']}.log"
+        pause = threading.Event()
+        while not log.read_text().endswith("\n"):
+            pause.wait(0.1)
+    assert "there is no token" not in log.read_text()
