@@ -6,10 +6,12 @@ import contextlib
 import importlib
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from errno import EADDRNOTAVAIL
 from typing import Any
 
 from chalicelib import settings
@@ -77,10 +79,18 @@ def run(options: Options) -> None:
 
 @contextlib.contextmanager
 def _port_of(options: Options) -> Iterator[None]:
-    """Says in a sentence that the port is taken."""
+    """Says in a sentence that the port is taken, or the host none of this machine."""
     try:
         yield
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        if (
+            not isinstance(error, OSError)
+            or isinstance(error, socket.gaierror)
+            or error.errno == EADDRNOTAVAIL
+        ):
+            raise Unusable(
+                f"{options.host!r} (--host, HEADRACE_HOST) is no address of this machine."
+            ) from None
         other = options.port % 65535 + 1
         raise Unusable(
             f"Port {options.port} cannot be used ({error.strerror}). Stop what uses it (perhaps a Headrace that runs "

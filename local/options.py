@@ -13,6 +13,8 @@ from local.unusable import Unusable
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 MEMORY, DYNAMODB = ENGINES = ("memory", "dynamodb")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
+_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Of what means every address, one to call."""
 _DESCRIPTION = "Headrace on this machine: the whole service, in one process. SIGTERM or Ctrl-C ends it."
 _ENVIRONMENT = f"""\
 environment, for what no option says:
@@ -51,7 +53,8 @@ class Options:
     @property
     def url(self) -> str:
         """Where it is reached from this machine."""
-        return f"http://127.0.0.1:{self.port}"
+        host = _HERE.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 def read(program: str, engine: str) -> Options:

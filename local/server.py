@@ -62,6 +62,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.closing = False
         self.pending_requests = PendingRequests()
         self._looping = False
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         super().__init__((host, port), _Connection, bind_and_activate=False)
         try:
             self.server_bind()

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,8 +13,8 @@ import pytest
 
 from tests.support.local_service import ROOT, serving
 
-Refusal = Callable[..., str]
 _DURABLE = (sys.executable, "-m", "local")
+_IN_MEMORY = (sys.executable, "-m", "headrace_local")
 
 
 @pytest.fixture
@@ -78,3 +77,19 @@ def test_a_job_calls_with_the_token_of_the_command_line(durable: dict[str, str],
         while not log.read_text().endswith("\n"):
             pause.wait(0.1)
     assert "there is no token" not in log.read_text()
+
+
+@pytest.mark.parametrize("host", ["host.invalid", "a..b", "192.0.2.1"])
+def test_a_host_that_is_none_of_this_machine_is_named(host: str) -> None:
+    assert refusal(*_IN_MEMORY, "--host", host).startswith(f"'{host}' (--host, HEADRACE_HOST)")
+
+
+@pytest.mark.parametrize(
+    ("host", "place"), [("localhost", "localhost"), ("0.0.0.0", "127.0.0.1"), ("::1", "[::1]")]
+)
+def test_it_says_where_it_is_reached(host: str, place: str) -> None:
+    if ":" in host and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    with serving("--host", host) as service:
+        assert service.url.startswith(f"http://{place}:")
+        assert service.ask("GET", "/topics") == {"items": []}
