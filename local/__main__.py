@@ -165,11 +165,12 @@ def _create_tables(deps: Deps) -> None:
 
 
 def _tell_at_end_of_stdin(end: threading.Event) -> None:
-    """When the process that started this one closes the pipe, or dies."""
+    """When the process that started this one closes the pipe, or dies; a terminal ends with an error."""
 
     def wait() -> None:
-        while os.read(sys.stdin.fileno(), 1024):
-            pass
+        with contextlib.suppress(OSError):
+            while sys.stdin and os.read(sys.stdin.fileno(), 1024):
+                pass
         end.set()
 
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
@@ -184,6 +185,7 @@ def _end(number: int, frame: object) -> None:
 
 def main(program: str = "python -m local", engine: str = DYNAMODB) -> int:
     """The command line; `engine` is what is used if it names none."""
+    log.see_to_streams()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     try:

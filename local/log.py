@@ -6,11 +6,13 @@ runs that went well are for programs only.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO
 
 from local.problems import Answer
 from local.server import Handler
@@ -20,6 +22,34 @@ REQUEST = "request"
 _FAILED_PUSH = "attempt failed"
 _SERVICE = "Headrace"  # whose logger chalicelib.observe uses
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "service", "location", "timestamp"}
+
+
+def see_to_streams() -> None:
+    """What cannot be told to anybody stops nothing: for the start of the process."""
+    sys.stderr = Unheard(sys.stderr)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal of few characters
+
+
+class Unheard(io.TextIOBase):
+    """Standard error where it may be closed, or a pipe or terminal that is gone."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return bool(self._stream and self._stream.isatty())
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            if self._stream:
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            if self._stream:
+                self._stream.flush()
 
 
 def logger(form: str | None = None) -> logging.Logger:

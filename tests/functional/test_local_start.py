@@ -93,3 +93,27 @@ def test_it_says_where_it_is_reached(host: str, place: str) -> None:
     with serving("--host", host) as service:
         assert service.url.startswith(f"http://{place}:")
         assert service.ask("GET", "/topics") == {"items": []}
+
+
+def _in_shell(script: str) -> tuple[str, ...]:
+    """The command of a service that a shell starts in this way."""
+    return ("sh", "-c", script, "sh", *_IN_MEMORY)
+
+
+def test_it_serves_though_standard_error_is_closed() -> None:
+    with serving(command=_in_shell('exec "$@" 2>&-')) as service:
+        assert service.ask("GET", "/topics") == {"items": []}
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYTHONIOENCODING": "ascii"}])
+def test_it_ends_with_a_standard_input_that_never_was(environment: dict[str, str]) -> None:
+    process = subprocess.run(
+        [*_in_shell('exec "$@" <&-'), "--port", "0", "--until-stdin-ends"],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout.startswith(b"Headrace serves on ")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from chalicelib import observe
-from local.log import HUMAN, JSON, Lines, LoggedGateway, logger
+from local.functions import Context, attempt
+from local.log import HUMAN, JSON, Lines, LoggedGateway, Unheard, logger
 from local.problems import Answer
 
 _FAILED = {
@@ -101,3 +105,16 @@ def test_a_bug_of_ours_shows_its_traceback_to_people(capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].endswith("  stuck  place=fragment 3")
     assert lines[-1] == "ValueError: no shard"
+
+
+def _fails(event: object, context: object) -> None:
+    raise ValueError
+
+
+def test_a_failure_that_nobody_hears_of_ends_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True) as stream:
+        monkeypatch.setattr(sys, "stderr", Unheard(stream))
+        context = Context(function_name="deliver", request_id="r", stop=threading.Event())
+        assert attempt(_fails, {}, context) is False
