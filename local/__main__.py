@@ -34,6 +34,8 @@ from local.triggers import Triggers
 from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
+_TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+_ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 
 
 def run(options: Options) -> None:
@@ -178,7 +180,7 @@ def _tell_at_end_of_stdin(end: threading.Event) -> None:
 
 def _end(number: int, frame: object) -> None:
     """Unwind once; a second signal must not cut that short."""
-    for each in (signal.SIGTERM, signal.SIGINT):
+    for each in _ENDS:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(0)
 
@@ -186,8 +188,9 @@ def _end(number: int, frame: object) -> None:
 def main(program: str = "python -m local", engine: str = DYNAMODB) -> int:
     """The command line; `engine` is what is used if it names none."""
     log.see_to_streams()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _end)
+    for number in _ENDS:
+        if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, _end)
     try:
         run(command_line.read(program, engine))
     except (Unusable, EngineError) as error:

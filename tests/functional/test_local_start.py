@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -117,3 +118,19 @@ def test_it_ends_with_a_standard_input_that_never_was(environment: dict[str, str
     )
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout.startswith(b"Headrace serves on ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_and_nothing_says_any_more_where_its_engine_is(
+    durable: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [*_DURABLE, "--port", "0", "--json"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | durable, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert (tmp_path / "engine").read_text() == durable["AWS_ENDPOINT_URL_DYNAMODB"]
+        process.send_signal(number)
+    assert process.returncode == 0
+    assert not (tmp_path / "engine").exists()
