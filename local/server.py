@@ -101,10 +101,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give a connection its thread, as far as there are places."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the machine has no more threads
+            self._places.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -119,7 +123,22 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 def serve(gateway: Handler | None, host: str = "127.0.0.1", port: int = 0) -> Server:
     """A server that has its port; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
-    return Server(gateway, host, port)
+    return Server(gateway, host, port, most_connections=_open_files() // 2)
+
+
+def _open_files() -> int:
+    """How many files, which connections are, too, this process may open: more than its shell lends, if it may."""
+    enough = 2 * MOST_CONNECTIONS
+    try:
+        import resource
+    except ImportError:  # Windows
+        return enough
+    lent, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if lent == resource.RLIM_INFINITY or lent >= enough:
+        return enough
+    allowed = enough if most == resource.RLIM_INFINITY else min(enough, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    return allowed
 
 
 class PendingRequests:

@@ -137,6 +137,23 @@ def test_more_connections_than_there_are_places_for_are_closed() -> None:
     small.shutdown()
 
 
+def _no_more(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_connection_that_finds_no_thread_takes_no_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = Server(Gateway(make()), "127.0.0.1", 0, most_connections=1)
+    small.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_more)
+        assert talk(small.port) == b""
+    assert talk(small.port, b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n").startswith(b"HTTP/1.1 200")
+    small.shutdown()
+    assert "can't start new thread" in capsys.readouterr().err
+
+
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:
     for size in (BODY_LIMIT_BYTES - 1, BODY_LIMIT_BYTES):
         client.request("POST", "/echo/a", bytes(size), OPEN)
