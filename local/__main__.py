@@ -9,9 +9,11 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from errno import EADDRNOTAVAIL
+from pathlib import Path
 from typing import Any
 
 from chalicelib import settings
@@ -53,6 +55,8 @@ def run(options: Options) -> None:
         clock = HandClock(options.data / "clock" if store.tokens else None)
         end_event = threading.Event()
         services = _services(store, clock, invocations, end_event.is_set)
+        if options.functions:
+            _load_functions(options.functions, services())
         triggers = Triggers(front.app, invocations, store.pollers(functions))
         token = _admin_token(options, store, services())
         if options.clock == MOVABLE:
@@ -131,6 +135,15 @@ def _services(
     )
     wiring.deps = services
     return services
+
+
+def _load_functions(file: Path, deps: Deps) -> None:
+    """Run the user's file now, that what is wrong with it is not met by each delivery."""
+    try:
+        _ = deps.sender
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code, which may raise anything
+        why = traceback.format_exception_only(error)[-1].strip()
+        raise Unusable(f"{file} (--functions, HEADRACE_FUNCTIONS) cannot be run: {why}") from None
 
 
 def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:

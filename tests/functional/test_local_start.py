@@ -80,6 +80,22 @@ def test_a_job_calls_with_the_token_of_the_command_line(durable: dict[str, str],
     assert "there is no token" not in log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("assert False", "AssertionError"),
+    ],
+)
+def test_functions_that_cannot_be_loaded_are_told_at_the_start(tmp_path: Path, code: str, why: str) -> None:
+    file = tmp_path / "functions.py"
+    file.write_text(code)
+    complaint = refusal(*_IN_MEMORY, "--functions", str(file))
+    assert complaint.startswith(f"{file} (--functions, HEADRACE_FUNCTIONS) cannot be run: {why}")
+
+
 @pytest.mark.parametrize("host", ["host.invalid", "a..b", "192.0.2.1"])
 def test_a_host_that_is_none_of_this_machine_is_named(host: str) -> None:
     assert refusal(*_IN_MEMORY, "--host", host).startswith(f"'{host}' (--host, HEADRACE_HOST)")
