@@ -68,11 +68,12 @@ class HandClock:
     def move_to(self, at_ms: int) -> None:
         """Move forward to a time; never back."""
         with self._lock:
-            self._ahead_ms += max(0, at_ms - self.now_ms())
-            if self._file:
+            ahead_ms = self._ahead_ms + max(0, at_ms - self.now_ms())
+            if self._file:  # first: what is stored at this time must not lie in the future after a restart
                 draft = self._file.with_suffix(".new")
-                draft.write_text(str(self._ahead_ms))
+                draft.write_text(str(ahead_ms))
                 draft.replace(self._file)
+            self._ahead_ms = ahead_ms
 
 
 def _read(file: Path) -> int:

@@ -108,6 +108,14 @@ def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
     assert HandClock(tmp_path / "clock").ahead == first.ahead == timedelta(days=40)
 
 
+def test_a_time_that_cannot_be_kept_is_not_reached(tmp_path: Path) -> None:
+    clock = HandClock(tmp_path / "clock")
+    (tmp_path / "clock.new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        clock.move_to(clock.now_ms() + 1_000_000)
+    assert clock.ahead == timedelta(0)
+
+
 @pytest.mark.parametrize("content", [b"", b"4000x", b"\xff"])
 def test_a_damaged_time_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
     """As by a loss of power while it is written: the machine's time would be before what is stored."""
