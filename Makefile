@@ -12,7 +12,7 @@ MUTANTS := $(VENV)/.mutants
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 DATA    = $(or $(HEADRACE_DATA),.data)
 # The engine of a service that runs, for what the journal lacks.
-ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/null || true)}"; \
+ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat "$(DATA)/engine" 2>/dev/null || true)}"; \
   [ -z "$$endpoint" ] || export AWS_ENDPOINT_URL_DYNAMODB="$$endpoint"; \
   export AWS_ACCESS_KEY_ID="$${AWS_ACCESS_KEY_ID:-local}" AWS_SECRET_ACCESS_KEY="$${AWS_SECRET_ACCESS_KEY:-local}";
 
@@ -112,11 +112,11 @@ bench: setup ## Measure speed (ARGS for its options)
 	@$(BIN)/python -m bench $(ARGS)
 
 archive: $(FOR_JOB) ## Archive what the local service has journaled (ARGS="--help" for more)
-	@$(ON_AWS) $(ENGINE) $(BIN)/python -m glue_jobs.archive --folder $(DATA)/bucket --open yes --grace-minutes 0 $(ARGS)
+	@$(ON_AWS) $(ENGINE) $(BIN)/python -m glue_jobs.archive --folder "$(DATA)/bucket" --open yes --grace-minutes 0 $(ARGS)
 
 compact: $(SPARK) ## Turn small files of the archive into large sorted ones
 	@$(if $(STAGE),echo "On AWS the job archive compacts: make archive STAGE=$(STAGE) ARGS='--compact-mb 256'" >&2; exit 2;) \
-	$(BIN)/python -m glue_jobs.compact --folder $(DATA)/bucket --grace-minutes 0 $(ARGS)
+	$(BIN)/python -m glue_jobs.compact --folder "$(DATA)/bucket" --grace-minutes 0 $(ARGS)
 
 replay: $(FOR_JOB) ## Send archived messages again (ARGS="--help" tells how)
 	@$(ON_AWS) HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.replay $(ARGS)
@@ -125,10 +125,10 @@ report: $(FOR_JOB) ## Show what went through: tables, and a page with charts
 	@$(ON_AWS) HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.report $(ARGS)
 
 asof: $(FOR_JOB) ## Show a topic as it was (ARGS="--topic orders --at 2026-11-20T09:30:00Z")
-	@$(ON_AWS) $(BIN)/python -m glue_jobs.asof --folder $(DATA)/bucket $(ARGS)
+	@$(ON_AWS) $(BIN)/python -m glue_jobs.asof --folder "$(DATA)/bucket" $(ARGS)
 
 compare: $(FOR_JOB) ## Compare two groups over the same messages, one of them in a shadow (ARGS="--help" tells how)
-	@$(ON_AWS) $(BIN)/python -m glue_jobs.compare --folder $(DATA)/bucket $(ARGS)
+	@$(ON_AWS) $(BIN)/python -m glue_jobs.compare --folder "$(DATA)/bucket" $(ARGS)
 
 soak: $(READY) $(if $(MINUTES),,$(SPARK)) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours; MINUTES=60: new worlds for so long)
 	@$(if $(MINUTES),exec $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS);) HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
