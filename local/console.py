@@ -29,6 +29,8 @@ class _FollowsNothing(urllib.request.HTTPRedirectHandler):
 def link(url: str, token: str) -> str:
     """A link of the service at a URL, for a token's holder. Raises Unusable."""
     _check(url)
+    if not (token.isascii() and token.isprintable()):
+        raise Unusable("HEADRACE_TOKEN has characters that no token has: copy all of it, as it was printed.")
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     base = url.rstrip("/").removesuffix("/v1")
     request = urllib.request.Request(f"{base}/v1/sign-in-links", b"{}", headers)
@@ -72,8 +74,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     token_file = TokenFile(Path(os.environ.get("HEADRACE_DATA", ".data")) / "token")
-    token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
     try:
+        token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
         if not token:
             raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {token_file.path}.")
         print(link(options.url, token))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from local.unusable import Unusable
+
 
 class TokenFile:
     """A file with one token, readable by its owner only."""
@@ -13,11 +15,14 @@ class TokenFile:
         self.path = path
 
     def read(self) -> str | None:
-        """The token; None if there is none."""
+        """The token; None if there is none. Raises Unusable."""
         try:
             return self.path.read_text().strip() or None
         except FileNotFoundError:
             return None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise Unusable(f"{self.path} cannot be used ({why}): it keeps the admin token.") from None
 
     def write(self, token: str) -> None:
         """Keep it, in one step, so that a crash leaves all of it or none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,30 @@ def test_what_is_no_link_is_told_in_one_line(run: Run, body: bytes) -> None:
     with Receiver(lambda _: Reply(200, {}, body)) as service:
         url = service.url("")
         assert run(url) == (1, "", f"{url} answers without a link: is HEADRACE_URL that of Headrace?\n")
+
+
+@pytest.mark.parametrize("token", ["hr_\u2026", "hr_a\nb"])
+def test_what_is_no_token_is_told_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_TOKEN", token)
+    monkeypatch.setattr("sys.argv", ["console", "--url", "http://127.0.0.1:1"])
+    assert main() == 1
+    assert capsys.readouterr().err == (
+        "HEADRACE_TOKEN has characters that no token has: copy all of it, as it was printed.\n"
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_token_that_cannot_be_read_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content) if content else file.mkdir()
+    monkeypatch.delenv("HEADRACE_TOKEN", raising=False)
+    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["console", "--url", "http://127.0.0.1:1"])
+    assert main() == 1
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"{file} cannot be used (")
+    assert complaint.count("\n") == 1
