@@ -39,8 +39,6 @@ def _check_stage(prefix: str) -> None:
             f"There is no table {prefix}-control in this account and region: deploy the stage first, or set "
             "AWS_REGION and the credentials to where it is."
         ) from None
-    except BotoCoreError as error:
-        raise Unusable(f"AWS was not reached: {error} Are AWS_REGION and the credentials set?") from None
 
 
 def main() -> int:
@@ -50,17 +48,21 @@ def main() -> int:
     parser.add_argument("--another", action="store_true", help="make one although there are tokens already")
     options = parser.parse_args()
     os.environ["HEADRACE_PREFIX"] = options.prefix
-    if region := os.environ.get("AWS_REGION") or boto3.Session().region_name:  # boto3 reads only the other
-        os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
     try:
+        if (
+            region := os.environ.get("AWS_REGION") or boto3.Session().region_name
+        ):  # boto3 reads only the other
+            os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
         print(first_token(options.prefix, options.another))
+        return 0
     except Unusable as error:
-        print(error, file=sys.stderr)
-        return 1
+        why = str(error)
     except ClientError as error:
-        print(f"AWS refuses: {error}", file=sys.stderr)
-        return 1
-    return 0
+        why = f"AWS refuses: {error}"
+    except BotoCoreError as error:
+        why = f"AWS was not reached: {error} Are AWS_REGION, AWS_PROFILE and the credentials right?"
+    print(why, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

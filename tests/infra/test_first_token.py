@@ -45,3 +45,23 @@ def test_who_may_not_write_the_table_is_told_so(
     finally:
         server.shutdown()
     assert "AWS refuses: An error occurred (AccessDeniedException)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("region", [None, "eu-west-1"])
+def test_who_names_no_profile_of_aws_is_told_so(
+    region: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (
+        ("AWS_PROFILE", "no-such"),
+        ("AWS_REGION", region),
+        ("AWS_DEFAULT_REGION", region),
+        ("HEADRACE_PREFIX", "headrace-dev"),
+    ):
+        monkeypatch.delenv(name, raising=False)
+        if value:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.argv", ["token", "--prefix", "headrace-dev"])
+    assert main() == 1
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("AWS was not reached: The config profile (no-such) could not be found")
+    assert complaint.count("\n") == 1
