@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -150,3 +152,22 @@ def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -
     assert len(tour) > 8
     for line in tour:
         command(*shlex.split(line))
+
+
+@pytest.mark.parametrize("arguments", [("topics", "list"), ("topics", "list", "--json"), ("--help",)])
+def test_a_reader_that_has_seen_enough_ends_it_in_peace(
+    headrace: LocalHeadrace, arguments: tuple[str, ...]
+) -> None:
+    headrace.put_topic("orders")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        process = subprocess.run(
+            [sys.executable, "-m", "headrace.cli", *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert (process.returncode, process.stderr) == (0, b"")

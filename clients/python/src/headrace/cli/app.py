@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import typer.main
@@ -30,7 +31,7 @@ from . import (
     tokens,
     topics,
 )
-from .output import Output
+from .output import Output, Pipe, ReaderGoneError
 from .profiles import Unusable
 from .session import Session
 
@@ -84,7 +85,8 @@ def run(arguments: Sequence[str]) -> int:
     """One run; its exit code."""
     output = Output(False)
     try:
-        _command()(ordered(arguments), prog_name="headrace")
+        with redirect_stdout(cast(Any, Pipe(sys.stdout))):
+            _command()(ordered(arguments), prog_name="headrace")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else REFUSED
     except (Unusable, ValueError) as error:  # a duration or a time that is none, says the client
@@ -95,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
         return _code(error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # who reads has seen enough, as in `headrace … | head`
+    except ReaderGoneError:  # who reads has seen enough, as in `headrace … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a file, a folder, a disk
         output.fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 from rich.console import Console
@@ -19,6 +19,33 @@ from ..models import plain
 _PLAIN_WIDTH = 240
 _BODY_CHARS = 80
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # all but ends of lines
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more. No BrokenPipeError: the parser and rich would make an exit code 1 of it,
+    which means here that the service refuses."""
+
+
+class Pipe:
+    """Standard output, which says so."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Output:
