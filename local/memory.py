@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -27,9 +28,10 @@ def open_store() -> Store:
     current: list[Adapters] = []
 
     def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-        current[:] = [
-            memory_adapters(clock, SystemRandom(), invoker=invoker, settings=settings, on_put=changes.put)
-        ]
+        in_memory = memory_adapters(
+            clock, SystemRandom(), invoker=invoker, settings=settings, on_put=changes.put
+        )
+        current[:] = [replace(in_memory, has_archive=False)]
         return current[0]
 
     def forget() -> None:

@@ -112,6 +112,7 @@ class ManageServices(InspectServices):
             producer=producer,
             waker=waker,
             jobs=a.jobs,
+            has_archive=a.has_archive,
             clock=a.clock,
             random=a.random,
             counters=self.counters,
