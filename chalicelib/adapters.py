@@ -116,8 +116,6 @@ class Adapters:
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
-    has_archive: bool = True
-    """Can there be one, that a job may read? Not in memory."""
     iam: bool = False
     """May a caller be known by its signature, which API Gateway has verified?"""
     cipher: Cipher | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -28,10 +27,9 @@ def open_store() -> Store:
     current: list[Adapters] = []
 
     def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-        in_memory = memory_adapters(
-            clock, SystemRandom(), invoker=invoker, settings=settings, on_put=changes.put
-        )
-        current[:] = [replace(in_memory, has_archive=False)]
+        current[:] = [
+            memory_adapters(clock, SystemRandom(), invoker=invoker, settings=settings, on_put=changes.put)
+        ]
         return current[0]
 
     def forget() -> None:

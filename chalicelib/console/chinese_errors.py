@@ -72,7 +72,6 @@ ERRORS: dict[str, str] = {
     "NO_JSON": "合并补丁只适用于 JSON 消息体, 请整体替换此死信的消息体。",
     "REDRIVE_AMBIGUOUS": "请给出编号或筛选条件之一, 或都不给 (表示全部)。",
     "LOOP": "Headrace 的投递不能再调用 Headrace。",
-    "NO_ARCHIVE": "此服务只在内存中保存数据, 没有可重放的归档。",
     "NO_SECRET": "只有发往地址的投递才签名。",
     "TEST_NEEDS_URL": "只有带地址或函数的推送消费者才能测试。",
     "THROTTLED": "网关此刻请求过多: 没有执行任何操作, 请稍后重试。",

@@ -112,7 +112,6 @@ class ManageServices(InspectServices):
             producer=producer,
             waker=waker,
             jobs=a.jobs,
-            has_archive=a.has_archive,
             clock=a.clock,
             random=a.random,
             counters=self.counters,

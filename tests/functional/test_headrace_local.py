@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import subprocess
@@ -104,14 +103,6 @@ def test_a_reset_leaves_nothing_but_the_token(service: LocalService, topic: str)
     assert service.ask("GET", "/topics") == {"items": []}
     now = datetime.fromisoformat(service.ask("POST", "/clock", {"advance_seconds": 0})["now"])
     assert now - datetime.now(UTC) < timedelta(minutes=1)
-
-
-def test_a_replay_is_refused_where_nothing_is_archived(service: LocalService, topic: str) -> None:
-    times = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"}
-    with pytest.raises(urllib.error.HTTPError, match="422") as refused:
-        service.ask("POST", f"{topic}/replays", times)
-    assert json.load(refused.value)["code"] == "NO_ARCHIVE"
-    assert service.ask("GET", f"{topic}/replays") == {"items": []}
 
 
 def test_only_a_token_for_everything_resets_the_service_or_moves_its_clock(service: LocalService) -> None:

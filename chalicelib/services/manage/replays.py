@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ...domain import ids
-from ...domain.errors import Conflict, HeadraceError, NotFound, Refused, unavailable
+from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
 from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ...domain.message import Draft
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
@@ -59,7 +59,6 @@ class Replays:
         producer: Producer,
         waker: Waker,
         jobs: Jobs,
-        has_archive: bool,
         clock: Clock,
         random: Random,
         counters: Counters,
@@ -69,7 +68,6 @@ class Replays:
         self._producer = producer
         self._waker = waker
         self._jobs = jobs
-        self._has_archive = has_archive
         self._clock = clock
         self._random = random
         self._counters = counters
@@ -77,13 +75,8 @@ class Replays:
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay with a new id, and start its job. Returns it, and whether the job was started.
 
-        Raises NotFound if there is no such topic or group, Refused where no job could find anything.
+        Raises NotFound if there is no such topic or group.
         """
-        if start and not self._has_archive:
-            raise Refused(
-                "NO_ARCHIVE",
-                "This service keeps all in memory, and archives nothing that could be sent again.",
-            )
         topic = self._catalog.topic(replay.into)
         uid = self._catalog.group(topic, replay.group).uid if replay.group else None
         now_ms = self._clock.now_ms()
