@@ -46,8 +46,8 @@ def _topic(visit: Visit, deed: Deed) -> Fields:
 
 def _of_sent(visit: Visit, settings: Fields) -> Fields:
     """Those that the form changes: what somebody else changes before it is undone stays."""
-    names = touched(visit.form).keys()
-    names = names | RETRY if names & RETRY else names
+    names = set(touched(visit.form))
+    names |= RETRY if names & RETRY else set()
     return {name: value for name, value in settings.items() if name in names}
 
 

@@ -19,7 +19,7 @@ from chalicelib.domain.trace import TraceRow
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
-from chalicelib.store.attributes import number, started_kib, text
+from chalicelib.store.attributes import Item, number, started_kib, text
 from chalicelib.store.dedup import dedup_entry, dedup_put
 from chalicelib.store.layout import META_OFFSET, record_key, segment_key
 from tests.support import factories as make
@@ -291,7 +291,8 @@ def test_a_tail_is_what_the_highest_row_tells() -> None:
     assert log.tail_of(meta) == Tail(7)
     assert log.tail_of({**meta, "c": number(20), "w": text(Allocation.RESERVED)}).offset == 19
     assert log.tail_of({**meta, "c": number(3)}).offset == 7
-    for damaged in ({"t": text("?")}, {"c": {}}):
+    no_numbers: list[Item] = [{"t": text("?")}, {"c": {}}]
+    for damaged in no_numbers:
         with pytest.raises(Unreadable, match=str(SHARD)):
             log.tail_of({**meta, **damaged})
 
