@@ -49,8 +49,9 @@ class TraceEntry:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """Attempts that were settled together: by which consumer, its rank and the number of consumers, and when they
-    started (of leases that ran out: when they ended; of an admin's operation: when it was done).
+    """Attempts that were settled together: by which consumer (the lease's owner), its rank and the number of consumers,
+    and when. `started_ms` is when they began; but of LAPSED ones when their lease ended, and of an admin's operation
+    (with the burial before it) when it was done.
 
     `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets are in rising order.
     `id` tells rows apart that begin at the same offset: the lease's token, where the row ends attempts of that lease
