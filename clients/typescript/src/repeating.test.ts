@@ -146,3 +146,18 @@ test("how long ago a send was sent first is told whatever the clock does, and wi
   await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER" });
   assert.deepEqual(resent, [null, "30", "60", "86400"]);
 });
+
+test("a call whose signal has ended before it begins is not sent", async () => {
+  const hr = clientOf({ fetch: () => assert.fail("it was sent") });
+  const signal = AbortSignal.abort(new Error("the user left"));
+  await assert.rejects(hr.api.GET("/v1/health", { signal }), /the user left/);
+});
+
+test("a fetch that throws at once gives no answer, as one that rejects", async () => {
+  const hr = clientOf({
+    fetch: () => {
+      throw new TypeError("no proxy");
+    },
+  });
+  await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER", detail: /no proxy/ });
+});

@@ -50,8 +50,8 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", resendSeconds(beganAt, start));
       }
-      const answering = fetch(request).then((response) => whole(response, call));
-      const answer = await within(timeoutMs, signal, end, answering).catch((error: unknown) => {
+      const ask = async (): Promise<Answer> => whole(await fetch(request), call);
+      const answer = await within(timeoutMs, signal, end, ask).catch((error: unknown) => {
         signal.throwIfAborted();
         return noAnswer(first.url, error);
       });
@@ -97,15 +97,15 @@ function waitsWithoutDedupId({ url, headers }: Request, body: Uint8Array | null)
  * What comes of `work`, or the reason of `end`: that `ms` are over, or that of `signal`. By hand, since neither AbortSignal.timeout
  * nor AbortSignal.any ends a `fetch` once the garbage collector has run.
  */
-async function within<T>(ms: number, signal: AbortSignal, end: AbortController, work: Promise<T>): Promise<T> {
+async function within<T>(ms: number, signal: AbortSignal, end: AbortController, work: () => Promise<T>): Promise<T> {
+  signal.throwIfAborted();
   const stop = (): void => end.abort(signal.reason);
   const timer = setTimeout(() => end.abort(new DOMException(`nothing whole came within ${ms} ms`, "TimeoutError")), ms);
   signal.addEventListener("abort", stop);
   try {
     return await new Promise<T>((resolve, reject) => {
       end.signal.addEventListener("abort", () => reject(end.signal.reason));
-      work.then(resolve, reject);
-      if (signal.aborted) stop();
+      work().then(resolve, reject);
     });
   } finally {
     clearTimeout(timer);
