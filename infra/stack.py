@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from . import bucket, names
+from . import bucket
 from .__main__ import add_options, given_options
 from .cli import Aws, Refused
 from .data import Data
@@ -278,13 +278,10 @@ class Deployment:
         )
 
     def _drop_logs(self) -> None:
-        """Functions that still ran while their stack went have opened their logs anew."""
-        prefix = f"/aws/lambda/{self._name}-"
-        groups = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", prefix) or {}
-        existing_logs = {str(each["logGroupName"]) for each in groups.get("logGroups", [])}
-        for name in self._stack.functions:
-            log = f"/aws/lambda/{names.function(self._name, name)}"
-            if log in existing_logs:
+        """Functions and jobs that were still at work while their stack went have opened their logs anew."""
+        for each in json.loads((self._build / TEMPLATE).read_text())["Resources"].values():
+            if each.get("Type") == "AWS::Logs::LogGroup":
+                log = each["Properties"]["LogGroupName"]
                 self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
 
 

@@ -261,18 +261,43 @@ def test_a_stack_of_which_aws_says_nothing_is_not_taken_for_a_new_one(
     environment: Environment, tmp_path: Path
 ) -> None:
     """Before a creation the functions' logs are deleted; whoever is at work there would write no line any more."""
-    logs = {"logGroups": [{"logGroupName": "/aws/lambda/headrace-dev-mover"}]}
+    log = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/aws/lambda/headrace-dev-mover"}}
     for file in ("template.json", "packaged.json"):
-        (tmp_path / file).write_text(json.dumps({"Resources": {"Bucket": {"Properties": {}}}}))
+        (tmp_path / file).write_text(json.dumps({"Resources": {"Bucket": {"Properties": {}}, "Log": log}}))
     variables = environment(
         cloudformation__describe_stacks=(254, "An error occurred (Throttling): Rate exceeded"),
         s3api__head_bucket=(0, "{}"),
-        logs__describe_log_groups=(0, json.dumps(logs)),
     )
     for work in (Deployment.deploy, lambda each: each.destroy(with_data=False)):
         with pytest.raises(Refused, match="Rate exceeded"):
             work(Deployment(Aws(variables), read("dev"), tmp_path))
     assert "delete" not in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("stack", "is_new"), [((255, "does not exist"), True), (status("CREATE_COMPLETE"), False)]
+)
+def test_logs_that_were_opened_anew_while_their_stack_went_are_in_no_new_ones_way(
+    environment: Environment, tmp_path: Path, stack: tuple[int, str], is_new: bool
+) -> None:
+    """By a function or a job of the archive that was still at work."""
+    log_names = {"/aws/lambda/headrace-dev-mover", "/aws-glue/headrace-dev/output"}
+    resources: dict[str, Any] = {
+        name: {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}} for name in log_names
+    }
+    resources["Bucket"] = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}}
+    for file in ("template.json", "packaged.json"):
+        (tmp_path / file).write_text(json.dumps({"Resources": resources}))
+    variables = environment(
+        cloudformation__describe_stacks=stack,
+        s3api__head_bucket=(0, "{}"),
+        cloudformation__create_change_set=(255, "so far"),
+    )
+    with pytest.raises(StackError, match="so far"):
+        Deployment(Aws(variables), read("dev"), tmp_path).deploy()
+    requests = (tmp_path / "asked").read_text().splitlines()
+    deleted = {line.rpartition(" ")[2] for line in requests if line.startswith("logs delete-log-group")}
+    assert deleted == (log_names if is_new else set())
 
 
 class Versions(Aws):
