@@ -84,6 +84,22 @@ def test_what_is_no_link_is_told_in_one_line(run: Run, body: bytes) -> None:
         assert run(url) == (1, "", f"{url} answers without a link: is HEADRACE_URL that of Headrace?\n")
 
 
+def test_an_empty_variable_is_one_that_is_not_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("HEADRACE_URL", "HEADRACE_TOKEN", "HEADRACE_DATA"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr("sys.argv", ["console"])
+    assert main() == 1
+    assert capsys.readouterr().err == "Set HEADRACE_TOKEN: there is no token in .data/token.\n"
+    (tmp_path / ".data").mkdir()
+    (tmp_path / ".data" / "token").write_text("hr_secret")
+    with Receiver(lambda _: Reply(201, {}, b'{"url": "http://here/"}')) as service:
+        monkeypatch.setenv("HEADRACE_PORT", service.url("").rstrip("/").rpartition(":")[2])
+        assert main() == 0
+
+
 @pytest.mark.parametrize("token", ["hr_\u2026", "hr_a\nb"])
 def test_what_is_no_token_is_told_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str
