@@ -149,7 +149,7 @@ def _load_functions(file: Path, deps: Deps) -> None:
 def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
     """Create the tables and see to the admin token; its text, or None: it was made earlier, and is kept nowhere."""
     if options.engine == DYNAMODB:
-        _create_tables(deps)
+        _create_tables(options, deps)
     file = store.tokens
     try:
         token = deps.tokens.ensure_admin(options.token or (file.read() if file else None))
@@ -166,7 +166,7 @@ def _ticket(deps: Deps, token: str) -> str:
     return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
 
 
-def _create_tables(deps: Deps) -> None:
+def _create_tables(options: Options, deps: Deps) -> None:
     """Say what to change where the engine is not there, or refuses."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -176,6 +176,11 @@ def _create_tables(deps: Deps) -> None:
         raise Unusable(f"{error} {ENDPOINT} says where the engine is.") from None
     except ClientError as error:
         why = error.response["Error"]["Message"]
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
+            place = options.endpoint or options.data / "dynamodb"
+            raise Unusable(
+                f"The engine cannot work with {place}: is the disk full or read-only, or a file damaged? ({why})"
+            ) from None
         raise Unusable(f"The engine refuses tables (HEADRACE_PREFIX begins their names): {why}") from None
 
 

@@ -52,6 +52,15 @@ def test_a_file_that_cannot_be_used_is_named(durable: dict[str, str], tmp_path: 
     assert f"{tmp_path / name} cannot be used (Is a directory)" in refusal(*_DURABLE, **durable)
 
 
+@pytest.mark.engine
+def test_an_engine_whose_files_are_damaged_is_told_so(tmp_path: Path) -> None:
+    files = tmp_path / "dynamodb"
+    files.mkdir()
+    (files / "shared-local-instance.db").write_bytes(b"no database" * 1000)
+    complaint = refusal(*_DURABLE, HEADRACE_DATA=str(tmp_path))
+    assert complaint.startswith(f"The engine cannot work with {files}: ")
+
+
 def test_a_key_that_is_not_that_of_the_data_is_named(durable: dict[str, str], tmp_path: Path) -> None:
     with serving(command=_DURABLE, **durable):
         pass
