@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,7 +30,8 @@ class LocalJobs:
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
         argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-        with open(self._folder / f"{'-'.join((job, *arguments.values()))}.log", "ab") as log:
+        file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
+        with file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"glue_jobs.{job}", *argv],
                 env=os.environ | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
@@ -37,6 +39,7 @@ class LocalJobs:
                 stdout=log,
                 stderr=log,
             )
+        threading.Thread(target=_tell_failure, args=(process, file), daemon=True).start()
         self._running = [each for each in self._running if each.poll() is None] + [process]
         return True
 
@@ -50,3 +53,9 @@ class LocalJobs:
             except subprocess.TimeoutExpired:
                 each.kill()
                 each.wait()
+
+
+def _tell_failure(process: subprocess.Popen[bytes], log: Path) -> None:
+    """One that cannot even begin does not tell the service, either."""
+    if process.wait() > 0:
+        print(f"A job failed: {log} says why.", file=sys.stderr)

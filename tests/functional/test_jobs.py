@@ -19,6 +19,7 @@ SCRIPT = """
 import os, sys, time
 print(sys.argv[1:], os.environ["HEADRACE_URL"], flush=True)
 time.sleep(60 if "slow" in sys.argv else 0)
+sys.exit("bad" in sys.argv)
 """
 
 
@@ -57,6 +58,18 @@ def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:
     [process] = local._running
     local.stop()
     assert process.returncode is not None
+
+
+def test_a_job_that_fails_is_told_of(
+    local: LocalJobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert local.start("replay", {"replay": "bad"})
+    pause, complaints = threading.Event(), ""
+    for _ in range(600):
+        if complaints := complaints + capsys.readouterr().err:
+            break
+        pause.wait(0.1)
+    assert complaints == f"A job failed: {tmp_path / 'jobs' / 'replay-bad.log'} says why.\n"
 
 
 @pytest.mark.parametrize("program", ["pyspark", "java"])
