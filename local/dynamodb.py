@@ -36,6 +36,11 @@ def open_store(options: Options) -> Iterator[Store]:
         _make_folder(options.data)
         endpoint = options.endpoint or stack.enter_context(Engine(options.data / "dynamodb")).endpoint
         os.environ[ENDPOINT] = endpoint
+        os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = (
+            "false"  # or tables would be made in somebody's account
+        )
+        if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
+            os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
         for name, value in _LOCAL.items():
             os.environ.setdefault(name, value)
         jobs = LocalJobs(options.data / "jobs", options.url)

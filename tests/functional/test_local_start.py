@@ -53,11 +53,23 @@ def test_a_file_that_cannot_be_used_is_named(durable: dict[str, str], tmp_path: 
 
 
 @pytest.mark.engine
+def test_no_account_of_aws_is_asked(tmp_path: Path) -> None:
+    environment = {
+        "AWS_ENDPOINT_URL_DYNAMODB": "",
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true",
+        "AWS_PROFILE": "no-such",
+        "HEADRACE_DATA": str(tmp_path),
+    }
+    with serving(command=_DURABLE, **environment) as service:
+        assert service.ask("GET", "/topics") == {"items": []}
+
+
+@pytest.mark.engine
 def test_an_engine_whose_files_are_damaged_is_told_so(tmp_path: Path) -> None:
     files = tmp_path / "dynamodb"
     files.mkdir()
     (files / "shared-local-instance.db").write_bytes(b"no database" * 1000)
-    complaint = refusal(*_DURABLE, HEADRACE_DATA=str(tmp_path))
+    complaint = refusal(*_DURABLE, HEADRACE_DATA=str(tmp_path), AWS_ENDPOINT_URL_DYNAMODB="")
     assert complaint.startswith(f"The engine cannot work with {files}: ")
 
 
