@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,13 +92,15 @@ class StreamPoller:
             silence = time.monotonic() - last_traffic
             pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER))
             self._stopping.wait(min(_LONGEST_TROUBLE_SECONDS, pause * 2**trouble) if trouble else pause)
+        with suppress(ClientError, BotoCoreError):
+            self._poll()  # what came since: the next start reads only what comes after it
 
     def wait_until_ready(self, seconds: float) -> bool:
         """Wait until its place in the stream is taken: what is written from then on reaches the function."""
         return self._ready.wait(seconds)
 
     def stop(self) -> None:
-        """End `run`, after the call under way."""
+        """End `run`, after the call under way and a last look."""
         self._stopping.set()
 
     def _poll(self) -> bool:

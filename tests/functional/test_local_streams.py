@@ -64,6 +64,13 @@ def test_records_arrive_in_order_and_in_batches(table: Table) -> None:
     assert [len(event["Records"]) for event in calls.all] == [1, BATCH, BATCH]
 
 
+def test_what_was_written_before_the_end_is_read(table: Table) -> None:
+    calls = CallLog()
+    with Pumping(table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60):
+        table.put("a", 1)
+    assert offsets(calls.all) == {"a": [1]}
+
+
 def test_a_record_has_the_form_it_has_on_aws(table: Table) -> None:
     calls = CallLog()
 
