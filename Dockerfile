@@ -20,5 +20,5 @@ USER headrace
 ENV HEADRACE_HOST=0.0.0.0 HEADRACE_DATA=/data
 EXPOSE 8700
 HEALTHCHECK --interval=5s --timeout=3s --start-period=5s \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8700/v1/health')"]
+    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ.get('HEADRACE_PORT') or 8700}/v1/health\")"]
 ENTRYPOINT ["headrace-local"]

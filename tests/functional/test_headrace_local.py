@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
 import subprocess
@@ -170,6 +172,15 @@ def test_the_container_is_built_of_what_is_there() -> None:
     assert {line[1:] for line in lines if line.startswith("!")} == sources
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     assert set(targets["sdist"]["only-include"]) <= sources
+
+
+def test_the_container_asks_for_its_health_where_it_serves() -> None:
+    check = re.search(r"^HEALTHCHECK .*?CMD (\[.*?\])$", (ROOT / "Dockerfile").read_text(), re.M | re.S)
+    assert check
+    _, *arguments = json.loads(check[1])
+    with serving() as service:
+        port = {"HEADRACE_PORT": str(urlsplit(service.url).port)}
+        subprocess.run([sys.executable, *arguments], env=os.environ | port, check=True, timeout=60)
 
 
 def test_compose_names_amazons_engine_as_an_image_of_its_own() -> None:
