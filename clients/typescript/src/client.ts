@@ -24,7 +24,7 @@ export interface HeadraceOptions {
   url: string;
   token: string;
   retries?: Partial<Retries>;
-  /** How long one try may take, in milliseconds: longer than the service can (29 seconds). */
+  /** How long one try may take, in milliseconds, beside the `wait_seconds` of a receive: longer than the service can (29 seconds). */
   timeoutMs?: number;
   /** Instead of the global one, as for a proxy. */
   fetch?: (request: Request) => Promise<Response>;

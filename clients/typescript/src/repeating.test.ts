@@ -161,3 +161,18 @@ test("a fetch that throws at once gives no answer, as one that rejects", async (
   });
   await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER", detail: /no proxy/ });
 });
+
+test("a receive may take as long as it waits for messages beside the time of a try", async (t) => {
+  const url = await serving(t, (_, answer) => void setTimeout(() => answer.end('{"messages": []}'), 300));
+  const hr = clientOf({ url, timeoutMs: 100, retries: { attempts: 1, totalMs: 100 } });
+  assert.deepEqual(await hr.receive("orders", "mailer", { wait_seconds: 20 }), []);
+  await assert.rejects(hr.receive("orders", "mailer"), { code: "NO_ANSWER" });
+  const patient = clientOf({ url, timeoutMs: Infinity, retries: { totalMs: Infinity } });
+  assert.deepEqual(await patient.receive("orders", "mailer"), []);
+});
+
+test("a call ends when the time of all its tries is over, also within one", { timeout: 10_000 }, async (t) => {
+  const url = await serving(t, () => {});
+  const hr = clientOf({ url, retries: { totalMs: 200 } });
+  await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER" });
+});

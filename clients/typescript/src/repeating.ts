@@ -5,9 +5,10 @@ import { HeadraceError } from "./errors.js";
 import type { components } from "./schema.js";
 
 type Message = components["schemas"]["MessageBody"];
+type ReceiveBody = components["schemas"]["ReceiveBody"];
 type Batch = components["schemas"]["BatchView"];
 
-/** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`. */
+/** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`, which ends the last one, too. */
 export interface Retries {
   attempts: number;
   /** A random part of this, doubled each time, up to `capMs`; never less than the service's `Retry-After`. */
@@ -18,8 +19,11 @@ export interface Retries {
 
 const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
 const BATCH = /^POST .*\/v1\/topics\/[^/]+\/messages\/batch$/;
+const RECEIVES = /^POST .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/receive$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
+const LEAST_MS = 100; // for the last try
+const MOST_MS = 2 ** 31 - 1; // a longer timer ends at once
 const HTTP_DATE = /^[A-Z][a-z]+,? [\w -]+ \d\d:\d\d:\d\d (GMT|\d{4})$/;
 
 type Fetch = (request: Request) => Promise<Response>;
@@ -41,17 +45,19 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     }
     const repeatable = !NOT_REPEATABLE.test(call);
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
+    const waitMs = RECEIVES.test(call) ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
     const [beganAt, start] = [Date.now(), performance.now()];
     let perhapsStored = false;
     let results: Batch["results"] | undefined; // of a batch, so far
     for (let attempt = 1; ; attempt++) {
+      const msLeft = Math.max(LEAST_MS, retries.totalMs - (performance.now() - start));
       const end = new AbortController();
       const request = new Request(first, { body, signal: end.signal });
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", resendSeconds(beganAt, start));
       }
       const ask = async (): Promise<Answer> => whole(await fetch(request), call);
-      const answer = await within(timeoutMs, signal, end, ask).catch((error: unknown) => {
+      const answer = await within(Math.min(timeoutMs, msLeft) + waitMs, signal, end, ask).catch((error: unknown) => {
         signal.throwIfAborted();
         return noAnswer(first.url, error);
       });
@@ -70,7 +76,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
         return answer.response;
       }
       perhapsStored ||= unknown;
-      await sleep(pause, undefined, { signal }).catch(() => signal.throwIfAborted());
+      await sleep(Math.min(pause, MOST_MS), undefined, { signal }).catch(() => signal.throwIfAborted());
     }
   };
 }
@@ -100,7 +106,8 @@ function waitsWithoutDedupId({ url, headers }: Request, body: Uint8Array | null)
 async function within<T>(ms: number, signal: AbortSignal, end: AbortController, work: () => Promise<T>): Promise<T> {
   signal.throwIfAborted();
   const stop = (): void => end.abort(signal.reason);
-  const timer = setTimeout(() => end.abort(new DOMException(`nothing whole came within ${ms} ms`, "TimeoutError")), ms);
+  const late = (): void => end.abort(new DOMException(`nothing whole came within ${Math.round(ms)} ms`, "TimeoutError"));
+  const timer = setTimeout(late, Math.min(ms, MOST_MS));
   signal.addEventListener("abort", stop);
   try {
     return await new Promise<T>((resolve, reject) => {
