@@ -37,7 +37,7 @@ export interface HeadraceOptions {
  *     await hr.send("orders", { order: 188 }, { keys: ["order-188"] });
  *
  * Methods throw `HeadraceError`. `api` has every other call of the interface, typed, as openapi-fetch gives it:
- * `{ data, error }`; it names, repeats and waits in the same way. After a lost answer it does not repeat what would be done twice, such
+ * `{ data, error }`, and it throws where nobody answers; it names, repeats and waits in the same way. After a lost answer it does not repeat what would be done twice, such
  * as sending a message with a delay and no `dedup_id` (the methods give it one).
  */
 export class Headrace {
@@ -85,7 +85,7 @@ export class Headrace {
     );
   }
 
-  /** Claim messages, waiting up to `wait_seconds` (20) for the first. Each is ours for its lease. */
+  /** Claim messages, `max` (10) at most, waiting up to `wait_seconds` (0; at most 20) for the first. Each is ours for its lease. */
   async receive<Body = unknown>(
     topic: string,
     group: string,
