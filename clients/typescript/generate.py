@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,10 @@ def head(text: str) -> str:
 
 
 def main() -> None:
+    if shutil.which("npm") is None or not (HERE / "node_modules").exists():
+        sys.exit(
+            "The types are made by a package of npm: install npm, then run `npm ci` in clients/typescript."
+        )
     (HERE / "build").mkdir(exist_ok=True)
     text = document()
     (HERE / "build" / "openapi.json").write_text(text)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +37,18 @@ def test_what_says_that_all_is_built_goes_with_what_is_built() -> None:
     options = json.loads((CLIENT / "tsconfig.json").read_text())["compilerOptions"]
     note, built = Path(options["tsBuildInfoFile"]), Path(options["outDir"])
     assert built in note.parents, "after `rm -rf dist`, `npm pack` would make a package without code"
+
+
+def test_a_machine_without_npm_is_told_so_in_a_sentence(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, CLIENT / "generate.py"],
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 1
+    assert "npm" in run.stderr
+    assert len(run.stderr.splitlines()) == 1, "a traceback"
 
 
 def _node_is_missing() -> bool:
