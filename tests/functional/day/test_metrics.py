@@ -21,7 +21,7 @@ from tests.support.day import World, a_world
 from tests.support.roles import Guard
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-NAMED = re.compile(r"SEARCH\('\{(\w+),([\w,]+)\} service=\"([\w-]+)\" MetricName=\"(\w+)\"'")
+NAMED = re.compile(r"SEARCH\('\{([\w/]+),([\w,]+)\} \w+=\"([\w-]+)\" MetricName=\"(\w+)\"'")
 
 
 @pytest.fixture
