@@ -41,6 +41,7 @@ def route(event: Event, deps: Deps) -> dict[str, Any]:
     last = _last_rows(event)
     report = _of_stream("route", event, lambda: {"woken": deps.waker.route(last)})
     deps.meter_notes.note_topics_of(last)
+    _tell({}, deps)
     return report
 
 
@@ -194,9 +195,14 @@ def _report(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
     if not report.get("finished", True):
         counts["Unfinished"] = 1
-    observe.metrics(deps.adapters.stage, counts | deps.counters.take())
-    for event, place in deps.counters.events():
-        observe.event(event, **place)
+    _tell(counts, deps)
     if any(value for name, value in report.items() if name not in _ROUTINE and value is not True):
         observe.report(function, report)
     return report
+
+
+def _tell(counts: Mapping[str, float], deps: Deps) -> None:
+    """Tell these metrics, and what the services have counted."""
+    observe.metrics(deps.adapters.stage, {**counts, **deps.counters.take()})
+    for event, place in deps.counters.events():
+        observe.event(event, **place)

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from chalicelib import observe
+from chalicelib.domain.segment import ShardKey
 from infra import names
 from infra.alarms import all_alarms
 from infra.dashboard import dashboard
 from tests.functional.day.conftest import STAGE, Day, Told, log_to_stdout, pushed
 from tests.functional.delivery.receivers import Receiver
+from tests.support.damage import change_control, having
 from tests.support.day import World, a_world
 from tests.support.roles import Guard
 
@@ -87,6 +89,17 @@ def test_messages_are_counted_where_they_come_in_and_where_they_end(
     assert sum(logs.stage("Delivered")) == 4 + 2
     assert sum(logs.stage("Failed")) == 2 + 2
     assert sum(logs.stage("Dead")) == 1 + 1
+
+
+def test_what_the_stream_meets_and_cannot_read_is_told(world: World, logs: Told, receiver: Receiver) -> None:
+    topic = pushed(world, receiver.url)
+    uid = world.deps.catalog.topic(topic.name).uid
+    change_control(world, f"topic#{uid}", "group#g", having("mode", {"S": "?"}))
+    logs.read().lines.clear()
+    keys = {"s": {"S": str(ShardKey(topic.name, uid, 0))}, "o": {"N": "0"}}
+    world.call("route", {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": keys}}]})
+    assert logs.read().stage("Undecodable") == [1]
+    assert len(logs.events("undecodable")) == 1
 
 
 def test_dead_letters_that_nobody_settled_are_counted(world: World, logs: Told) -> None:
