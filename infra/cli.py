@@ -51,11 +51,20 @@ class Aws:
 
     def _region(self) -> str:
         region = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION")
-        region = region or self.run("configure", "get", "region", check=False).strip()
+        region = region or self._configured_region()
         if not region:
             raise StackError("No region is set. Say where the stack is to be: export AWS_REGION=eu-central-1")
         self._environment["AWS_REGION"] = self._environment["AWS_DEFAULT_REGION"] = region
         return region
+
+    def _configured_region(self) -> str:
+        """Empty where none is set: then the CLI fails, too, and says nothing."""
+        try:
+            return self.run("configure", "get", "region").strip()
+        except Refused as error:
+            if str(error):
+                raise
+            return ""
 
     def _account(self) -> str:
         try:

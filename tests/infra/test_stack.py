@@ -72,6 +72,13 @@ def test_the_region_of_the_clis_own_settings_will_do(environment: Environment) -
     assert Aws(variables).region == "eu-north-1"
 
 
+def test_a_profile_that_is_not_there_is_named(environment: Environment) -> None:
+    variables = environment(configure__get=(255, "The config profile (misspelt) could not be found"))
+    del variables["AWS_REGION"]
+    with pytest.raises(StackError, match="misspelt"):
+        Aws(variables)
+
+
 @pytest.mark.parametrize(
     ("answer", "advice"),
     [
