@@ -37,7 +37,7 @@ def check_url(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
 
 def has_token(arguments: argparse.Namespace) -> bool:
     """Is there a token, or the name of one?"""
-    return bool(arguments.token_secret or _token_here())
+    return bool(arguments.token_secret or os.environ.get("HEADRACE_TOKEN") or _token_file())
 
 
 def service(arguments: argparse.Namespace) -> Service:
@@ -46,16 +46,21 @@ def service(arguments: argparse.Namespace) -> Service:
     return Service(arguments.url.rstrip("/").removesuffix("/v1"), _token(arguments))
 
 
-def _token_here() -> str | None:
+def _token_file() -> Path | None:
     data = os.environ.get("HEADRACE_DATA")
     file = Path(data, "token") if data else None
-    return os.environ.get("HEADRACE_TOKEN") or (file.read_text().strip() if file and file.exists() else None)
+    return file if file and file.exists() else None
+
+
+def _token_here() -> str:
+    file = _token_file()
+    return os.environ.get("HEADRACE_TOKEN") or (file.read_text() if file else "")
 
 
 def _token(arguments: argparse.Namespace) -> str:
     """A text that cannot be sent must not come as far as HTTP, whose errors show it."""
     secret = arguments.token_secret
-    token = (_token_of(secret) if secret else _token_here() or "").strip()
+    token = (_token_of(secret) if secret else _token_here()).strip()
     if not _TOKEN.fullmatch(token):
         place = f"The secret {secret}" if secret else "HEADRACE_TOKEN (or HEADRACE_DATA/token)"
         raise JobError(f"{place} holds no token: put hr_… there as it was printed, and nothing else.")

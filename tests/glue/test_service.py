@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from glue_jobs import replay
 from glue_jobs.common import access
+from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.service import Refused, Service
 from tests.support.receiver import Receiver, Reply
@@ -68,3 +72,12 @@ def test_what_is_no_token_is_neither_sent_nor_shown(given_token: Callable[[str],
     with pytest.raises(JobError, match="no token") as refusal:
         given_token(text)
     assert "cret" not in str(refusal.value).replace("The secret", "")
+
+
+def test_a_token_file_that_cannot_be_read_ends_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").mkdir()
+    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
+    assert replay.main(["--folder", str(tmp_path), "--replay", "r"]) == FAILED
+    assert str(tmp_path / "token") in json.loads(capsys.readouterr().out)["error"]
