@@ -234,6 +234,7 @@ PHRASES: dict[str, str] = {
     "Resumed.": "已恢复。",
     "The group was moved; its open leases are void.": "消费组已移动; 未结束的租约作废。",
     "Sent.": "已发送。",
+    "It was stored before, and not once more: this is that message.": "它先前已存储, 没有重复存储: 这就是那条消息。",
     "Changed.": "已修改。",
     "Cancelled: no group gets it.": "已取消: 没有消费组会收到。",
     "The next attempt is made now.": "正在进行下一次尝试。",

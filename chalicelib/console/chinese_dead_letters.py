@@ -41,6 +41,9 @@ DEAD_LETTERS: dict[str, str] = {
     "Hours forward, 1 to 168": "向前小时数, 1 至 168",
     "Move the clock": "拨动时钟",
     "The clock was moved; what was due on the way happened.": "时钟已拨动; 途中到期的已发生。",
+    "The clock has not reached its time yet, or deliveries are still under way.": (
+        "时钟尚未到达所定时间, 或投递仍在进行。"
+    ),
     "Many at once": "批量处理",
     "Canary": "金丝雀",
     "Export as JSON lines": "导出为 JSON Lines",

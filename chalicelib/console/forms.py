@@ -59,7 +59,15 @@ class Form:
             back = back.removesuffix("=") + str(answer.get("id", ""))
         of = self.deed.params.get("group") if self.deed.name in UNDONE_BY else None
         joint = "&" if "?" in back else "?"
-        return f"{back}{query_text({'did': self.deed.name, 'n': number, 'of': of}).replace('?', joint)}"
+        did = (_outcome(answer) if isinstance(answer, dict) else None) or self.deed.name
+        return f"{back}{query_text({'did': did, 'n': number, 'of': of}).replace('?', joint)}"
+
+
+def _outcome(answer: dict[str, Any]) -> str | None:
+    """What to say of a deed that did less than its name says; None: it did all."""
+    if answer.get("duplicate"):
+        return "duplicate"
+    return "unfinished" if answer.get("finished") is False else None
 
 
 def _number_of(answer: dict[str, Any]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.console import forms
 from chalicelib.console.views.heat import heat_map
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.services.inspect.due_hours import DueHour
@@ -132,6 +133,16 @@ def test_a_local_service_offers_its_clock(api: Client, browser: Browser, local_c
     form = screen.form("move_clock")
     assert form.buttons[:3] == ["+ a minute", "+ an hour", "+ a day"]
     assert "/v1/clock" in screen.html
+
+
+def test_a_clock_that_has_not_arrived_is_not_called_moved(
+    api: Client, browser: Browser, local_clock: HandClock
+) -> None:
+    back = f"topics/{api.topic().name}/later"
+    form = forms.of({"deed": "move_clock", "advance_seconds": "60", "back": back})
+    for is_finished, words in ((True, "The clock was moved;"), (False, "has not reached its time yet")):
+        place = form.after({"now": "2030-01-01T00:00:00.000Z", "finished": is_finished})
+        assert words in browser.get(f"/console/{place}").text
 
 
 def times(api: Client, topic: Topic, *ids: str) -> list[str]:

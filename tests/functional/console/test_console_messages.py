@@ -291,6 +291,16 @@ def test_a_message_is_sent_by_hand_and_again_as_new(api: Client, browser: Browse
     assert topic.accepted == 2
 
 
+def test_a_message_with_a_dedup_id_that_was_used_is_not_called_sent(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    path = f"/console/topics/{topic.name}/send"
+    first = browser.submit(browser.get(path).form("produce"), dedup_id="order-188-paid")
+    assert "Sent." in first.text
+    second = browser.submit(browser.get(path).form("produce"), dedup_id="order-188-paid")
+    assert ("Sent." in second.text, "It was stored before" in second.text) == (False, True)
+    assert first.url.partition("?")[0] == second.url.partition("?")[0]
+
+
 def test_a_message_that_is_sent_again_keeps_keys_with_spaces(api: Client, browser: Browser) -> None:
     topic = api.topic(shards=1)
     topic.produce(1, keys=["order 188", "k-2"])
