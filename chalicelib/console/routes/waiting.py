@@ -12,6 +12,7 @@ from .messages import check_may_read
 
 if TYPE_CHECKING:
     from ...domain.topic import Topic
+    from ...domain.transaction import Transaction
     from ...services.inspect.delayed_list import ReadTimers
     from ..views.delayed import Delayed
 
@@ -108,10 +109,18 @@ def tail(visit: Visit) -> Shown:
 
 @page("GET", "/console/topics/{topic}/transactions")
 def transactions(visit: Visit) -> Shown:
-    """Messages under a decision: those that nobody has decided yet, and those that nobody will be asked about again."""
+    """Messages under a decision: first those that nobody will be asked about again, then the others."""
     from ...domain.transaction import TransactionState
 
-    topic = visit.topic()
-    states = (TransactionState.UNDECIDED, TransactionState.PREPARED)
-    rows = [each for state in states for each in visit.deps.transactor.of_state(topic, state, None, _LINES)]
-    return Page("transactions.html", {"topic": topic, "rows": rows, "most": _LINES})
+    topic, keys = visit.topic(), visit.deps.signing_keys
+    purpose = f"console-transactions:{topic.uid}"
+    last_state, _, after = (keys.verified(purpose, visit.query.get("after", "")) or "").partition(" ")
+    states = [TransactionState.UNDECIDED, TransactionState.PREPARED]
+    rows: list[Transaction] = []
+    for state in states[states.index(TransactionState(last_state)) :] if last_state else states:
+        rows += visit.deps.transactor.of_state(topic, state, after or None, _LINES - len(rows))
+        if len(rows) == _LINES:
+            break
+        after = ""
+    following = keys.sign(purpose, f"{rows[-1].state} {rows[-1].sort_key}") if len(rows) == _LINES else None
+    return Page("transactions.html", {"topic": topic, "rows": rows, "following": following})

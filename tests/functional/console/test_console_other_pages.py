@@ -8,6 +8,7 @@ from typing import Any
 
 from chalicelib import wiring
 from chalicelib.console.views.figures import NOTHING
+from chalicelib.domain.transaction import TransactionState
 from tests.support.browser import Browser, page
 from tests.support.http import Client, ShiftingClock
 
@@ -50,6 +51,24 @@ def test_a_transaction_is_committed_or_rolled_back(api: Client, browser: Browser
         api.get(f"/v1/transactions/{each['transaction_id']}").expect(200)["state"] for each in transactions
     ]
     assert states == ["COMMITTED", "ROLLED_BACK"]
+
+
+def test_more_transactions_than_a_page_holds_are_on_the_next_ones(api: Client, browser: Browser) -> None:
+    topic, deps = api.topic(), wiring.deps()
+    for n in range(70):
+        answer = api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201)
+        if n % 2:
+            transaction = deps.transactor.find(answer["transaction_id"])
+            deps.adapters.transactions.change(
+                transaction, replace(transaction, state=TransactionState.UNDECIDED)
+            )
+    screen = page(browser, f"topics/{topic.name}/transactions")
+    pages = [screen, *(browser.follow("Later ones") for _ in range(2))]
+    assert [each.text.count("UNDECIDED") for each in pages] == [30, 5, 0]
+    assert [each.text.count("PREPARED") for each in pages] == [0, 25, 10]
+    assert len({form.fields["id"] for each in pages for form in each.forms if "id" in form.fields}) == 70
+    assert "Later ones" not in pages[-1].links
+    assert "UNDECIDED" in page(browser, f"topics/{topic.name}/transactions?after=made-up").text
 
 
 def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -> None:
