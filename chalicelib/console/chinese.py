@@ -23,7 +23,6 @@ PHRASES: dict[str, str] = {
     "Open the line": "打开该行",
     "These keys": "显示这些按键",
     "Close": "关闭",
-    "Consumed": "已消费",
     "Copy": "复制",
     "Copied": "已复制",
     "This would change": "将会改变",

@@ -119,7 +119,7 @@ def test_every_number_of_messages_leads_to_them(scene: Scene) -> None:
         "In flight",
         "Retrying",
         "Dead",
-        "Consumed",
+        "Settled",
         "ends",
         "Messages",
         "Here",
