@@ -9,7 +9,15 @@ import zlib
 from contextlib import suppress
 from dataclasses import replace
 
-from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
+from ...domain.errors import (
+    ChangedMeanwhile,
+    Forbidden,
+    HeadraceError,
+    NotFound,
+    Refused,
+    Unauthorized,
+    Unreadable,
+)
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.times import DAY_MS, HOUR_MS
@@ -176,11 +184,14 @@ class Tokens:
             self._known.drop(token_id)  # afterwards: who came meanwhile has cached it again
 
     def name(self, token_id: str) -> str | None:
-        """A token's name; None if it was revoked. A caller without a token is named by its role or user."""
+        """A token's name; None if it was revoked, or its row cannot be read. A caller without a token is named by its
+        role or user."""
         if token_id.startswith(IAM):
             return token_id.removeprefix(IAM)
-        token = self._control.token(token_id)
-        return token.name if token else None
+        with suppress(Unreadable):
+            token = self._control.token(token_id)
+            return token.name if token else None
+        return None
 
     def with_last_use(self, after: str | None, limit: int) -> list[tuple[Token, int | None]]:
         """Tokens by id, each with the time of its last use, ms, to the hour; None if it was never used."""
