@@ -9,6 +9,7 @@ from typing import Any
 _REFUSALS: dict[str, tuple[int, str, str, bool]] = {
     "UNAUTHORIZED": (401, "UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_...", False),
     "ACCESS_DENIED": (403, "FORBIDDEN", "The token does not allow this call.", False),
+    "WAF_FILTERED": (403, "FORBIDDEN", "The web ACL before the API does not let this call through.", False),
     "MISSING_AUTHENTICATION_TOKEN": (404, "ROUTE_NOT_FOUND", "There is nothing at this path.", False),
     "REQUEST_TOO_LARGE": (413, "BODY_TOO_LARGE", "A request may have at most 4.4 MB.", False),
     "THROTTLED": (429, "THROTTLED", "Too many calls at this moment; nothing happened.", True),

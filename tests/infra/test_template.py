@@ -200,6 +200,12 @@ def test_the_gateways_refusals_look_like_ours(template_file: Path) -> None:
         assert {name: headers[name].strip("'") for name in problems.EVERYWHERE} == problems.EVERYWHERE
 
 
+def test_what_a_web_acl_refuses_is_forbidden_and_not_damaged(template_file: Path) -> None:
+    refusal = resources(template_file)["RestAPI"]["Properties"]["GatewayResponses"]["WAF_FILTERED"]
+    assert refusal["StatusCode"] == 403
+    assert json.loads(refusal["ResponseTemplates"]["application/json"])["code"] == "FORBIDDEN"
+
+
 def test_stacks_of_other_prefixes_share_no_name() -> None:
     def names_of(prefix: str) -> set[str]:
         stack_resources = template(stage("dev", {"prefix": prefix}))["Resources"].values()
