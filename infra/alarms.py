@@ -62,12 +62,13 @@ def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> 
     """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night."""
     function_names = list(functions)
     own = [_own_alarm(prefix, *row) for row in _OWN]
-    errors = [_errors(prefix, name) for name in function_names]
+    # Of `authorize` each refused token is an error, which API Gateway wants for its 401; its failures are callers' 5xx.
+    errors = [_errors(prefix, name) for name in function_names if name != names.AUTHORIZE]
     throttles = [_throttles(prefix, name) for name in _STARTED if name in function_names]
     journal = [_journal(prefix)] if "journal" in function_names else []
     stops = [_stopped_alarm(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
-    return [*own, *lambdas, _queue(prefix), *_archive(prefix, archives)]
+    return [*own, _calls(prefix), *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
 
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
@@ -179,6 +180,11 @@ def _route(prefix: str) -> Alarm:
 def _journal(prefix: str) -> Alarm:
     why = "The journal is an hour behind: after a day, the streams forget what it has not written down."
     return Alarm("JournalLate", why, _function_metric(prefix, "journal", "IteratorAge"), 3_600_000)
+
+
+def _calls(prefix: str) -> Alarm:
+    why = "Calls are answered with 5xx, also by API Gateway: the authorizer or the API fails, or takes too long."
+    return Alarm("CallsFail", why, ("AWS/ApiGateway", "5XXError", {"ApiName": prefix}), 5, "Sum")
 
 
 def _errors(prefix: str, name: str) -> Alarm:

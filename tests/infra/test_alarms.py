@@ -121,6 +121,7 @@ def series(value: float, times: int = 1, period: int = 60) -> list[tuple[int, fl
 
 
 CALLED = [names.logical(name) for name in (names.API, names.AUTHORIZE, "route", "deliver")]
+TOLD_BY_ERRORS = [name for name in names.FUNCTIONS if name != names.AUTHORIZE]
 TROUBLE: dict[str, tuple[Points, Points]] = {
     "BacklogOver": (series(1, 3), series(1, 2)),
     "OldestAge": (series(3_601, 3), series(3_600, 3)),
@@ -132,12 +133,13 @@ TROUBLE: dict[str, tuple[Points, Points]] = {
     "TopicPassedOver": (series(1), series(0)),
     "NotArchived": (series(1), series(0)),
     "Unavailable": (series(1, 6, 10), series(1, 5, 10)),
+    "CallsFail": (series(1, 6, 10), series(1, 5, 10)),
     "RouteLate": (series(60_001, 5), [*series(60_001, 4), *series(60_000, 60)]),
     "JournalLate": (series(HOUR_MS + 1), series(HOUR_MS, 60)),
     "FailureQueue": (series(1), series(0, 60)),
     "JobFailed": (series(1), series(0)),
     **{f"{name}Throttles": (series(1, 2, 300), series(1)) for name in CALLED},
-    **{f"{names.logical(name)}Errors": (series(1, 2, 300), []) for name in names.FUNCTIONS},
+    **{f"{names.logical(name)}Errors": (series(1, 2, 300), []) for name in TOLD_BY_ERRORS},
 }
 """What raises an alarm, and what is not enough."""
 
@@ -167,6 +169,12 @@ def test_what_is_late_is_measured_where_it_is_read() -> None:
     for name, function in (("RouteLate", "route"), ("JournalLate", "journal")):
         metric = ("AWS/Lambda", "IteratorAge", {"FunctionName": names.function("p", function)})
         assert deployed(name).metric == metric
+
+
+def test_a_token_that_is_refused_is_no_failure_of_the_authorizer_which_callers_see() -> None:
+    """To have 401 answered an authorizer must raise, and Lambda counts that as an error of the function."""
+    assert not lambda_alarms(names.AUTHORIZE, "Errors")
+    assert deployed("CallsFail").metric == ("AWS/ApiGateway", "5XXError", {"ApiName": "p"})
 
 
 def test_every_alarm_is_one_of_those_that_are_tried_here() -> None:
