@@ -215,11 +215,14 @@ def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
     artifact_folder = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
     groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
     streams = [f"{group}:log-stream:*" for group in groups]
+    both_forms = [
+        form for group in groups for form in (group, f"{group}:*")
+    ]  # which is asked, depends on the call
     statements = [
         _allow(("s3:ListBucket",), own),
         _allow(("s3:GetObject",), f"{artifact_folder}/*"),
         *(_allow(actions, f"{own}/{folder}/*") for folder, actions in job.folders),
-        _allow(("logs:CreateLogGroup",), *groups),  # Glue asks for it first, though they are there
+        _allow(("logs:CreateLogGroup",), *both_forms),  # Glue asks for it first, though they are there
         _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
     ]
     if job.tables:

@@ -21,7 +21,7 @@ from infra.template import template
 from tests.support import factories as make
 
 KNOW_NO_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
-MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:log-stream:\*|:secret:[^*?]+-\?{6}$|:kms:.*:key/\*$")
+MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:(?:log-stream:)?\*|:secret:[^*?]+-\?{6}$|:kms:.*:key/\*$")
 MADE_BY_US = re.compile(r":s3:::[^*/]+(?:/[a-z0-9-]+)+/\*")
 
 
@@ -114,6 +114,20 @@ def test_a_part_of_a_table_is_of_one_kind(template_file: Path) -> None:
         condition = statement.get("Condition", {}).get("ForAllValues:StringLike", {})
         for partition in condition.get("dynamodb:LeadingKeys", ()):
             assert "*" not in partition.removesuffix("#*")
+
+
+def test_a_log_group_is_named_as_its_creation_wants_it(template_file: Path) -> None:
+    """Of most calls CloudWatch Logs compares the group's ARN with `:*` behind it, of some without."""
+    names_by_role = {
+        role: {resource["Fn::Sub"] for resource in s["Resource"]}
+        for role, s in statements(roles_of(template_file))
+        if "logs:CreateLogGroup" in s["Action"]
+    }
+    assert names_by_role.keys() == {job_role(name) for name in job_names()}
+    for arns in names_by_role.values():
+        bare = {arn for arn in arns if not arn.endswith(":*")}
+        assert bare
+        assert arns == bare | {f"{arn}:*" for arn in bare}
 
 
 def test_only_those_that_streams_wake_read_streams(template_file: Path) -> None:
