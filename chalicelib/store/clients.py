@@ -13,6 +13,7 @@ OnClient = Callable[[Any], None]
 _READ_SECONDS = 5
 _ATTEMPTS = {"lambda": 1}  # calling a consumer's function twice would be two attempts
 _thread = threading.local()
+_making = threading.Lock()  # boto3 makes clients in one thread at a time
 
 
 @contextmanager
@@ -36,15 +37,19 @@ class Clients:
 
     def get(self, service: str, read_seconds: int = _READ_SECONDS) -> Any:
         """The process's client for a service that waits so long for an answer. Endpoints and credentials are botocore's
-        business."""
-        if (service, read_seconds) not in self._made:
-            config = _config(read_seconds, _ATTEMPTS.get(service, 3))
-            client = _session().client(service, region_name=self._region, config=config)
-            client.meta.events.register_first("needs-retry.dynamodb", _refuse_to_repeat)
-            if self._on_client:
-                self._on_client(client)
-            self._made[service, read_seconds] = client
-        return self._made[service, read_seconds]
+        business. Threads may ask at the same time."""
+        with _making:
+            if (service, read_seconds) not in self._made:
+                self._made[service, read_seconds] = self._make(service, read_seconds)
+            return self._made[service, read_seconds]
+
+    def _make(self, service: str, read_seconds: int) -> Any:
+        config = _config(read_seconds, _ATTEMPTS.get(service, 3))
+        client = _session().client(service, region_name=self._region, config=config)
+        client.meta.events.register_first("needs-retry.dynamodb", _refuse_to_repeat)
+        if self._on_client:
+            self._on_client(client)
+        return client
 
 
 @cache

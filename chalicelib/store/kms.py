@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +19,6 @@ class KmsCipher:
         self._client = client
         self._key = key
         self._stage = {"headrace": stage}
-        self._lock = threading.Lock()
 
     def encrypt(self, plain: bytes, context: Mapping[str, str]) -> bytes:
         return self._ask("encrypt", "CiphertextBlob", context, KeyId=self._key, Plaintext=plain)
@@ -30,8 +28,7 @@ class KmsCipher:
         return self._ask("decrypt", "Plaintext", context, CiphertextBlob=ciphertext)
 
     def _ask(self, operation: str, answer: str, context: Mapping[str, str], **request: Any) -> bytes:
-        with self._lock:  # threads must not make the client twice
-            client = self._client()
+        client = self._client()
         try:
             response = getattr(client, operation)(EncryptionContext={**self._stage, **context}, **request)
         except ClientError as error:
