@@ -1,8 +1,11 @@
-"""In memory as on DynamoDB, no read sees a half of a transaction, none is too large, and rows go by their time."""
+"""In memory as on DynamoDB, no read sees a half of a transaction, none is too large, rows go by their time, and
+nothing is lost that is stored meanwhile."""
 
 from __future__ import annotations
 
-from threading import Thread
+from collections.abc import Callable
+from threading import Lock, Thread
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +13,8 @@ from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.topic import cursor_key
 from chalicelib.store.memory import (
+    MemoryBlobs,
+    MemoryControl,
     MemoryCursors,
     MemoryRecords,
     MemoryTables,
@@ -63,3 +68,50 @@ def test_a_closed_cursor_goes_in_the_second_that_was_said() -> None:
     assert cursors.get(key)
     cursors.drop_expired(60)
     assert cursors.get(key) is None
+
+
+class Turnstile:
+    """A lock before which somebody else does something first, once."""
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        self._lock = Lock()
+        self._first: list[Callable[[], object]] = [first]
+
+    def __enter__(self) -> None:
+        while self._first:
+            self._first.pop()()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_what_is_stored_while_another_topic_is_deleted_stays() -> None:
+    control = MemoryControl()
+    orders, bills = make.topic("orders"), make.topic("bills", uid="bills")
+    group = make.group(orders)
+    consumer = make.consumer(group)
+    puts: list[Callable[[], bool]] = [
+        lambda: control.put_group(orders, group, None),
+        lambda: control.put_consumer(orders, group, consumer, None),
+    ]
+    for put in puts:
+        control._lock = cast(Any, Turnstile(lambda: control.delete_topic(bills)))
+        assert put()
+    assert control.group(orders, group.name)
+    assert control.consumer(orders, group, consumer.name)
+
+
+def test_bodies_are_listed_while_others_come() -> None:
+    blobs = MemoryBlobs()
+
+    class Name(str):
+        """Another body comes whenever it is looked at."""
+
+        def startswith(self, *where: Any) -> bool:
+            blobs.put(f"{self}-next", b"")
+            return super().startswith(*where)
+
+    for n in range(3):
+        blobs.put(Name(f"bodies/{n}"), b"")
+    assert blobs.names("bodies/", "", 9) == ["bodies/0", "bodies/1", "bodies/2"]

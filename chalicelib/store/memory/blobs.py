@@ -19,4 +19,5 @@ class MemoryBlobs:
         self._blobs.pop(name, None)
 
     def names(self, prefix: str, after: str, limit: int) -> list[str]:
-        return sorted(name for name in self._blobs if name.startswith(prefix) and name > after)[:limit]
+        names = list(self._blobs)  # in one step: others put and delete meanwhile
+        return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ...domain.assignment import Assignment
 from ...domain.replay import Replay
@@ -61,11 +61,8 @@ class MemoryControl:
 
     def delete_topic(self, topic: Topic) -> None:
         with self._lock:
-            self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
-            self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
-            self._retired_groups = {k: g for k, g in self._retired_groups.items() if k[0] != topic.uid}
-            consumers = self._retired_consumers
-            self._retired_consumers = {k: c for k, c in consumers.items() if k[0] != topic.uid}
+            for rows in (self._groups, self._consumers, self._retired_groups, self._retired_consumers):
+                _drop_topic(cast("dict[tuple[str, ...], object]", rows), topic.uid)
             row = self._topics.get(topic.name)
             if row and row.uid == topic.uid:
                 del self._topics[topic.name]
@@ -208,6 +205,12 @@ class MemoryControl:
     def _page(self, rows: dict[str, W], after: str | None, limit: int) -> list[W]:
         with self._lock:
             return [rows[name] for name in sorted(rows) if after is None or name > after][:limit]
+
+
+def _drop_topic(rows: dict[tuple[str, ...], object], topic_uid: str) -> None:
+    """In place: a thread that waits to store a row has these rows in its hand."""
+    for key in [key for key in rows if key[0] == topic_uid]:
+        del rows[key]
 
 
 def _state(row: Topic | Group | Consumer | Token | Replay | KeyRing | None) -> tuple[str, int] | None:
