@@ -8,6 +8,9 @@ import { runInNewContext } from "node:vm";
 
 import { Headrace, HeadraceError, type HeadraceOptions, type Message } from "./index.js";
 
+setFlagsFromString("--expose-gc");
+const collect: () => void = runInNewContext("gc");
+
 const clientOf = (options: Partial<HeadraceOptions>): Headrace =>
   new Headrace({ url: "http://127.0.0.1:8700", token: "hr_test", retries: { attempts: 2, baseMs: 1 }, ...options });
 
@@ -28,8 +31,7 @@ const SILENCES: Record<string, RequestListener> = {
 };
 for (const [silence, answer] of Object.entries(SILENCES)) {
   test(`an answer ${silence} is waited for no longer than a try may take, whatever is collected meanwhile`, { timeout: 10_000 }, async (t) => {
-    setFlagsFromString("--expose-gc");
-    const collecting = setInterval(runInNewContext("gc"), 20);
+    const collecting = setInterval(collect, 20);
     t.after(() => clearInterval(collecting));
     const hr = clientOf({ url: await serving(t, answer), timeoutMs: 200 });
     await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER" });
@@ -175,4 +177,19 @@ test("a call ends when the time of all its tries is over, also within one", { ti
   const url = await serving(t, () => {});
   const hr = clientOf({ url, retries: { totalMs: 200 } });
   await assert.rejects(hr.send("orders", 1), { code: "NO_ANSWER" });
+});
+
+test("requests are forgotten when their calls are through", { timeout: 10_000 }, async () => {
+  let forgotten = 0;
+  const registry = new FinalizationRegistry(() => forgotten++);
+  const answering = async (request: Request): Promise<Response> => {
+    registry.register(request, 1);
+    return Response.json(stored(0));
+  };
+  const hr = clientOf({ fetch: answering });
+  for (let i = 0; i < 10; i++) await hr.send("orders", i);
+  while (forgotten < 5) {
+    collect();
+    await new Promise(setImmediate);
+  }
 });

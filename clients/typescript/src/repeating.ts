@@ -105,13 +105,17 @@ function waitsWithoutDedupId({ url, headers }: Request, body: Uint8Array | null)
  */
 async function within<T>(ms: number, signal: AbortSignal, end: AbortController, work: () => Promise<T>): Promise<T> {
   signal.throwIfAborted();
-  const stop = (): void => end.abort(signal.reason);
-  const late = (): void => end.abort(new DOMException(`nothing whole came within ${Math.round(ms)} ms`, "TimeoutError"));
+  let fail = (_reason: unknown): void => {}; // not a listener of `end`, which would keep each request for good
+  const stop = (): void => fail(signal.reason);
+  const late = (): void => fail(new DOMException(`nothing whole came within ${Math.round(ms)} ms`, "TimeoutError"));
   const timer = setTimeout(late, Math.min(ms, MOST_MS));
   signal.addEventListener("abort", stop);
   try {
     return await new Promise<T>((resolve, reject) => {
-      end.signal.addEventListener("abort", () => reject(end.signal.reason));
+      fail = (reason) => {
+        end.abort(reason);
+        reject(reason);
+      };
       work().then(resolve, reject);
     });
   } finally {
