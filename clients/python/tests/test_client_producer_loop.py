@@ -16,6 +16,7 @@ import pytest
 from headrace import Producer, Sent, errors
 from headrace import producer as producer_module
 from headrace._sync.sends import Batch
+from headrace.outgoing import RequestIds
 from headrace.spool import Spool
 
 SOON = 20  # seconds: for what comes at once
@@ -88,7 +89,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """For producers that are made from now on."""
     clock = Clock()
     monkeypatch.setattr(producer_module, "time", clock)
-    threads = SimpleNamespace(Condition=threading.Condition, Thread=threading.Thread, Event=lambda: clock)
+    threads = SimpleNamespace(
+        Condition=threading.Condition, Lock=threading.Lock, Thread=threading.Thread, Event=lambda: clock
+    )
     monkeypatch.setattr(producer_module, "threading", threads)
     return clock
 
@@ -149,6 +152,48 @@ def test_a_forked_child_does_not_close_what_is_its_parents(path: Path) -> None:
     sender._pid -= 1
     sender.close()
     assert service.bodies == [[1]]
+
+
+def test_a_forked_child_whose_parent_has_the_spool_is_refused_each_time(path: Path) -> None:
+    """Its second send went into the parent's file by the parent's connection, and nobody sent it."""
+    sender = producer(Service(), spool=path)
+    sender._pid += 1
+    for _ in range(2):
+        with pytest.raises(BlockingIOError, match="another process"):
+            sender.send("orders", 1)
+    sender._pid -= 1
+    sender.close()
+    assert spool_contents(path) == []
+
+
+def test_a_forked_child_that_has_sent_nothing_has_nothing_to_wait_for() -> None:
+    sender = producer(Service(), linger_ms=3_600_000)
+    sender.send("orders", 1)
+    sender._pid += 1
+    assert (sender.pending, sender.flush(0)) == (0, True)
+    sender._pid -= 1
+    assert sender.pending == 1
+    sender.close()
+
+
+def test_threads_that_send_first_in_a_forked_child_begin_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the second one gave to the parent's queue was never sent."""
+    sender = producer(Service(), linger_ms=3_600_000)
+    futures: list[Any] = []
+    second = threading.Thread(target=lambda: futures.append(sender.send("orders", 2)))
+
+    class Begun(RequestIds):
+        def __init__(self) -> None:
+            super().__init__()
+            second.start()
+            second.join(0.05)
+
+    monkeypatch.setattr(producer_module, "RequestIds", Begun)
+    sender._pid += 1
+    futures.append(sender.send("orders", 1))
+    second.join(SOON)
+    sender.close()
+    assert [future.done() for future in futures] == [True, True]
 
 
 def test_what_waits_goes_in_order_a_topic_and_a_batch_at_a_time() -> None:

@@ -91,13 +91,13 @@ class Producer:
         self._resend = tuple(resend_seconds)
         self._path = spool
         self._block = block
+        self._beginning = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
         """What belongs to this process: the thread, and what it has to send."""
-        self._pid = os.getpid()
-        self._requests = RequestIds()
         self._spool = Spool(self._path) if self._path is not None else None
+        self._requests = RequestIds()
         self._items: deque[_Item] = deque()
         self._futures: dict[int, Future[Sent]] = {}
         self._pending = self._spool.count() if self._spool else 0
@@ -108,18 +108,24 @@ class Producer:
         work = self._work_spooled if self._spool else self._work
         self._thread = threading.Thread(target=work, name="headrace-producer", daemon=True)
         self._thread.start()
+        self._pid = os.getpid()  # last: until then nobody else uses any of this
+
+    def _is_forked(self) -> bool:
+        """Is this a child that has not begun? The thread stayed with the parent, and so did what it has to send."""
+        return self._pid != os.getpid()
 
     def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Future[Sent]:
         """Send soon; `options` are those of `Headrace.send`. Waits while too many are on the way.
 
         The future tells where it was stored, or raises why not. ValueError for what can't be sent; RuntimeError after
-        `close`.
+        `close`, BlockingIOError in a forked process while its parent has the spool.
         """
         path("topics", topic)  # what raises later would end the thread, and come again from a spool
         text = encode(Outgoing(body=body, **options).fields(now()))
-        # forked: the thread stayed with the parent, and so did what it has to send
-        if self._pid != os.getpid():
-            self._begin()
+        if self._is_forked():
+            with self._beginning:
+                if self._is_forked():
+                    self._begin()
         future: Future[Sent] = Future()
         with self._changed:
             if not self._block and self._pending >= self._max_pending:
@@ -147,10 +153,12 @@ class Producer:
     @property
     def pending(self) -> int:
         """How many are on the way."""
-        return self._pending
+        return 0 if self._is_forked() else self._pending
 
     def flush(self, timeout: float | None = None) -> bool:
         """Send now what is there, and wait until all is through. False: it is not, after `timeout` seconds."""
+        if self._is_forked():
+            return True
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
@@ -162,7 +170,7 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Send what is there, and end. After `timeout` seconds (with a spool 5, if not given) what is left is tried
         once more, or left to the next one that opens the spool."""
-        if self._pid != os.getpid() or self._closed:
+        if self._is_forked() or self._closed:
             return
         through = self.flush(_SPOOL_CLOSE_SECONDS if self._spool and timeout is None else timeout)
         with self._changed:
