@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -263,6 +264,26 @@ def test_async_handlers_run_beside_one_another(hr: Headrace, service: str, topic
 
     assert sorted(asyncio.run(main())) == [0, 1, 2, 3]
     assert counts(hr, topic).consumed == 4
+
+
+def test_who_is_cancelled_before_a_thread_is_free_ends(hr: Headrace, service: str, topic: str) -> None:
+    """It began when there was a thread, and nobody could end it."""
+
+    async def main() -> None:
+        loop, is_free = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        loop.run_in_executor(None, is_free.wait)
+        async with AsyncHeadrace(service, hr.transport.token) as client:
+            client.consumer(topic, group="g", **QUICK)(lambda _: None)
+            work = asyncio.create_task(client.run(for_seconds=40))
+            await asyncio.sleep(0)
+            work.cancel()
+            await asyncio.sleep(0)
+            is_free.set()
+            await asyncio.wait({work}, timeout=20)
+            assert work.cancelled()
+
+    asyncio.run(main())
 
 
 def test_a_process_that_is_told_twice_to_end_waits_for_no_timer(hr: Headrace, topic: str) -> None:

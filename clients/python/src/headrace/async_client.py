@@ -68,6 +68,7 @@ class AsyncHeadrace(AsyncOperations):
         """Let the consumers work until `stop` (or for a time). Polling and settling are threads of their own, so that
         a handler that blocks the loop loses no lease; cancelling this stops them."""
         loop = asyncio.get_running_loop()
+        self._consumers.resume()  # here: the thread may begin later than a `stop`
         work = loop.run_in_executor(None, self._consumers.run, self._for_threads(), for_seconds, loop)
         try:
             await asyncio.shield(work)

@@ -40,15 +40,18 @@ class Consumers:
         for consumer in self.consumers:
             consumer.stop()
 
+    def resume(self) -> None:
+        for consumer in self.consumers:
+            consumer.resume()
+
     def run(
         self, hr: Operations, for_seconds: float | None, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """All of them, each in a thread, until stopped; the first error stops all, and is raised."""
+        """All of them, each in a thread, until stopped, perhaps already (see `resume`); the first error stops all, and
+        is raised."""
         if not self.consumers:
             raise ValueError("There is no consumer: register handlers with @hr.consumer(topic, group=…).")
         self._errors.clear()
-        for consumer in self.consumers:
-            consumer.resume()
         threads = [
             threading.Thread(
                 target=self._one, args=(each, hr, loop), name=f"headrace-{each.settings.topic}", daemon=True
@@ -117,6 +120,7 @@ class Headrace(Operations):
     def run(self, *, for_seconds: float | None = None) -> None:
         """Let the consumers work until `stop`, SIGTERM or SIGINT (or for a time): then they finish what they hold,
         leave their groups, and this returns. Raises what makes work impossible."""
+        self._consumers.resume()
         with _signals(self.stop):
             self._consumers.run(self, for_seconds)
 
