@@ -15,6 +15,7 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -176,11 +177,13 @@ class Invocations:
                 self._wake_thread()
 
     def _wake_thread(self) -> None:
-        """See that a free thread looks at the queue afresh."""
+        """See that a free thread looks at the queue afresh. If the machine has no more threads, the call waits for one
+        of those that are there, or for the next call."""
         if self._calls and not self._free and self._threads < self._most:
-            self._threads += 1
-            self._free += 1
-            threading.Thread(target=self._work, name="function", daemon=True).start()
+            with suppress(RuntimeError):
+                threading.Thread(target=self._work, name="function", daemon=True).start()
+                self._threads += 1  # it waits for our lock
+                self._free += 1
         else:
             self._changed.notify()
 

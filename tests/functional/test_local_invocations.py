@@ -177,3 +177,33 @@ def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
     assert all(name == "route" and event["passed"] for name, event, _ in calls.all)
     assert len({id_ for *_, id_ in calls.all}) == 500
     assert invocations.stop(BOUND_SECONDS)
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["nobody else is there", "another thread is"])
+def test_where_the_machine_has_no_more_threads_calls_wait_for_one(
+    calls: CallLog, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Nothing was called any more: one was counted on that had never begun."""
+    go = threading.Event()
+
+    def deliver(event: Any, context: Context) -> None:
+        calls.add(event["n"])
+        assert go.wait(BOUND_SECONDS)
+
+    def begin(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    invocations = Invocations({"deliver": deliver})
+    for n in range(others):
+        invocations.invoke("deliver", {"n": n})
+    calls.count(others)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", begin)
+        invocations.invoke("deliver", {"n": others})
+        assert invocations.threads == others
+    go.set()
+    if not others:
+        invocations.invoke("deliver", {"n": 1})
+    calls.count(2)
+    assert sorted(calls.all) == [0, 1]
+    assert invocations.stop(BOUND_SECONDS)
