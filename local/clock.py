@@ -45,6 +45,8 @@ class HandClock:
         self._file = file
         self._ahead_ms = _read(file) if file and file.exists() else 0
         self._lock = threading.Lock()
+        self.steps = threading.Lock()
+        """Held by who moves the time step by step, or begins anew: one at a time."""
 
     @property
     def ahead(self) -> timedelta:
@@ -102,7 +104,6 @@ class ClockController:
         self._deps = deps
         self._invocations = invocations
         self._forget = forget
-        self._moving = threading.Lock()
 
     @property
     def call(self) -> Call:
@@ -126,12 +127,12 @@ class ClockController:
         """Move the time by `seconds`, in at most `within` seconds of real time. Returns False if it was not reached, if
         another call was moving the clock until then, or if deliveries are still under way."""
         until = time.monotonic() + within
-        if not self._moving.acquire(timeout=within):
+        if not self._clock.steps.acquire(timeout=within):
             return False
         try:
             return self._advance(seconds, until)
         finally:
-            self._moving.release()
+            self._clock.steps.release()
 
     def _advance(self, seconds: int, until: float) -> bool:
         target_ms = self._clock.now_ms() + seconds * 1000

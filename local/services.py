@@ -45,6 +45,7 @@ class ResetController:
 
     def reset(self, context: Context) -> Response[None]:
         """Begin anew, at the machine's time."""
-        self._clock.reset()
-        self._services.renew(self._token)
+        with self._clock.steps:  # a move that is under way would go on with the new services
+            self._clock.reset()
+            self._services.renew(self._token)
         return Response(None, 204)

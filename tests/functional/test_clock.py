@@ -23,6 +23,7 @@ from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
 from local.functions import Invocations, functions_of
 from local.memory import ExpiryPump, expiry
+from local.services import ResetController, Services
 from local.unusable import Unusable
 from tests.support import factories as make
 from tests.support.desk import Desk, records
@@ -156,6 +157,27 @@ def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
     is_done.set()
     first.join(30)
     assert not first.is_alive()
+
+
+def test_a_reset_in_the_middle_of_a_move_ends_at_the_machines_time() -> None:
+    """The move went on with what was new: its time was an hour ahead."""
+    clock = HandClock()
+    services = Services(lambda: Deps(memory_stage().adapters))
+    token = services().tokens.ensure_admin(None)
+    assert token
+    controller = ResetController(services, clock, token)
+    reset = threading.Thread(target=controller.reset, args=(None,))
+
+    def deps() -> Deps:
+        if reset.ident is None:
+            reset.start()
+            reset.join(0.05)
+        return services()
+
+    invocations = Invocations({"deliver": lambda event, context: None})
+    assert ClockController(clock=clock, deps=deps, invocations=invocations).advance(3_600) is True
+    reset.join(30)
+    assert (reset.is_alive(), clock.ahead) == (False, timedelta())
 
 
 def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pytest.MonkeyPatch) -> None:
