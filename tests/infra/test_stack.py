@@ -183,16 +183,13 @@ def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reserv
     assert "only 10 left in eu-central-1. It is deployed without" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("stack", "kind"), [((255, "does not exist"), "CREATE"), (status("UPDATE_ROLLBACK_COMPLETE"), "UPDATE")]
-)
-def test_tables_that_a_stack_left_behind_are_taken_in_also_by_an_update(
-    environment: Environment, tmp_path: Path, stack: tuple[int, str], kind: str
-) -> None:
-    """An update that failed, or was taken back by one to an earlier release, leaves the tables that it added."""
-    resources = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}}}
+def up_to_its_change_set(
+    environment: Environment, tmp_path: Path, stack: tuple[int, str], resources: Mapping[str, Any]
+) -> list[str]:
+    """What a deployment of these resources and the bucket asks of AWS until that makes no change set of it."""
+    bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}}
     for file in ("template.json", "packaged.json"):
-        (tmp_path / file).write_text(json.dumps({"Resources": resources}))
+        (tmp_path / file).write_text(json.dumps({"Resources": {**resources, "Bucket": bucket}}))
     variables = environment(
         cloudformation__describe_stacks=stack,
         s3api__head_bucket=(0, "{}"),
@@ -200,9 +197,18 @@ def test_tables_that_a_stack_left_behind_are_taken_in_also_by_an_update(
     )
     with pytest.raises(StackError, match="so far"):
         Deployment(Aws(variables), read("dev"), tmp_path).deploy()
-    (request,) = [
-        line for line in (tmp_path / "asked").read_text().splitlines() if "create-change-set" in line
-    ]
+    return (tmp_path / "asked").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind"), [((255, "does not exist"), "CREATE"), (status("UPDATE_ROLLBACK_COMPLETE"), "UPDATE")]
+)
+def test_tables_that_a_stack_left_behind_are_taken_in_also_by_an_update(
+    environment: Environment, tmp_path: Path, stack: tuple[int, str], kind: str
+) -> None:
+    """An update that failed, or was taken back by one to an earlier release, leaves the tables that it added."""
+    requests = up_to_its_change_set(environment, tmp_path, stack, {})
+    (request,) = [line for line in requests if "create-change-set" in line]
     assert f"--change-set-type {kind}" in request
     assert "--import-existing-resources" in request
 
@@ -292,17 +298,7 @@ def test_logs_that_were_opened_anew_while_their_stack_went_are_in_no_new_ones_wa
     resources: dict[str, Any] = {
         name: {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}} for name in log_names
     }
-    resources["Bucket"] = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}}
-    for file in ("template.json", "packaged.json"):
-        (tmp_path / file).write_text(json.dumps({"Resources": resources}))
-    variables = environment(
-        cloudformation__describe_stacks=stack,
-        s3api__head_bucket=(0, "{}"),
-        cloudformation__create_change_set=(255, "so far"),
-    )
-    with pytest.raises(StackError, match="so far"):
-        Deployment(Aws(variables), read("dev"), tmp_path).deploy()
-    requests = (tmp_path / "asked").read_text().splitlines()
+    requests = up_to_its_change_set(environment, tmp_path, stack, resources)
     deleted = {line.rpartition(" ")[2] for line in requests if line.startswith("logs delete-log-group")}
     assert deleted == (log_names if is_new else set())
 
