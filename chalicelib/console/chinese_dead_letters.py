@@ -47,7 +47,7 @@ DEAD_LETTERS: dict[str, str] = {
     "Many at once": "批量处理",
     "Canary": "金丝雀",
     "Export as JSON lines": "导出为 JSON Lines",
-    "up to {n}": "最多 {n} 条",
+    "up to 1,000, or 4 MB": "最多 1,000 条或 4 MB",
     "Mend by a JSON merge patch": "用 JSON 合并补丁修改",
     "What the patch names is set, null removes it; all else stays, to the digit.": (
         "补丁中的成员被设置, null 表示删除; 其余原样保留, 数字不变。"
