@@ -138,7 +138,7 @@ def _invoker(settings: Settings) -> Invoker:
     names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
     again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
     names |= {name: deployed_name for name, deployed_name in again.items() if deployed_name}
-    clients = Clients(settings.region)
+    clients = Clients(settings.region, clock=SystemClock())
     return LambdaInvoker(lambda seconds: clients.get("lambda", seconds), names)
 
 
@@ -179,7 +179,7 @@ def dynamo_adapters(
     from .store.transactions import DynamoTransactions
 
     clock, random = clock or SystemClock(), random or SystemRandom()
-    clients = Clients(settings.region, on_client)
+    clients = Clients(settings.region, on_client, clock)
     dynamo = _dynamo(settings, clients, clock, random)
     token_buckets = DynamoTokenBuckets(dynamo)
     return Adapters(

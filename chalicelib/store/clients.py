@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from ..ports.world import Clock
+
 OnClient = Callable[[Any], None]
 
 _READ_SECONDS = 5
 _ATTEMPTS = {"lambda": 1}  # calling a consumer's function twice would be two attempts
+_REST_MS = 4_000  # servers close what rests for five seconds or more, and a process that is frozen hears nothing of it
 _thread = threading.local()
 _making = threading.Lock()  # boto3 makes clients in one thread at a time
 
@@ -28,20 +31,26 @@ def sent_once() -> Iterator[None]:
 
 
 class Clients:
-    """Makes boto3 clients for one process; `on_client` sees each before its first use (fault plan, counts)."""
+    """Makes boto3 clients for one process; `on_client` sees each before its first use (fault plan, counts). By `clock`
+    those that try only once have their connections closed when they have rested."""
 
-    def __init__(self, region: str, on_client: OnClient | None = None) -> None:
+    def __init__(self, region: str, on_client: OnClient | None = None, clock: Clock | None = None) -> None:
         self._region = region
         self._on_client = on_client
+        self._clock = clock
+        self._used: dict[Any, tuple[int, int]] = {}  # when by both clocks, by client
         self._made: dict[tuple[str, int], Any] = {}
 
     def get(self, service: str, read_seconds: int = _READ_SECONDS) -> Any:
         """The process's client for a service that waits so long for an answer. Endpoints and credentials are botocore's
         business. Threads may ask at the same time."""
         with _making:
-            if (service, read_seconds) not in self._made:
-                self._made[service, read_seconds] = self._make(service, read_seconds)
-            return self._made[service, read_seconds]
+            client = self._made.get((service, read_seconds))
+            if client is None:
+                client = self._made[service, read_seconds] = self._make(service, read_seconds)
+            if self._clock and service in _ATTEMPTS:
+                self._close_if_rested(client, self._clock)
+        return client
 
     def _make(self, service: str, read_seconds: int) -> Any:
         config = _config(read_seconds, _ATTEMPTS.get(service, 3))
@@ -50,6 +59,15 @@ class Clients:
         if self._on_client:
             self._on_client(client)
         return client
+
+    def _close_if_rested(self, client: Any, clock: Clock) -> None:
+        """Close the connections that a client keeps, if it has rested by either clock: on one that was dropped, its
+        only attempt would fail. Calls under way go on."""
+        now_ms, monotonic_ms = clock.now_ms(), clock.monotonic_ms()
+        used_ms, used_monotonic_ms = self._used.get(client, (now_ms, monotonic_ms))
+        self._used[client] = now_ms, monotonic_ms
+        if max(now_ms - used_ms, monotonic_ms - used_monotonic_ms) > _REST_MS:
+            client.close()
 
 
 @cache

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import boto3
@@ -12,8 +15,18 @@ from botocore.config import Config
 
 from chalicelib.delivery.functions import FunctionFailed, LambdaFunctions, LambdaInvoker, Throttled
 from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.times import SECOND_MS
+from chalicelib.ports.world import Clock
 from chalicelib.store.clients import Clients
-from tests.functional.delivery.receivers import Receiver, hangs, raw_receiver
+from tests.functional.delivery.receivers import (
+    OK,
+    RawReceiver,
+    Receiver,
+    hangs,
+    raw_receiver,
+    read_request,
+)
+from tests.support.clock import START_MS, ManualClock
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:orders-billing"
@@ -107,6 +120,65 @@ def test_a_call_is_waited_for_as_long_as_it_may_take_and_no_longer() -> None:
 
     LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-").call(ARN, b"{}", 6.5)
     assert timeouts == [7]
+
+
+class Frozen(ManualClock):
+    """Its process is frozen: only the time of day goes on."""
+
+    def monotonic_ms(self) -> int:
+        return START_MS
+
+
+class SetBack(ManualClock):
+    """The time of day was set back by as much as has passed."""
+
+    def now_ms(self) -> int:
+        return START_MS
+
+
+@contextmanager
+def functions_at(url: str, clock: Clock) -> Iterator[LambdaFunctions]:
+    """Functions on a Lambda at a URL, called by the clients of a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "local")
+        patch.setenv("AWS_ENDPOINT_URL_LAMBDA", url)
+        client = partial(Clients(REGION, clock=clock).get, "lambda")
+        yield LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-")
+        client(5).close()
+
+
+def _once(_: RawReceiver, sock: socket.socket) -> None:
+    """Answers one request, and lets its connection go without a word at the next one."""
+    sock.sendall(OK)
+    read_request(sock)
+
+
+def _again_and_again(_: RawReceiver, sock: socket.socket) -> None:
+    sock.sendall(OK)
+    while read_request(sock):
+        sock.sendall(OK)
+
+
+@pytest.mark.parametrize("clock_of", [Frozen, SetBack])
+def test_a_connection_that_lambda_dropped_while_it_rested_costs_no_attempt(
+    clock_of: type[ManualClock],
+) -> None:
+    clock = clock_of()
+    with raw_receiver(_once) as receiver, functions_at(receiver.url, clock) as functions:
+        for _ in range(3):
+            assert functions.call(ARN, b"{}", 5) == b""
+            clock.advance(10 * 60 * SECOND_MS)
+        assert receiver.connections == 3
+
+
+def test_calls_that_follow_one_another_share_a_connection() -> None:
+    clock = ManualClock()
+    with raw_receiver(_again_and_again) as receiver, functions_at(receiver.url, clock) as functions:
+        for _ in range(20):
+            assert functions.call(ARN, b"{}", 5) == b""
+            clock.advance(SECOND_MS)
+        assert receiver.connections == 1
 
 
 def test_a_connection_that_breaks_leaves_open_whether_the_function_runs() -> None:
