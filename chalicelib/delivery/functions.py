@@ -170,19 +170,20 @@ class LambdaInvoker:
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """As `Invoker.ask`."""
-        answer = self._call(function, event, "RequestResponse", seconds)
-        try:
-            payload = answer["Payload"].read()
-        except (BotoCoreError, HTTPClientError) as error:
-            raise unavailable(f"The function {function} did not answer; try again.") from error
-        if answer.get("FunctionError"):
+        answer, has_failed = self._call(function, event, "RequestResponse", seconds)
+        if has_failed:
             raise unavailable(f"The function {function} failed; try again.")
-        return dict(json.loads(payload))
+        return dict(json.loads(answer))
 
-    def _call(self, function: str, event: Mapping[str, Any], kind: str, seconds: int) -> Any:
+    def _call(self, function: str, event: Mapping[str, Any], kind: str, seconds: int) -> tuple[bytes, bool]:
+        """The answer, and whether the function failed. It is read also where it must be empty: a connection that has
+        something left to read is not used again."""
         payload = json.dumps(event).encode()
         try:
             client = self._client(seconds)
-            return client.invoke(FunctionName=self._names[function], InvocationType=kind, Payload=payload)
+            answer = client.invoke(FunctionName=self._names[function], InvocationType=kind, Payload=payload)
+            return answer["Payload"].read(), "FunctionError" in answer
         except (ClientError, BotoCoreError) as error:
-            raise unavailable("A function could not be started; try again.") from error
+            raise unavailable(
+                f"The function {function} was not started, or did not answer; try again."
+            ) from error

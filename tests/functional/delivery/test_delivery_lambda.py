@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -137,14 +137,14 @@ class SetBack(ManualClock):
 
 
 @contextmanager
-def functions_at(url: str, clock: Clock) -> Iterator[LambdaFunctions]:
-    """Functions on a Lambda at a URL, called by the clients of a process."""
+def clients_at(url: str, clock: Clock) -> Iterator[Callable[[int], Any]]:
+    """The clients of a process for a Lambda at a URL."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "local")
         patch.setenv("AWS_ENDPOINT_URL_LAMBDA", url)
         client = partial(Clients(REGION, clock=clock).get, "lambda")
-        yield LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-")
+        yield client
         client(5).close()
 
 
@@ -165,7 +165,8 @@ def test_a_connection_that_lambda_dropped_while_it_rested_costs_no_attempt(
     clock_of: type[ManualClock],
 ) -> None:
     clock = clock_of()
-    with raw_receiver(_once) as receiver, functions_at(receiver.url, clock) as functions:
+    with raw_receiver(_once) as receiver, clients_at(receiver.url, clock) as client:
+        functions = LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-")
         for _ in range(3):
             assert functions.call(ARN, b"{}", 5) == b""
             clock.advance(10 * 60 * SECOND_MS)
@@ -174,9 +175,12 @@ def test_a_connection_that_lambda_dropped_while_it_rested_costs_no_attempt(
 
 def test_calls_that_follow_one_another_share_a_connection() -> None:
     clock = ManualClock()
-    with raw_receiver(_again_and_again) as receiver, functions_at(receiver.url, clock) as functions:
-        for _ in range(20):
+    with raw_receiver(_again_and_again) as receiver, clients_at(receiver.url, clock) as client:
+        functions = LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-")
+        invoker = LambdaInvoker(client, {"deliver": "own-deliver"})
+        for _ in range(10):
             assert functions.call(ARN, b"{}", 5) == b""
+            invoker.invoke("deliver", {})
             clock.advance(SECOND_MS)
         assert receiver.connections == 1
 
