@@ -28,6 +28,8 @@ class DynamoAudit:
         start, end = f"{from_ms:015d}", f"{to_ms:015d}"
         if before is not None:
             end, to_ms = min(end, before), min(to_ms, int(before.partition("#")[0]))
+        if start > end:  # DynamoDB refuses to look there
+            return
         for month in months_back(from_ms, to_ms):
             items = self._dynamo.query(
                 TableName=self._table,

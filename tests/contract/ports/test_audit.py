@@ -55,6 +55,12 @@ def test_entries_are_read_as_they_were_added_the_newest_first(audit: Audit) -> N
     assert list(audit.entries(end_ms, end_ms + 1, None)) == []
 
 
+def test_a_walk_that_went_on_until_its_last_entries_were_too_old_is_at_its_end(audit: Audit) -> None:
+    old = entry(START_MS)
+    audit.add(old)
+    assert list(audit.entries(START_MS + 1, START_MS + 2, old.key)) == []
+
+
 def test_many_entries_are_read_page_after_page(audit: Audit) -> None:
     for n in range(120):
         audit.add(entry(START_MS, f"{n:03}"))

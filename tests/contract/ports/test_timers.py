@@ -91,6 +91,12 @@ def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> Non
     assert timers.first_due(2, START_MS, 9).timers == [], "each fragment for itself"
 
 
+def test_behind_what_a_clock_that_was_set_back_has_passed_nothing_is_due(timers: Timers) -> None:
+    timer = make.timer(START_MS)
+    timers.store([timer])
+    assert timers.first_due(timer.fragment, START_MS - 1_000, 9, timer.sort_key).timers == []
+
+
 def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
     times = [START_MS + 9, 5, START_MS, START_MS + 10, 253_402_300_799_999]
     batch = [make.timer(due_ms, fragment=1) for due_ms in times]
