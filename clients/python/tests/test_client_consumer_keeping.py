@@ -39,8 +39,9 @@ class Clock:
 class Keeping:
     """A service that extends leases, but those of `lost`, and is told who is online. A call takes two seconds."""
 
-    def __init__(self, clock: Clock, *lost_ids: str, away: int = 0) -> None:
+    def __init__(self, clock: Clock, *lost_ids: str, away: int = 0, trouble: Exception | None = None) -> None:
         self.clock, self.lost, self.away = clock, lost_ids, away
+        self.trouble = trouble or errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
         self.extended: list[tuple[float, list[str], Any]] = []
         self.beats: list[float] = []
 
@@ -48,7 +49,7 @@ class Keeping:
         self.extended.append((self.clock.now, [each.id for each in messages], options))
         if self.away:
             self.away -= 1
-            raise errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
+            raise self.trouble
         self.clock.now += 2
         return [SimpleNamespace(ok=each.id not in self.lost) for each in messages]
 
@@ -92,9 +93,13 @@ def test_what_was_extended_is_kept_from_before_the_call_and_what_was_lost_is_let
     assert not holdings.begin(message("b"))
 
 
-def test_whom_nobody_answered_is_asked_again_in_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trouble", [None, RuntimeError("can't start new thread")])
+def test_what_was_not_extended_is_tried_again_in_the_next_round(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception | None
+) -> None:
+    """An error of another kind ended the thread: all leases ran out."""
     clock = Clock(monkeypatch, rounds=8)
-    service, holdings = Keeping(clock, away=2), Holdings(10, None)
+    service, holdings = Keeping(clock, away=2, trouble=trouble), Holdings(10, None)
     holdings.take(message("a"))
     keep(clock, service, holdings, 10)
     assert [at for at, *_ in service.extended] == [6, 7, 8]

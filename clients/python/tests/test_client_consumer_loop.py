@@ -416,6 +416,28 @@ def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> Non
     assert len(settled_ids) == 501, "nobody renews their leases"
 
 
+def test_whatever_keeps_a_call_from_settling_the_next_one_settles() -> None:
+    """It ended the thread: nothing more was acknowledged, while leases were renewed."""
+
+    class Broken(Service):
+        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
+            answers = super().ack(topic, group, *messages)
+            if len(self.settled) == 1:
+                raise RuntimeError("can't start new thread")
+            return answers
+
+    service, settled_ids = Broken(), list[str]()
+    settle_queue = SettleQueue(
+        cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
+    )
+    for n in range(501):
+        settle_queue.settle(message(f"{n}"), ACK)
+    settle_queue._queue.put(None)
+    settle_queue._work()
+    assert [len(call) - 1 for call in service.settled] == [500, 1]
+    assert len(settled_ids) == 501
+
+
 @pytest.mark.parametrize("error", [Bury("x" * 600), Retry(reason="x" * 600), ValueError("x" * 600)])
 def test_a_reason_has_a_length_that_the_service_takes(error: Exception) -> None:
     reason = verdict_of(error).reason

@@ -298,6 +298,14 @@ def test_who_waits_for_room_is_told_that_there_will_be_none() -> None:
     service.gate.set()
 
 
+def test_whatever_keeps_a_batch_from_being_sent_fails_its_futures_and_stops_no_other() -> None:
+    """Certificates that cannot be read ended the thread: no future had an outcome, and `close` had no end."""
+    trouble = ValueError("The certificates to trust cannot be read.")
+    with producer(Service(trouble)) as sender:
+        assert sender.send("orders", 1).exception(SOON) is trouble
+        assert sender.send("orders", 2).result(SOON).offset == 0
+
+
 def test_a_cancelled_future_does_not_stop_the_others() -> None:
     service = Service()
     service.gate.clear()
@@ -363,7 +371,10 @@ def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
         errors.Unauthorized("TOKEN_UNKNOWN", ""),
         errors.Forbidden("SCOPE_MISSING", ""),
     )
-    service = Service(AWAY, token_unknown, scope_missing, client_closed, AWAY, AWAY, [sent_at(0)], AWAY)
+    no_certificates = ValueError("The certificates to trust cannot be read.")
+    service = Service(
+        AWAY, token_unknown, scope_missing, client_closed, no_certificates, AWAY, [sent_at(0)], AWAY
+    )
     sender = producer(service, spool=path, max_batch=1)
     futures = [sender.send("orders", n) for n in range(2)]
     assert [future.result(SOON).offset for future in futures] == [0, 0]

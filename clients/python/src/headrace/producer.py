@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -31,7 +30,7 @@ if TYPE_CHECKING:  # a type checker brings it
 
 _LOG = logging.getLogger("headrace")
 _SPOOL_CLOSE_SECONDS = 5.0
-_NO_FAULT_OF_MESSAGES = (Unavailable, Unauthorized, Forbidden, ClientClosed, sqlite3.Error)
+_NO_FAULT_OF_MESSAGES = (Unavailable, Unauthorized, Forbidden, ClientClosed)
 _SPOOL_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -216,8 +215,8 @@ class Producer:
                 items.append(self._items.popleft())
             return items
 
-    def _deliver(self, batch: Batch) -> Sequence[Sent | HeadraceError]:
-        """What came of a batch: the client's own retries, then the resend schedule."""
+    def _deliver(self, batch: Batch) -> Sequence[Sent | Exception]:
+        """What came of a batch: the client's own retries, then the resend schedule. Never raises."""
         first_sent = time.time()
         unknown: Unavailable | None = None
         for at in (*self._resend, None):
@@ -232,7 +231,7 @@ class Producer:
                 batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
             except ClientClosed as error:  # nothing was sent now, but it may have been before
                 return [unknown or error] * len(batch.messages)
-            except HeadraceError as error:
+            except Exception as error:  # noqa: BLE001 - a refusal, unreadable certificates: the thread goes on
                 return [error] * len(batch.messages)
         raise AssertionError("the last try returns")
 
@@ -241,7 +240,7 @@ class Producer:
         while self._wait_for_spooled():
             try:
                 self._send_spooled()
-            except _NO_FAULT_OF_MESSAGES as error:
+            except Exception as error:  # noqa: BLE001 - also of the disk, or as in `_deliver`
                 _LOG.warning("%d messages wait in the spool: %s", self._pending, error)
                 self._stopping.wait(_SPOOL_PAUSES[min(troubles, len(_SPOOL_PAUSES) - 1)])
                 troubles += 1
@@ -310,7 +309,7 @@ class Producer:
             self._changed.notify_all()
 
 
-def _resolve(futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
+def _resolve(futures: Sequence[Future[Sent]], results: Sequence[Sent | Exception]) -> None:
     for future, result in zip(futures, results, strict=True):
         if not future.set_running_or_notify_cancel():
             continue

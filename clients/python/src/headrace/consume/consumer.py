@@ -246,7 +246,7 @@ class Consumer:
                 if name is not None and since > beat + _BEAT_SECONDS:
                     beat = since
                     self.registration = hr.heartbeat(s.topic, s.group, name)
-            except HeadraceError as error:
+            except Exception as error:  # whatever it is, the thread goes on
                 _LOG.warning("%s/%s: leases were not renewed: %s", s.topic, s.group, error)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from itertools import groupby
 
 from .._sync.client import Operations
-from ..errors import HeadraceError
 from ..models import Message, Settled
 from .outcomes import Verdict
 
@@ -81,7 +80,7 @@ class SettleQueue:
                     _LOG.warning(
                         "%s of %s was refused: %s", verdict.name, message.id, answer.error.get("detail")
                     )
-        except HeadraceError as error:
+        except Exception as error:  # whatever it is, the thread goes on
             _LOG.error("%d messages could not be settled (%s): they come again", len(messages), error)
         finally:
             for message in messages:
