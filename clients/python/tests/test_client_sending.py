@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from headrace import Outgoing, Retries, Sent, errors
 from headrace._async.sends import AsyncSends
 from headrace._sync.sends import Batch, Sends
 from headrace.calls import REQUEST, Call
-from headrace.outgoing import SendOptions
+from headrace.outgoing import RequestIds, SendOptions
 
 AT = "2026-11-22T00:00:00Z"
 PREPARED = {
@@ -428,3 +430,33 @@ def test_who_could_not_roll_back_keeps_the_error_of_the_block(
 def test_transactions_are_listed_by_their_state(is_async: bool) -> None:
     pager = Twin(is_async).call("list_transactions", "orders", state="COMMITTED", limit=7)
     assert pager._call.target == "/v1/topics/orders/transactions?state=COMMITTED&limit=7"
+
+
+def names_with_another_thread_at(step: int) -> list[str]:
+    """Names of a new client, the first of which is made while another thread makes its own, at this step of it."""
+    ids, steps, names = RequestIds(), itertools.count(), list[str]()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is not RequestIds.next.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(steps) == step:
+            names.append(ids.next())
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        names.append(ids.next())
+    finally:
+        sys.settrace(before)
+    return [*names, ids.next()]
+
+
+def test_two_threads_that_send_first_never_have_one_name() -> None:
+    """The service would take a message of the one for that of the other, sent again."""
+    step = 0
+    while len(names := names_with_another_thread_at(step)) == 3:
+        assert len(set(names)) == 3, f"at step {step}"
+        step += 1
+    assert step > 5

@@ -143,12 +143,11 @@ class RequestIds:
     """Names of this client's sends: a random name and a number. A process that was forked off has its own."""
 
     def __init__(self) -> None:
-        self._pid = 0
-        self._name = ""
-        self._numbers: Iterator[int] = itertools.count()
+        self._series: tuple[int, str, Iterator[int]] = (0, "", itertools.count())
 
     def next(self) -> str:
         """A new name; those of one client share what stands before the last "-", and so their shard."""
-        if self._pid != os.getpid():
-            self._name, self._numbers, self._pid = new_id(), itertools.count(), os.getpid()
-        return f"{self._name}-{next(self._numbers)}"
+        pid, name, numbers = self._series  # in one step: another thread may begin its own
+        if pid != os.getpid():
+            pid, name, numbers = self._series = os.getpid(), new_id(), itertools.count()
+        return f"{name}-{next(numbers)}"
