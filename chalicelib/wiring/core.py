@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..services.core.counters import Counters
+from .cached import cached_property
 
 if TYPE_CHECKING:
     from ..adapters import Adapters

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..domain.times import HOUR_MS
+from .cached import cached_property
 from .inspect import InspectServices
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from .cached import cached_property
 from .core import CoreServices
 
 if TYPE_CHECKING:

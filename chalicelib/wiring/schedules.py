@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
+from .cached import cached_property
 from .manage import ManageServices
 
 if TYPE_CHECKING:
