@@ -105,6 +105,32 @@ def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_a
     assert tries_of(servers, Service(503, 503, 200), call) == ([0, 1, 0], [False, True, True], None)
 
 
+def test_threads_that_meet_a_dead_address_together_all_go_to_the_next(
+    servers: list[ThreadingHTTPServer],
+) -> None:
+    """The second one to move on came back to it."""
+    urls = [f"http://127.0.0.1:{server.server_address[1]}" for server in servers]
+    together = threading.Barrier(2, timeout=20)
+
+    class Half(Service):
+        def answer(self, port: int, headers: dict[str, str]) -> int:
+            if len(self.requests) < 2:
+                self.requests.append((port, headers))
+                together.wait()
+                return 503
+            return super().answer(port, headers)
+
+    service = Half(200)
+    for server in servers:
+        server.service = service  # type: ignore[attr-defined]
+    transport = Transport(urls, "hr_x", Retries(attempts=2, base_seconds=0.001), 5, 2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(transport.send, [Call("GET", "/v1/topics")] * 2))
+    transport.close()
+    ports = [server.server_address[1] for server in servers]
+    assert [ports.index(port) for port, _ in service.requests] == [0, 0, 1, 1]
+
+
 def test_what_may_not_be_sent_again_is_sent_once_where_nobody_knows_what_became_of_it(
     servers: list[ThreadingHTTPServer],
 ) -> None:

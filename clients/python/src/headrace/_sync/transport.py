@@ -74,9 +74,10 @@ class Transport:
         first_sent = time.time() if call.first_sent is None else call.first_sent
         is_fresh = False
         for attempt in range(1, self.retries.attempts + 1):
+            at = self._first
             try:
                 seconds_left = self.retries.total_seconds - (time.monotonic() - start)
-                return self._once(call, reader, max(seconds_left, _LEAST_SECONDS), is_fresh)
+                return self._once(call, self.urls[at], reader, max(seconds_left, _LEAST_SECONDS), is_fresh)
             except HeadraceError as error:
                 unknown, is_fresh = isinstance(error, Unavailable), isinstance(error, NoAnswer)
                 wait = self.retries.pause(error, attempt, time.monotonic() - start, random.random())
@@ -87,7 +88,8 @@ class Transport:
                 if self._is_closed:  # meanwhile
                     raise
                 if unknown:
-                    self._first = (self._first + 1) % len(self.urls)
+                    if self._first == at:  # else another call has moved on
+                        self._first = (at + 1) % len(self.urls)
                     call = replace(call, first_sent=first_sent)
         raise AssertionError("the last try returns or raises")
 
@@ -95,7 +97,9 @@ class Transport:
         """Wait between two tries."""
         pause(seconds)
 
-    def _once(self, call: Call, reader: Callable[[bytes], T], most_seconds: float, is_fresh: bool) -> T:
+    def _once(
+        self, call: Call, url: str, reader: Callable[[bytes], T], most_seconds: float, is_fresh: bool
+    ) -> T:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
@@ -110,7 +114,7 @@ class Transport:
         try:
             with self._connections(call, is_fresh).stream(
                 call.method,
-                self.urls[self._first] + call.target,
+                url + call.target,
                 content=content,
                 headers={name: value.encode() for name, value in headers.items()},
                 timeout=httpx.Timeout(
@@ -123,7 +127,7 @@ class Transport:
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(
                 "NO_ANSWER",
-                f"No answer from {self.urls[self._first]} ({type(error).__name__} {error}). Is the service up?",
+                f"No answer from {url} ({type(error).__name__} {error}). Is the service up?",
                 retryable=True,
             ) from error
         except RuntimeError as error:  # by httpx, where `aclose` came in between
@@ -139,7 +143,7 @@ class Transport:
         except ValueError as error:
             raise NoAnswer(
                 "NO_ANSWER",
-                f"{self.urls[self._first]} answered {answer.status_code} with what is none of Headrace's answers "
+                f"{url} answered {answer.status_code} with what is none of Headrace's answers "
                 f"({error}). Is there a proxy in between?",
                 retryable=True,
             ) from error
