@@ -66,10 +66,11 @@ def run(options: Options) -> None:
         if options.engine == MEMORY:
             assert token is not None, "a new store has no tokens"
             ResetController(services, clock, token).register(front.app, front.authorize)
+        logger = log.logger(options.log)  # before anything runs that tells something
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
-        server.gateway = LoggedGateway(gateway, log.logger(options.log))
+        server.gateway = LoggedGateway(gateway, logger)
         stack.callback(server.shutdown)
         with _port_of(options):
             server.start()

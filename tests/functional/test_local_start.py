@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -171,3 +172,33 @@ def test_a_signal_ends_it_and_nothing_says_any_more_where_its_engine_is(
         process.send_signal(number)
     assert process.returncode == 0
     assert not (tmp_path / "engine").exists()
+
+
+_TELLS_EARLY = """
+import sys
+import local.__main__ as service
+from chalicelib import observe
+
+class Triggers(service.Triggers):
+    def start(self):
+        observe.event("moved before the service serves")
+        super().start()
+
+service.Triggers = Triggers
+sys.exit(service.main(engine="memory"))
+"""
+
+
+def test_what_a_schedule_tells_before_the_service_serves_goes_to_standard_error() -> None:
+    """It took standard output, which is for what programs read, for all that was told from then on."""
+    process = subprocess.run(
+        [sys.executable, "-c", _TELLS_EARLY, "--port", "0", "--json", "--until-stdin-ends"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(process.stdout).keys() == {"url", "token"}
+    assert "moved before the service serves" in process.stderr
