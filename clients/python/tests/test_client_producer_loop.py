@@ -450,6 +450,20 @@ def test_what_refuses_a_whole_batch_for_good_is_each_messages_reason(path: Path)
     assert spool_contents(path) == [(0, str(topic_not_found)), (1, str(topic_not_found))]
 
 
+def test_who_waits_for_what_is_left_in_a_spool_is_told_so_when_it_is_closed(path: Path) -> None:
+    """It waited without end."""
+    sender, answers = producer(Service(*[AWAY] * 99), spool=path), list[bool]()
+    sender.send("orders", 1)
+    waiting = [threading.Thread(target=lambda: answers.append(sender.flush()), daemon=True) for _ in "ab"]
+    waiting[0].start()
+    sender.close(timeout=0)
+    waiting[1].start()
+    for thread in waiting:
+        thread.join(SOON)
+    assert answers == [False, False]
+    assert spool_contents(path) == [(1, None)]
+
+
 def add(spool: Spool, *messages: tuple[str, str]) -> None:
     for topic, text in messages:
         spool.add(topic, text.encode())

@@ -155,14 +155,16 @@ class Producer:
         return 0 if self._is_forked() else self._pending
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Send now what is there, and wait until all is through. False: it is not, after `timeout` seconds."""
+        """Send now what is there, and wait until all is through. False: it is not, after `timeout` seconds, or when a
+        producer with a spool was closed."""
         if self._is_forked():
             return True
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
             try:
-                return self._changed.wait_for(lambda: not self._pending, timeout)
+                self._changed.wait_for(lambda: not self._pending or (self._spool and self._closed), timeout)
+                return not self._pending
             finally:
                 self._flushing -= 1
 
