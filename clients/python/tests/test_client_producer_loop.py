@@ -464,6 +464,17 @@ def test_who_waits_for_what_is_left_in_a_spool_is_told_so_when_it_is_closed(path
     assert spool_contents(path) == [(1, None)]
 
 
+def test_a_future_tells_that_its_message_was_left_in_the_spool(path: Path) -> None:
+    """Who waited for its outcome waited without end."""
+    with producer(Service(*[AWAY] * 99), spool=path) as sender:
+        future, cancelled_future = sender.send("orders", 1), sender.send("orders", 2)
+        assert cancelled_future.cancel()
+        sender.close(timeout=0)
+    with pytest.raises(errors.ClientClosed, match="left in its spool"):
+        future.result(SOON)
+    assert spool_contents(path) == [(1, None), (2, None)]
+
+
 def add(spool: Spool, *messages: tuple[str, str]) -> None:
     for topic, text in messages:
         spool.add(topic, text.encode())

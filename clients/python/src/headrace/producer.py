@@ -170,7 +170,7 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is there, and end. After `timeout` seconds (with a spool 5, if not given) what is left is tried
-        once more, or left to the next one that opens the spool."""
+        once more, or left to the next one that opens the spool: its futures raise ClientClosed."""
         if self._is_forked() or self._closed:
             return
         through = self.flush(_SPOOL_CLOSE_SECONDS if self._spool and timeout is None else timeout)
@@ -181,6 +181,8 @@ class Producer:
         self._thread.join(None if through or self._spool else 0)
         if self._spool:
             self._spool.close()
+            left = ClientClosed("CLIENT_CLOSED", "The producer was closed; the message is left in its spool.")
+            _resolve([*self._futures.values()], [left] * len(self._futures))
 
     def __enter__(self) -> Producer:
         return self
