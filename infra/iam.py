@@ -18,6 +18,7 @@ _SIGNED = {
     }
 }
 _POLICY = "x-amazon-apigateway-policy"
+_DENIED = "The policies of the caller, in IAM, do not allow this call."
 _UNSIGNED = "Sign the call with SigV4 for the service execute-api; or there is nothing at this path."
 
 
@@ -43,6 +44,7 @@ def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
         name: response(403, "FORBIDDEN", _UNSIGNED, False)
         for name in ("MISSING_AUTHENTICATION_TOKEN", "INVALID_SIGNATURE", "EXPIRED_TOKEN")
     }
+    properties["GatewayResponses"]["ACCESS_DENIED"] = response(403, "FORBIDDEN", _DENIED, False)
     resources[API] = api
     if web_acl:
         resources |= acl_association(web_acl, API)

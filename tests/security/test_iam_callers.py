@@ -110,6 +110,8 @@ def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_pa
     assert signed_routes == guarded_routes
     assert all(each["security"] == [{"sigv4": []}] for methods in paths.values() for each in methods.values())
     assert '"Ref": "IamAPI"' in json.dumps(resources["IamAPIInvokePermission"])
+    denied = resources["IamAPI"]["Properties"]["GatewayResponses"]["ACCESS_DENIED"]
+    assert "IAM" in json.loads(denied["ResponseTemplates"]["application/json"])["detail"]
     first = resources["RestAPI"]["Properties"]["DefinitionBody"]
     assert "sigv4" not in json.dumps(first)
     variables = resources["APIHandler"]["Properties"]["Environment"]["Variables"]
