@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import ssl
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from http.client import HTTPException
 
 from .addresses import UNUSABLE, Rules, Target, parse_url
@@ -74,7 +74,8 @@ class Egress:
         self.rules = rules
         self._monotonic = monotonic
         self._lookups = Lookups(resolve)
-        self._given_tls = tls
+        self._tls = tls
+        self._tls_lock = threading.Lock()
         self._dial = dial
         self._pool = Pool(monotonic)
 
@@ -144,7 +145,7 @@ class Egress:
                     raise
         try:
             if target.scheme == "https":
-                sock = encrypt(sock, self._tls, target.host, deadline.seconds_left())
+                sock = encrypt(sock, self._context(), target.host, deadline.seconds_left())
         except BaseException:
             sock.close()
             raise
@@ -174,9 +175,11 @@ class Egress:
             else:
                 connection.close()
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return self._given_tls or ssl.create_default_context()
+    def _context(self) -> ssl.SSLContext:
+        """The common one. Making it reads all certificates of authorities, so calls that begin together wait for it."""
+        with self._tls_lock:
+            self._tls = self._tls or ssl.create_default_context()
+            return self._tls
 
 
 def _key(target: Target, address: str) -> tuple[str, str, int, str]:
