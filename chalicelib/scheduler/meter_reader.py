@@ -10,6 +10,7 @@ noted in the same list, for those who look at very many topics; a few of the not
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -116,6 +117,7 @@ class MeterReader:
         self._unkept = Sums()  # what was written without an answer, as `_attempt`
         self._attempt: Reading | None = None
         self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
 
     def run_once(
         self,
@@ -125,8 +127,12 @@ class MeterReader:
     ) -> int:
         """Read each, or as many as there is time for, those first that had no turn for longest; how many.
         `troubled_topics` are those with which something was wrong, as it is noted. What the store
-        refuses is left to the topic's next turn."""
-        self._troubled = troubled_topics or {}
+        refuses is left to the topic's next turn. Of two runs at once the second waits for the first."""
+        with self._lock:
+            return self._run(moving_topics, has_time, troubled_topics or {})
+
+    def _run(self, moving_topics: Set[str], has_time: HasTime, troubled_topics: Mapping[str, int]) -> int:
+        self._troubled = troubled_topics
         number = 0
         self._turns = {name: self._turns.get(name, 0) for name in sorted(moving_topics)}
         for name in sorted(self._turns, key=self._turns.__getitem__):

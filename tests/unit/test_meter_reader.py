@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from threading import Thread
 
-from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Reading
+from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Level, Reading
 from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
@@ -12,6 +13,7 @@ from chalicelib.store.memory import MemoryControl, MemoryMarks, MemoryReadings
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
+_LONG_SECONDS = 0.05  # for a thread that waits for nothing
 QUIET = State(0, has_backlog=False)
 
 
@@ -225,3 +227,24 @@ def test_a_group_that_was_deleted_and_made_again_is_added_from_its_beginning() -
     world.shows("a", 12, 9)
     world.run()
     assert world.sums() == (12, 17, 0)
+
+
+def test_two_runs_of_one_process_at_once_add_up_what_both_have_read() -> None:
+    """As where the local service's clock is moved beside its schedule: what the second one read was lost."""
+    world = World()
+    world.topic("orders")
+    world.shows("orders", 3)
+    keep = world.readings.keep
+
+    def keep_beside_another(uid: str, level: Level, reading: Reading) -> None:
+        if uid == STAGE and another.ident is None:
+            world.shows("orders", 5)
+            another.start()
+            another.join(_LONG_SECONDS)
+        keep(uid, level, reading)
+
+    another = Thread(target=world.run)
+    world.readings.keep = keep_beside_another  # type: ignore[method-assign]
+    world.run()
+    another.join()
+    assert world.readings.latest(STAGE, HOURS, 1)[0].accepted == 5
