@@ -42,7 +42,10 @@ _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 
 def run(options: Options) -> None:
     """Serve until a signal arrives."""
+    out = sys.stdout
     with contextlib.ExitStack() as stack:
+        if options.as_json:  # who reads the one line may read no other
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         with _port_of(options):  # first of all: a port that is taken is mostly a Headrace that runs already
             server = serve(None, options.host, options.port)
         stack.callback(server.server_close)
@@ -75,7 +78,7 @@ def run(options: Options) -> None:
         with _port_of(options):
             server.start()
         ticket = _ticket(services(), token) if token else None
-        print(hello(options, token, store.ending, clock.ahead, ticket), flush=True)
+        print(hello(options, token, store.ending, clock.ahead, ticket), file=out, flush=True)
         # first of all, so that the server need not wait for who waits for messages
         stack.callback(end_event.set)
         if options.lifeline:

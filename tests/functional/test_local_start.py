@@ -202,3 +202,20 @@ def test_what_a_schedule_tells_before_the_service_serves_goes_to_standard_error(
     )
     assert json.loads(process.stdout).keys() == {"url", "token"}
     assert "moved before the service serves" in process.stderr
+
+
+def test_what_functions_print_is_not_taken_for_the_line_that_a_program_reads(tmp_path: Path) -> None:
+    """Nobody reads on behind that line: once the pipe was full, a function that prints stood still."""
+    functions = tmp_path / "functions.py"
+    functions.write_text("print('loaded')")
+    process = subprocess.run(
+        [*_IN_MEMORY, "--port", "0", "--json", "--until-stdin-ends", "--functions", str(functions)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(process.stdout).keys() == {"url", "token"}
+    assert "loaded" in process.stderr
