@@ -102,7 +102,7 @@ class Watch:
         each_minute = self._marks.each_minute()
         report.moving, report.troubled = each_minute.moving, each_minute.troubled
         editions = each_minute.watched
-        self._known = {name: entry for name, entry in self._known.items() if name in editions}
+        self._known = {name: entry for name, entry in self._known.copy().items() if name in editions}
         if not editions:
             return
         bookmark = self._round_robin.bookmark()

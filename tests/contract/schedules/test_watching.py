@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +12,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports.rounds import Marks
+from chalicelib.ports.rounds import EachMinute, Marks
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -48,6 +50,32 @@ def seen(watch: Watch) -> list[tuple[str, int]]:
     return [(backlog.group, backlog.messages) for backlog in watch.run_once().backlogs]
 
 
+class NotedBeside(dict[str, int]):
+    """Watched topics, beside whose comparison another run notes one."""
+
+    def __init__(self, watched: Mapping[str, int], note: Callable[[], object]) -> None:
+        super().__init__(watched)
+        self._note = note
+
+    def __contains__(self, name: object) -> bool:
+        self._note()
+        return super().__contains__(name)
+
+
+class MarksBeside:
+    """Marks that another run of the process reads, too."""
+
+    def __init__(self, marks: Marks, note: Callable[[], object]) -> None:
+        self._marks, self._note = marks, note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._marks, name)
+
+    def each_minute(self) -> EachMinute:
+        each_minute = self._marks.each_minute()
+        return replace(each_minute, watched=NotedBeside(each_minute.watched, self._note))
+
+
 def both_shards(count: int) -> list[Draft]:
     return [make.draft(shard=n % 2) for n in range(count)]
 
@@ -62,6 +90,17 @@ def test_a_message_that_waits_for_long_is_told_though_another_group_owes_more(de
     (backlog,) = watch_of(desk).run_once().backlogs
     assert (backlog.group, backlog.messages) == ("busy", 4)
     assert backlog.age_ms == 5 * HOUR_MS
+
+
+def test_a_run_beside_which_another_notes_a_topic_looks_at_all(desk: Desk) -> None:
+    """As where the local service's clock is moved beside its schedule: it failed."""
+    desk.group()
+    watch = watch_of(desk)
+    assert seen(watch) == []
+    desk.produce(*both_shards(3))
+    other = Desk.at(desk.stage, shards=1, alarm_backlog=2).topic
+    watch._marks = cast(Any, MarksBeside(watch._marks, lambda: watch._current_entry(other.name, 0)))
+    assert seen(watch) == [("billing", 3)]
 
 
 def test_a_topic_that_was_made_again_is_not_taken_for_the_one_before(desk: Desk) -> None:
