@@ -488,3 +488,28 @@ def test_a_loop_that_ends_finishes_what_waits_for_a_place_as_well(have_begun: bo
     assert {name: type(error) for name, error in finished.items()} == dict.fromkeys(
         ("a", "b"), asyncio.CancelledError
     )
+
+
+def test_who_meets_a_closed_loop_gives_back_what_it_holds_and_ends() -> None:
+    """It waited for a handler that had never begun, and the process for its thread."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    service, ends = Service([message("a")], ()), list[BaseException]()
+
+    async def handle(each: Message) -> None:
+        """Never called."""
+
+    def run() -> None:
+        consumer = Consumer(ConsumerSettings("orders", "mailer", ack_linger=0), handle)
+        service.consumer = consumer
+        try:
+            consumer.run(cast(Any, service), loop)
+        except RuntimeError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert [str(error) for error in ends] == ["Event loop is closed"]
+    assert [call[:2] for call in service.settled] == [("nack", "a")]
+    assert service.settled[0][-1]["untried"]

@@ -151,13 +151,20 @@ class Consumer:
             for message in messages:
                 self._held.take(message)
                 if self.stopping:
-                    self._settle_queue.settle(message, UNTRIED)
-                    self._held.done(message)
-                else:
+                    self._give_back(message)
+                    continue
+                try:
                     runner.submit(message)
+                except RuntimeError:  # its loop was closed
+                    self._give_back(message)
+                    raise
             rest = 0.0 if messages else min(seconds(s.rest), rest * 2 + 0.05)
             if rest:
                 self._stopping.wait(rest)
+
+    def _give_back(self, message: Message) -> None:
+        self._settle_queue.settle(message, UNTRIED)
+        self._held.done(message)
 
     def _pause_after(self, hr: Operations, error: HeadraceError, name: str | None) -> float:
         """How long to wait before polling goes on. Raises what waiting does not mend."""

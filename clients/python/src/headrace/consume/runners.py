@@ -16,7 +16,8 @@ Finish = Callable[[Message, BaseException | None], None]
 class Runner(Protocol):
     """Runs a handler for a message, `concurrency` at a time, and says how it ended."""
 
-    def submit(self, message: Message) -> None: ...
+    def submit(self, message: Message) -> None:
+        """Soon. Raises RuntimeError where it can run nothing any more."""
 
     def stop(self) -> None: ...
 
@@ -72,7 +73,12 @@ class LoopRunner:
 
     def submit(self, message: Message) -> None:
         assert self._loop is not None
-        work = asyncio.run_coroutine_threadsafe(self._run(message), self._loop)
+        run = self._run(message)
+        try:
+            work = asyncio.run_coroutine_threadsafe(run, self._loop)
+        except RuntimeError:
+            run.close()
+            raise
         # not in the task: one that is cancelled before its turn has no code that runs
         work.add_done_callback(lambda done: self._finish(message, _error_of(done)))
 
