@@ -236,12 +236,12 @@ def test_two_runs_of_one_process_at_once_add_up_what_both_have_read() -> None:
     world.shows("orders", 3)
     keep = world.readings.keep
 
-    def keep_beside_another(uid: str, level: Level, reading: Reading) -> None:
-        if uid == STAGE and another.ident is None:
+    def keep_beside_another(topic_uid: str, level: Level, reading: Reading) -> None:
+        if topic_uid == STAGE and another.ident is None:
             world.shows("orders", 5)
             another.start()
             another.join(_LONG_SECONDS)
-        keep(uid, level, reading)
+        keep(topic_uid, level, reading)
 
     another = Thread(target=world.run)
     world.readings.keep = keep_beside_another  # type: ignore[method-assign]
