@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,6 +102,12 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_configure() -> None:
+    """A shell lets what it starts in the background ignore Ctrl-C, and so would all that the tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_configure_node(node: WorkerController) -> None:
     """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor."""
     engine = node.config.stash.get(_ENGINE, None)
