@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from . import ids
 from .signing import sign, verified
@@ -43,7 +44,8 @@ class Receipt:
 def sign_receipt(key: bytes, r: Receipt) -> str:
     """The receipt as the consumer gets it."""
     location = "" if ids.parse_message_id(r.id) else f"@{r.shard}@{r.offset}"
-    text = f"{r.group_uid}|{r.consumer_uid}|{r.id}{location}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
+    id = quote(r.id, safe="")  # a damaged row's may have any characters
+    text = f"{r.group_uid}|{r.consumer_uid}|{id}{location}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
     return sign(
         key,
         "receipt",
@@ -60,7 +62,7 @@ def verify_receipt(key: bytes, text: str) -> Receipt | None:
         return None
     group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = fields.split("|")
     _, shard, offset = ids.parse_message_id(id) or id.split("@")
-    id = id.partition("@")[0]
+    id = unquote(id.partition("@")[0])
     entry, attempts_before_entry, attempts_before_redrive = map(int, lane) if lane else (None, 0, 0)
     return Receipt(
         group_uid=group_uid,
