@@ -233,11 +233,13 @@ class DispatchRun:
         for call in calls:
             self.report.add(call.consumer, call.claimed_messages, call.results)
             if topic_and_group:
-                self._note_health(*topic_and_group, call)
                 for claimed_message, decision in self._decisions(*topic_and_group, call):
                     decisions[claimed_message.receipt] = decision
-        if topic_and_group and decisions:
-            self.report.late += self._settlements.settle(*topic_and_group, decisions)
+        if topic_and_group:
+            if decisions:
+                self.report.late += self._settlements.settle(*topic_and_group, decisions)
+            for call in calls:  # after that: the leases must not wait until a registration is written
+                self._note_health(*topic_and_group, call)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
         is_repeated = all(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
+from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.push import EXACT, PushDesk
@@ -175,3 +180,37 @@ def test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(stage: St
     assert {number for numbers in desk.subscribers.numbers().values() for number in numbers} == {2}
     (consumer,) = stage.adapters.control.consumers(desk.topic, group)
     assert consumer.open_until_ms
+
+
+def test_no_lease_waits_until_the_registration_is_written(stage: Stage) -> None:
+    """Its table may be throttled while the leases run out. The first failure is written there, and the first success
+    after it."""
+    watched = Watched(stage.adapters.control)
+    adapters = replace(stage.another(), control=cast(Control, watched))
+    desk = PushDesk.at(replace(stage, another=lambda: adapters), shards=1, retry=EXACT)
+    group = desk.group()
+    answers = iter([Verdict.FAILED, Verdict.DONE])
+    desk.subscriber(group, "one", behaviour=lambda _: CallResult(next(answers)))
+    in_flight: list[int] = []
+    watched.before_write = lambda: in_flight.append(
+        desk.deps.counts.group_status(desk.topic, group).in_flight
+    )
+    for _ in range(2):
+        desk.produce(make.draft())
+        desk.push()
+    assert in_flight == [0, 0]
+
+
+class Watched:
+    """Control data; before a consumer is written, a test looks around."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self.before_write: Callable[[], object] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    def put_consumer(self, *args: Any) -> bool:
+        self.before_write()
+        return self._control.put_consumer(*args)
