@@ -121,13 +121,15 @@ class Assignments:
                 break
             strategy, members, _ = target
             new = Assignment(assignment.epoch + 1, strategy, members, deal(*target), self._clock.now_ms())
-            if self._control.put_assignment(topic, group, new):
-                return self._stored.put(group.uid, new)
+            with self._stored.calling(group.uid) as call:
+                if self._control.put_assignment(topic, group, new):
+                    return call.replace(new)
         return assignment
 
     def _read(self, topic: Topic, group: Group) -> Assignment:
-        row = self._control.assignment(topic, group)
-        return self._stored.put(group.uid, row or Assignment(0, _strategy(group)))
+        with self._stored.calling(group.uid) as call:
+            row = self._control.assignment(topic, group)
+            return call.keep(row or Assignment(0, _strategy(group)))
 
     def _stored_target(self, topic: Topic, group: Group) -> _Target | None:
         """The assignment that fits the stored consumers; None if the group is gone."""
