@@ -21,6 +21,7 @@ class LocalJobs:
         """`url` is where Headrace serves."""
         self._folder = folder
         self._url = url
+        self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
@@ -40,7 +41,8 @@ class LocalJobs:
                 stderr=log,
             )
         threading.Thread(target=_tell_failure, args=(process, file), daemon=True).start()
-        self._running = [each for each in self._running if each.poll() is None] + [process]
+        with self._lock:
+            self._running = [each for each in self._running if each.poll() is None] + [process]
         return True
 
     def stop(self, seconds: float = 5.0) -> None:
