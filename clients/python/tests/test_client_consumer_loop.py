@@ -398,22 +398,28 @@ def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:
     assert sorted(settled_ids) == ["a", "b", "c", "d"]
 
 
+def acknowledge(service: Service, count: int) -> list[str]:
+    """Acknowledge so many messages that wait together; the ids of those whose leases nobody renews after that."""
+    settled_ids: list[str] = []
+    settle_queue = SettleQueue(
+        cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
+    )
+    for n in range(count):
+        settle_queue.settle(message(f"{n}"), ACK)
+    settle_queue._queue.put(None)
+    settle_queue._work()
+    return settled_ids
+
+
 def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> None:
     class Away(Service):
         def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
             super().ack(topic, group, *messages)
             raise errors.Unavailable("UNAVAILABLE", "no answer")
 
-    service, settled_ids = Away(), list[str]()
-    settle_queue = SettleQueue(
-        cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
-    )
-    for n in range(501):
-        settle_queue.settle(message(f"{n}"), ACK)
-    settle_queue._queue.put(None)
-    settle_queue._work()
+    service = Away()
+    assert len(acknowledge(service, 501)) == 501
     assert [len(call) - 1 for call in service.settled] == [500, 1]
-    assert len(settled_ids) == 501, "nobody renews their leases"
 
 
 def test_whatever_keeps_a_call_from_settling_the_next_one_settles() -> None:
@@ -426,16 +432,9 @@ def test_whatever_keeps_a_call_from_settling_the_next_one_settles() -> None:
                 raise RuntimeError("can't start new thread")
             return answers
 
-    service, settled_ids = Broken(), list[str]()
-    settle_queue = SettleQueue(
-        cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
-    )
-    for n in range(501):
-        settle_queue.settle(message(f"{n}"), ACK)
-    settle_queue._queue.put(None)
-    settle_queue._work()
+    service = Broken()
+    assert len(acknowledge(service, 501)) == 501
     assert [len(call) - 1 for call in service.settled] == [500, 1]
-    assert len(settled_ids) == 501
 
 
 @pytest.mark.parametrize("error", [Bury("x" * 600), Retry(reason="x" * 600), ValueError("x" * 600)])

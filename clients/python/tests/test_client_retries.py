@@ -8,7 +8,7 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -274,6 +274,35 @@ class BusyService(Service):
         return super().answer(port, headers)
 
 
+def send_beside(
+    transport: Transport | AsyncTransport,
+    first: Call,
+    second: Call,
+    wait: Callable[[], object],
+    then: Callable[[], object] = lambda: None,
+) -> None:
+    """Send the first call in a thread or a task, after `wait` the second; then call `then`, and wait for the first."""
+
+    async def with_tasks(transport: AsyncTransport) -> None:
+        task = asyncio.create_task(transport.send(first))
+        await asyncio.to_thread(wait)
+        await transport.send(second)
+        then()
+        await task
+        await transport.aclose()
+
+    if isinstance(transport, AsyncTransport):
+        asyncio.run(with_tasks(transport))
+        return
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(transport.send, first)
+        wait()
+        transport.send(second)
+        then()
+        future.result()
+    transport.close()
+
+
 @pytest.mark.parametrize("kind", [Transport, AsyncTransport])
 def test_a_repeat_that_waits_for_a_connection_counts_the_wait(
     servers: list[ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch, kind: type
@@ -288,22 +317,7 @@ def test_a_repeat_that_waits_for_a_connection_counts_the_wait(
         assert service.busy.wait(20)
         monkeypatch.setattr(time, "time", clock.time)
 
-    async def with_tasks() -> None:
-        task = asyncio.create_task(transport.send(first))
-        await asyncio.to_thread(wait_until_busy)
-        await transport.send(repeat)
-        await task
-        await transport.aclose()
-
-    if kind is AsyncTransport:
-        asyncio.run(with_tasks())
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(transport.send, first)
-            wait_until_busy()
-            transport.send(repeat)
-            future.result()
-        transport.close()
+    send_beside(transport, first, repeat, wait_until_busy)
     assert [headers.get(RESEND) for _, headers in service.requests] == [None, "8"]
 
 
@@ -332,22 +346,8 @@ def test_what_waits_for_messages_keeps_no_connection_from_the_others(
     transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(attempts=1), 20, 1)
     poll, other = Call("GET", "/v1/topics", wait_seconds=20), Call("GET", "/v1/topics")
 
-    async def with_tasks() -> None:
-        task = asyncio.create_task(transport.send(poll))
-        await asyncio.to_thread(service.waits.wait, 20)
-        await transport.send(other)
-        service.message.set()
-        await task
-        await transport.aclose()
+    def wait_for_poll() -> None:
+        assert service.waits.wait(20)
 
-    if kind is AsyncTransport:
-        asyncio.run(with_tasks())
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(transport.send, poll)
-            assert service.waits.wait(20)
-            transport.send(other)
-            service.message.set()
-            future.result()
-        transport.close()
+    send_beside(transport, poll, other, wait_for_poll, service.message.set)
     assert len(service.requests) == 2
