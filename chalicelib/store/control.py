@@ -155,7 +155,9 @@ class DynamoControl:
         )
 
     def delete_token(self, token_id: str) -> bool:
-        there = self.token(token_id) is not None
+        there = (
+            self._item(Key("tokens", token_id)) is not None
+        )  # whatever is in it: who is let in by it is not known
         self._delete(Key("tokens", token_id))
         self._delete(Key("used", token_id))
         return there
@@ -186,10 +188,14 @@ class DynamoControl:
         return self._save(KeyRingRow.of(_KEY_RING, ring, _version(old)))
 
     def _get(self, model: type[Row[T]], key: Key, *, consistent: bool = True) -> T | None:
+        item = self._item(key, consistent=consistent)
+        return model.decoded(item) if item else None
+
+    def _item(self, key: Key, *, consistent: bool = True) -> Item | None:
         answer = self._dynamo.call(
             "get_item", TableName=self._table, Key=_item_key(key), ConsistentRead=consistent
         )
-        return model.decoded(answer["Item"]) if "Item" in answer else None
+        return answer.get("Item")
 
     def _below(self, model: type[Row[T]], pk: str, prefix: str, pass_over: PassOver | None = None) -> list[T]:
         """All under a prefix."""

@@ -23,6 +23,7 @@ from pynamodb.attributes import (
 )
 from pynamodb.models import Model
 
+from ..domain import predicate
 from ..domain.assignment import Assignment
 from ..domain.errors import Unreadable
 from ..domain.replay import Replay
@@ -291,6 +292,17 @@ class ReplayRow(Row[Replay]):
     sent = NumberAttribute()
     error = UnicodeAttribute(null=True)
     changed_ms = NumberAttribute()
+
+    @classmethod
+    def readable(cls, item: Item) -> Replay | None:
+        """As of any row; also None where `where` is one that this release does not understand."""
+        replay = super().readable(item)
+        if replay and replay.where:
+            try:
+                predicate.parse(replay.where)
+            except predicate.NotAPredicate:
+                return None
+        return replay
 
 
 class KeyRingRow(Row[KeyRing]):

@@ -119,6 +119,17 @@ def test_a_note_of_a_deletion_that_cannot_be_read_is_passed_over_and_deleted(sta
     assert not control.consumers(topic, group)
 
 
+def test_a_token_that_cannot_be_read_can_be_revoked(stage: Stage) -> None:
+    """Whom it lets in, nobody can say; and a later release may be able to read it."""
+    on_dynamodb(stage)
+    control, token = stage.adapters.control, make.token(make.uid())
+    assert control.put_token(token, None)
+    change_control(stage, "tokens", token.id, without("scopes"))
+    assert control.delete_token(token.id)
+    assert not control.delete_token(token.id)
+    assert control.token(token.id) is None
+
+
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_a_shard_whose_end_cannot_be_read_is_passed_over(stage: Stage, is_empty: bool) -> None:
     on_dynamodb(stage)

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from chalicelib import wiring
+from chalicelib.domain import ids
 from chalicelib.domain.limits import DEFAULT_REPLAY_RATE, MAX_WHERE_CHARS, REPLAY_LIFE
 from tests.support.background import Background
+from tests.support.damage import change_control, having
 from tests.support.http import Client, Reply, ShiftingClock, Topic
 
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
@@ -49,6 +52,24 @@ def test_a_replay_is_stored_as_it_was_asked_for(api: Client) -> None:
     assert replay_view["predicate"] == [">", ["a", "b"], 5]
     view = api.get(f"/v1/replays/{replay_view['replay_id']}").expect(200)
     assert view == {name: value for name, value in replay_view.items() if name not in ("started", "run_with")}
+
+
+def test_a_replay_of_a_later_release_is_left_out_of_the_list_and_not_run_as_one_of_all_messages(
+    api: Client,
+) -> None:
+    topic = api.topic()
+    good_ids, later_id = [replay(topic)], replay(topic, where="n > 1")
+    good_ids.append(replay(topic))
+    change_control(
+        wiring.deps(),
+        f"replays#{ids.replay_home(topic.name)}",
+        later_id,
+        having("where", {"S": "n RESEMBLES 1"}),
+    )
+    listed = api.get(f"{topic.path}/replays").expect(200)["items"]
+    assert sorted(view["replay_id"] for view in listed) == sorted(good_ids)
+    api.get(f"/v1/replays/{later_id}").expect(503)
+    api.post(f"/v1/replays/{later_id}/messages", {"messages": [archived(1)]}).expect(503)
 
 
 def test_a_replay_whose_job_nobody_runs_here_says_how_to_run_it(api: Client) -> None:
