@@ -167,7 +167,7 @@ class StreamPoller:
             if code != _TRIMMED or shard.start == _FROM_THE_FIRST:
                 raise
             shard.start = _FROM_THE_FIRST  # DynamoDB Local also says so at the first record of an empty shard
-            return 0
+            return self._read(shard)  # now: this may be the last look
         records: list[dict[str, Any]] = answer["Records"]
         if records:
             self._deliver(stream_event(records, self._arn))

@@ -64,14 +64,15 @@ def test_records_arrive_in_order_and_in_batches(table: Table) -> None:
     assert [len(event["Records"]) for event in calls.all] == [1, BATCH, BATCH]
 
 
-def test_what_was_written_before_the_end_is_read(table: Table) -> None:
+@pytest.mark.parametrize("errors", [[], ["TrimmedDataAccessException"]])
+def test_what_was_written_before_the_end_is_read(table: Table, errors: list[str]) -> None:
     calls, shown = CallLog(), CallLog()
-    with (
-        Pumping(table, lambda event, context: shown.add(event)),
-        Pumping(table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60),
-    ):
-        table.put("a", 1)
-        shown.count(1)  # the engine's stream shows a row some time after the write
+    with Pumping(table, lambda event, context: shown.add(event)):
+        streams = table.streams = Fickle(table.streams)
+        with Pumping(table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60):
+            table.put("a", 1)
+            shown.count(1)  # the engine's stream shows a row some time after the write
+            streams.errors = errors
     assert offsets(calls.all) == {"a": [1]}
 
 
