@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -158,14 +160,27 @@ def test_it_ends_with_a_standard_input_that_never_was(environment: dict[str, str
     assert process.stdout.startswith(b"Headrace serves on ")
 
 
+@contextmanager
+def heard(number: signal.Signals) -> Iterator[None]:
+    """What starts meanwhile does not ignore the signal, though `nohup` may have these tests ignore it."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_and_nothing_says_any_more_where_its_engine_is(
     durable: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     command = [*_DURABLE, "--port", "0", "--json"]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | durable, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+    with (
+        heard(number),
+        subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | durable, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process,
+    ):
         assert process.stdout
         process.stdout.readline()
         assert (tmp_path / "engine").read_text() == durable["AWS_ENDPOINT_URL_DYNAMODB"]
