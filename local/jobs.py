@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +41,7 @@ class LocalJobs:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # with the Java machine that it starts: see `stop`
             )
         threading.Thread(target=_tell_failure, args=(process, file), daemon=True).start()
         with self._lock:
@@ -46,15 +49,21 @@ class LocalJobs:
         return True
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End what still runs. A job that was ended can be run again."""
+        """End what still runs, and the Java machine of each: one that was about to start would run for ever. A job that
+        was ended can be run again."""
         for each in self._running:
-            each.terminate()
+            _signal(each, signal.SIGTERM)
         for each in self._running:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 each.wait(seconds)
-            except subprocess.TimeoutExpired:
-                each.kill()
-                each.wait()
+            _signal(each, signal.SIGKILL)
+            each.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a job and whatever it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _tell_failure(process: subprocess.Popen[bytes], log: Path) -> None:

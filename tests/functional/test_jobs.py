@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,15 @@ from local import jobs
 from local.jobs import LocalJobs
 
 SCRIPT = """
-import os, sys, time
+import os, subprocess, sys, time
+if "machine" in sys.argv:
+    subprocess.run([sys.executable, "-c", '''
+import fcntl, time
+lock = open("machine", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("runs", flush=True)
+time.sleep(600)
+'''])
 print(sys.argv[1:], os.environ["HEADRACE_URL"], flush=True)
 time.sleep(60 if "slow" in sys.argv else 0)
 sys.exit("bad" in sys.argv)
@@ -58,6 +68,19 @@ def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:
     [process] = local._running
     local.stop()
     assert process.returncode is not None
+
+
+def test_what_a_job_has_started_ends_with_it(local: LocalJobs, tmp_path: Path) -> None:
+    """A Java machine that its job leaves while it starts runs for ever."""
+    assert local.start("replay", {"replay": "machine"})
+    printed(local, tmp_path, "replay-machine.log")
+    local.stop()
+    with (tmp_path / "machine").open() as lock:
+        for _ in range(600):
+            with suppress(BlockingIOError):
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            threading.Event().wait(0.1)
+    raise AssertionError("it runs on")
 
 
 def test_a_job_that_fails_is_told_of(
