@@ -62,8 +62,8 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
     def start(is_small: bool = False) -> SparkSession:
         if not sessions:
             progress(f"{job}: Spark starts …")
-            sessions.append(session.start(job, options.folder, options.bucket, is_small=is_small))
-            signal.signal(signal.SIGINT, _end)  # PySpark has put its own there
+            with _put_off():
+                sessions.append(session.start(job, options.folder, options.bucket, is_small=is_small))
         return sessions[0]
 
     try:
@@ -72,6 +72,28 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
         for spark_session in sessions:
             with suppress(Exception):
                 spark_session.stop()
+
+
+@contextmanager
+def _put_off() -> Iterator[None]:
+    """What ends the job waits: a Java machine that is left while it starts runs for ever. Who ends it twice does not
+    want to wait."""
+    put_off: list[int] = []
+
+    def wait(number: int, _: Any) -> None:
+        if put_off:
+            _end()
+        put_off.append(number)
+
+    for each in _ENDS:
+        signal.signal(each, wait)
+    try:
+        yield
+    finally:
+        for each in _ENDS:  # PySpark has put its own there, too
+            signal.signal(each, _end)
+    if put_off:
+        _end()
 
 
 def _end(*_: Any) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from local import fetch as fetch_module
 from local.engine import Engine
 from local.fetch import EngineError, fetch
 from local.free_port import free_port, port_range
+from tests.support.processes import is_running, wait_until_gone
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
@@ -183,25 +183,6 @@ def put(endpoint: str, key: str) -> None:
 
 def keys(endpoint: str) -> set[str]:
     return {item["p"]["S"] for item in client(endpoint).scan(TableName="kept", ConsistentRead=True)["Items"]}
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    try:  # a zombie nobody has collected is not running
-        return not stat.parent.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while is_running(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        os.sched_yield()
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,14 @@ from botocore.stub import ANY, Stubber
 from chalicelib.delivery.jobs import GlueJobs
 from local import jobs
 from local.jobs import LocalJobs
+from tests.support.processes import wait_until_gone
 
 SCRIPT = """
 import os, subprocess, sys, time
 if "machine" in sys.argv:
-    subprocess.run([sys.executable, "-c", '''
-import fcntl, time
-lock = open("machine", "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("runs", flush=True)
-time.sleep(600)
-'''])
+    machine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(machine.pid, flush=True)
+    machine.wait()
 print(sys.argv[1:], os.environ["HEADRACE_URL"], flush=True)
 time.sleep(60 if "slow" in sys.argv else 0)
 sys.exit("bad" in sys.argv)
@@ -73,14 +68,9 @@ def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:
 def test_what_a_job_has_started_ends_with_it(local: LocalJobs, tmp_path: Path) -> None:
     """A Java machine that its job leaves while it starts runs for ever."""
     assert local.start("replay", {"replay": "machine"})
-    printed(local, tmp_path, "replay-machine.log")
+    pid = int(printed(local, tmp_path, "replay-machine.log"))
     local.stop()
-    with (tmp_path / "machine").open() as lock:
-        for _ in range(600):
-            with suppress(BlockingIOError):
-                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            threading.Event().wait(0.1)
-    raise AssertionError("it runs on")
+    wait_until_gone(pid)
 
 
 def test_a_job_that_fails_is_told_of(

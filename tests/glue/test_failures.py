@@ -26,6 +26,7 @@ from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.service import Refused
 from tests.glue.jobs import archive_command
 from tests.glue.journals import NOON_MS, Place, message
+from tests.support.processes import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,6 +161,42 @@ def test_a_report_that_is_ended_while_it_asks_the_service_does_not_go_on_without
             out = process.communicate()[0]
     assert process.returncode == FAILED
     assert summary_of(out)["error"].startswith("The job was ended from outside")
+
+
+STARTING_SCRIPT = """
+import argparse, sys
+from pathlib import Path
+from glue_jobs.common import job
+def work():
+    with job.spark("archive", argparse.Namespace(folder=Path(sys.argv[1]), bucket="b")) as start:
+        start()
+    return 0
+sys.exit(job.run_guarded("archive", work))
+"""
+
+
+@pytest.mark.parametrize("sent_signal", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(
+    tmp_path: Path, sent_signal: signal.Signals
+) -> None:
+    """The Java machine would run for ever: it cannot say where it listens, since the job has taken away the folder."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING_SCRIPT, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr
+        assert "Spark starts" in process.stderr.readline()
+        while not (jvm := _java_below(process.pid)):
+            assert process.poll() is None
+        process.send_signal(sent_signal)
+        out = process.communicate()[0]
+    assert process.returncode == FAILED
+    assert summary_of(out)["error"].startswith("The job was ended from outside")
+    wait_until_gone(jvm)
 
 
 @pytest.mark.soak
