@@ -46,7 +46,7 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     if body.ids is not UNSET:
         if context.query:
             raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
-        return Response({"items": [_change_by_id(context, topic, id) for id in body.ids]})
+        return Response({"items": [_change_by_id(context, topic, id) for id in dict.fromkeys(body.ids)]})
     purpose = list_filters.purpose("delayed", [topic.name], context.query, _FILTERS)
     rows, next_start, began_ms = _page(context, topic, purpose)
     items = [_change_row(context, topic, row, began_ms) for row in rows]
