@@ -108,7 +108,12 @@ def ministack(folder: Path, extra: Mapping[str, str]) -> Iterator[MiniStack]:
     log = folder / "ministack.log"
     with log.open("w") as out:
         process = subprocess.Popen(
-            [str(commands / "ministack")], env=server, stdout=out, stderr=out, cwd=folder
+            [str(commands / "ministack")],
+            env=server,
+            stdout=out,
+            stderr=out,
+            cwd=folder,
+            start_new_session=True,  # to be ended with the functions that it runs
         )
     client = {
         **clean,
