@@ -313,5 +313,5 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "rotate a secret": 5,
     "unsubscribe": 11,
     "unsubscribe the last one": 11,
-    "open a circuit": 25,
+    "open a circuit": 27,
 }
