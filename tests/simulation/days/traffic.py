@@ -130,6 +130,8 @@ def _comes_back(days: Days, home: Home, member: Member) -> set[str]:
         return set()
     came = {label: each for label, each in home.accepted.items() if each.due_ms <= now_ms + skew_ms}
     member.skipped |= came.keys() - member.done
+    # Whoever was asked may have committed them meanwhile, which the ledger notes when somebody is told.
+    member.skipped |= {deal.label for deal in days.deals.values() if deal.home is home}
     if now_ms < member.absence.surely_from_ms or now_ms - since_ms <= _CERTAIN_ABSENCE_MS + skew_ms:
         return set()
     new_labels = {label for label, each in came.items() if each.at_ms > since_ms and not each.waited}
