@@ -76,24 +76,19 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
 
 @contextmanager
 def _put_off() -> Iterator[None]:
-    """What ends the job waits: a Java machine that is left while it starts runs for ever. Who ends it twice does not
-    want to wait."""
+    """What ends the job waits: a Java machine that is left while it starts runs for ever."""
     put_off: list[int] = []
-
-    def wait(number: int, _: Any) -> None:
-        if put_off:
-            _end()
-        put_off.append(number)
-
     for each in _ENDS:
-        signal.signal(each, wait)
+        signal.signal(each, lambda number, _: put_off.append(number))
     try:
         yield
+    except KeyboardInterrupt:  # of the handler that PySpark has put there meanwhile
+        put_off.append(signal.SIGINT)
     finally:
-        for each in _ENDS:  # PySpark has put its own there, too
+        for each in _ENDS:
             signal.signal(each, _end)
-    if put_off:
-        _end()
+        if put_off:
+            _end()
 
 
 def _end(*_: Any) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +194,46 @@ def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(
         while not (jvm := _java_below(process.pid)):
             assert process.poll() is None
         process.send_signal(sent_signal)
-        out = process.communicate()[0]
+        try:
+            out = process.communicate(timeout=120)[0]
+            wait_until_gone(jvm)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == FAILED
     assert summary_of(out)["error"].startswith("The job was ended from outside")
-    wait_until_gone(jvm)
+
+
+PUT_OFF_SCRIPT = """
+import signal, sys
+from glue_jobs.common import job
+def work():
+    with job._put_off():
+        {}
+    return 0
+sys.exit(job.run_guarded("archive", work))
+"""
+
+
+@pytest.mark.parametrize(
+    "during_start",
+    [
+        "signal.raise_signal(signal.SIGTERM); raise OSError('no Java')",
+        "signal.signal(signal.SIGINT, signal.default_int_handler); signal.raise_signal(signal.SIGINT)",
+    ],
+    ids=["spark then fails to start", "pyspark hears it"],
+)
+def test_a_job_that_is_ended_during_a_start_says_so_however_that_goes_on(during_start: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", PUT_OFF_SCRIPT.format(during_start)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == FAILED
+    assert summary_of(process.stdout)["error"].startswith("The job was ended from outside")
 
 
 @pytest.mark.soak
