@@ -92,11 +92,11 @@ class Engine:
         """Stop it; what it acknowledged stays in `data_dir`. Nothing happens if it is not running."""
         if self._process is None or self._lifeline is None:
             return
-        _signal_group(self._process, signal.SIGTERM)
+        signal_group(self._process, signal.SIGTERM)
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            _signal_group(self._process, signal.SIGKILL)
+            signal_group(self._process, signal.SIGKILL)
             self._process.wait()
         os.close(self._lifeline)
         self._process = self._lifeline = None
@@ -177,7 +177,8 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a process that was started in a session of its own, and to whatever it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from local.engine import signal_group
+
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -25,16 +27,20 @@ class LocalJobs:
         self._url = url
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
+        self._is_stopped = False
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them)."""
+        """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them); and once the
+        service ends."""
         tools = importlib.util.find_spec("pyspark") and shutil.which("java")
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
         argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
         file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
-        with file.open("ab") as log:
+        with self._lock, file.open("ab") as log:
+            if self._is_stopped:
+                return False
             process = subprocess.Popen(
                 [sys.executable, "-m", f"glue_jobs.{job}", *argv],
                 env=os.environ | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
@@ -43,27 +49,26 @@ class LocalJobs:
                 stderr=log,
                 start_new_session=True,  # with the Java machine that it starts: see `stop`
             )
+            self._running = [*self._still_running(), process]
         threading.Thread(target=_tell_failure, args=(process, file), daemon=True).start()
-        with self._lock:
-            self._running = [each for each in self._running if each.poll() is None] + [process]
         return True
 
     def stop(self, seconds: float = 5.0) -> None:
         """End what still runs, and the Java machine of each: one that was about to start would run for ever. A job that
         was ended can be run again."""
-        for each in self._running:
-            _signal(each, signal.SIGTERM)
-        for each in self._running:
+        with self._lock:
+            self._is_stopped = True
+            running = self._still_running()
+        for each in running:
+            signal_group(each, signal.SIGTERM)
+        for each in running:
             with suppress(subprocess.TimeoutExpired):
                 each.wait(seconds)
-            _signal(each, signal.SIGKILL)
+            signal_group(each, signal.SIGKILL)
             each.wait()
 
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a job and whatever it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+    def _still_running(self) -> list[subprocess.Popen[bytes]]:
+        return [each for each in self._running if each.poll() is None]
 
 
 def _tell_failure(process: subprocess.Popen[bytes], log: Path) -> None:

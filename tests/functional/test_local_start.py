@@ -175,12 +175,11 @@ def test_a_signal_ends_it_and_nothing_says_any_more_where_its_engine_is(
     durable: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     command = [*_DURABLE, "--port", "0", "--json"]
-    with (
-        heard(number),
-        subprocess.Popen(
+    with heard(number):
+        process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | durable, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as process,
-    ):
+        )
+    with process:
         assert process.stdout
         process.stdout.readline()
         assert (tmp_path / "engine").read_text() == durable["AWS_ENDPOINT_URL_DYNAMODB"]

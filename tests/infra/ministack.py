@@ -132,9 +132,11 @@ def ministack(folder: Path, extra: Mapping[str, str]) -> Iterator[MiniStack]:
         raise
     finally:
         process.terminate()
-        process.wait(30)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.wait(30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_until(is_so: Callable[[], object], seconds: float) -> None:
