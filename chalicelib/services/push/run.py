@@ -236,10 +236,12 @@ class DispatchRun:
                 for claimed_message, decision in self._decisions(*topic_and_group, call):
                     decisions[claimed_message.receipt] = decision
         if topic_and_group:
-            if decisions:
-                self.report.late += self._settlements.settle(*topic_and_group, decisions)
-            for call in calls:  # after that: the leases must not wait until a registration is written
-                self._note_health(*topic_and_group, call)
+            try:
+                if decisions:
+                    self.report.late += self._settlements.settle(*topic_and_group, decisions)
+            finally:
+                for call in calls:  # after that: their leases must not wait until a registration is written
+                    self._note_health(*topic_and_group, call)
 
     def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
         is_repeated = all(
