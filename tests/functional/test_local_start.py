@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.local_service import ROOT, serving
+from tests.support.rarely import rarely
 
 _DURABLE = (sys.executable, "-m", "local")
 _IN_MEMORY = (sys.executable, "-m", "headrace_local")
@@ -49,7 +50,7 @@ def refusal(*command: str, **environment: str) -> str:
     return process.stderr
 
 
-@pytest.mark.parametrize("name", ["clock", "engine", "token"])
+@pytest.mark.parametrize("name", ["token", *rarely("clock", "engine")])
 def test_a_file_that_cannot_be_used_is_named(durable: dict[str, str], tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     assert f"{tmp_path / name} cannot be used (Is a directory)" in refusal(*_DURABLE, **durable)
@@ -76,6 +77,7 @@ def test_an_engine_whose_files_are_damaged_is_told_so(tmp_path: Path) -> None:
     assert complaint.startswith(f"The engine cannot work with {files}: ")
 
 
+@pytest.mark.soak
 def test_a_key_that_is_not_that_of_the_data_is_named(durable: dict[str, str], tmp_path: Path) -> None:
     with serving(command=_DURABLE, **durable):
         pass
@@ -83,6 +85,7 @@ def test_a_key_that_is_not_that_of_the_data_is_named(durable: dict[str, str], tm
     assert f"encrypted with another key than {tmp_path / 'key'}" in refusal(*_DURABLE, **durable)
 
 
+@pytest.mark.soak
 def test_a_token_that_nobody_knows_is_not_told_as_one(durable: dict[str, str]) -> None:
     with serving(command=_DURABLE, HEADRACE_TOKEN="hr_own_0123456789abcdef", **durable):
         pass
@@ -170,7 +173,7 @@ def heard(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *rarely(signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_it_and_nothing_says_any_more_where_its_engine_is(
     durable: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:

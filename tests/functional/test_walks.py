@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.pages import ROOT
 
 _ROW = re.compile(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", re.M)
 
 
+@pytest.mark.soak
 def test_each_walk_is_walked_and_counted(engine: str) -> None:
     walks = ("produce", "receive", "push", "delayed")  # the other needs Spark
     command = [sys.executable, "-m", "bench.walks", "--only", *walks]

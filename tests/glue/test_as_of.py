@@ -125,6 +125,7 @@ def test_a_topic_and_a_group_that_were_made_again_are_others(place: Place) -> No
     assert at(50) == {"second 0": "retrying", "second 1": "waiting", "second 2": "waiting"}
 
 
+@pytest.mark.soak
 def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
     rng = random.Random(17)
     rows, attempts = [], []

@@ -195,6 +195,7 @@ def delayed_at_jfk(event: Any) -> bool:
     return event["origin"] == "JFK" and (event["departure_delay_minutes"] or 0) > 30
 
 
+@pytest.mark.soak
 def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
     headrace_service: Service, spark: SparkSession, tmp_path: Path
 ) -> None:

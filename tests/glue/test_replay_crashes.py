@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 _BOUND_SECONDS = 300.0
 SHARDS = 2
 NEVER = sys.maxsize
-STEP = 1 if SOAK else 2  # from one death to the next, in calls
+STEP = 1 if SOAK else 3  # from one death to the next, in calls
 ARCHIVED = [message(n, minutes=n, shard=n % SHARDS, offset=n // SHARDS) for n in range(4)]
 ARCHIVED += [message(n, minutes=24 * 60 + n, shard=0, offset=n) for n in (4, 5)]  # of the next day
 IN_ONE_TASK = [message(n, shard=1, offset=n) for n in range(3)]

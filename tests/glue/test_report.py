@@ -157,6 +157,7 @@ def _fates(place: Place) -> list[tuple[Any, ...]]:
     left join f using (topic_uid, "group", shard) group by all order by all""").fetchall()
 
 
+@pytest.mark.soak
 def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> None:
     rows = [message(n, minutes=n * 7) for n in range(200)]
     rows += [

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.planting import Bug
+from tests.support.rarely import rarely
 
 
 def names_of(bugs: Iterable[str], soak: Collection[str]) -> list[Any]:
     """The names of bugs as a test's parameters; a bug in `soak`, which few seeds see, is planted in the soak only."""
-    return [pytest.param(name, marks=pytest.mark.soak) if name in soak else name for name in bugs]
+    return [parameter for name in bugs for parameter in (rarely(name) if name in soak else [name])]
 
 
 def assert_seen(

@@ -21,9 +21,10 @@ BUGS = {
     ),
     "a walk that passes the topic in which it ended": Bug(Walk, "run", "way.goes_back()", "pass"),
 }
+SEEDS = (1, 8, 7, *range(30))  # those that see them today go first
 
 
-@pytest.mark.parametrize("seeds", blocks(8, 5_000), ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(5, 5_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_every_topic_has_its_turn_however_little_time_a_run_has(seeds: range) -> None:
     for seed in seeds:
         hurry = play(seed)
@@ -33,4 +34,4 @@ def test_every_topic_has_its_turn_however_little_time_a_run_has(seeds: range) ->
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    assert_seen(BUGS[name], lambda seed: play(seed).complaints, range(30), monkeypatch)
+    assert_seen(BUGS[name], lambda seed: play(seed).complaints, SEEDS, monkeypatch)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 _slow = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile(
-    "same", deadline=None, max_examples=100, derandomize=True, database=None, suppress_health_check=_slow
+    "same", deadline=None, max_examples=60, derandomize=True, database=None, suppress_health_check=_slow
 )
 settings.register_profile(
     "long", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=_slow

@@ -209,4 +209,4 @@ class CursorMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("mode", POLICIES)
 def test_no_interleaving_of_actors_with_stale_copies_breaks_a_cursor(mode: str) -> None:
     machine = type(f"Cursor_{mode}", (CursorMachine,), {"policy": POLICIES[Mode(mode)]})
-    run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))
+    run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=40))

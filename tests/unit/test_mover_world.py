@@ -214,7 +214,7 @@ def nothing(*_: object) -> None:
     return
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**32))
 def test_where_movers_die_what_is_due_goes_as_soon_as_another_may_have_their_fragments(seed: int) -> None:
     world = World(seed, deadly=True)
@@ -223,7 +223,7 @@ def test_where_movers_die_what_is_due_goes_as_soon_as_another_may_have_their_fra
     assert max(world.late.values(), default=0) <= world.start_ms + LATEST_MS
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_whatever_is_filed_and_cancelled_what_is_due_goes_in_time(seed: int) -> None:
     world = World(seed)

@@ -199,7 +199,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(plan=st.lists(steps, max_size=25))
 def test_whatever_is_refused_and_changed_lines_keep_their_order(plan: list[tuple[Any, ...]]) -> None:
     line = Line()

@@ -27,7 +27,7 @@ from tests.support import described
 from tests.support.http import Client
 
 assert routes, "importing the routes enters their calls"
-EXAMPLES = 50 if SOAK else 7
+EXAMPLES = 50 if SOAK else 4
 OF_ALL_TOPICS = ("/v1/topics", "/v1/stats")
 WORDS = {part for entry in CALLS for part in entry.path.split("/") if "{" not in part}
 EXISTING = {"topic": "contract", "group": "g", "consumer": "c", "name": "jmq"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli_commands import Command
+from tests.support.rarely import rarely
 
 from headrace import _trust, cli
 from headrace.cli import app
@@ -154,7 +155,9 @@ def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -
         command(*shlex.split(line))
 
 
-@pytest.mark.parametrize("arguments", [("topics", "list"), ("topics", "list", "--json"), ("--help",)])
+@pytest.mark.parametrize(
+    "arguments", [("topics", "list"), *rarely(("topics", "list", "--json"), ("--help",))]
+)
 def test_a_reader_that_has_seen_enough_ends_it_in_peace(
     headrace: LocalHeadrace, arguments: tuple[str, ...]
 ) -> None:

@@ -282,7 +282,7 @@ def damages(draw: st.DrawFn) -> Change:
     return draw(st.sampled_from((cut, without("m"))) | values.map(lambda value: having("m", value)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(damages(), st.sampled_from(("queue", "serial")), st.sampled_from(("short", LONG)))
 @example(having("v", {"N": "x"}), "queue", "short")
 @example(having("r", {"S": "@|%"}), "queue", "short")
