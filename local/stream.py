@@ -113,7 +113,7 @@ class StreamPoller:
             if not shard.ended and (parent is None or parent.ended):
                 while count := self._read(shard):
                     busy = True
-                    if count < self._batch or shard.ended or self._stopping.is_set():
+                    if count < self._batch or shard.ended:
                         break
         return busy
 

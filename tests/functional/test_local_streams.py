@@ -69,11 +69,14 @@ def test_what_was_written_before_the_end_is_read(table: Table, errors: list[str]
     calls, shown = CallLog(), CallLog()
     with Pumping(table, lambda event, context: shown.add(event)):
         streams = table.streams = Fickle(table.streams)
-        with Pumping(table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60):
-            table.put("a", 1)
-            shown.count(1)  # the engine's stream shows a row some time after the write
+        with Pumping(
+            table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60, batch=2
+        ):
+            for n in range(5):
+                table.put("a", n)
+            until_seen(shown, {"a": [*range(5)]})  # the engine's stream shows a row some time after the write
             streams.errors = errors
-    assert offsets(calls.all) == {"a": [1]}
+    assert offsets(calls.all) == {"a": [*range(5)]}
 
 
 def test_a_record_has_the_form_it_has_on_aws(table: Table) -> None:

@@ -97,6 +97,19 @@ class Calls:
                 calls_under_way -= len(event.claimed_messages)
         except queue.Empty:
             pass
+        return self._no_longer_under_way(calls)
+
+    def take_ended_meanwhile(self) -> list[EndedCall]:
+        """The requests that have ended by now. Does not wait, and leaves a wake-up to `take_ended`."""
+        calls: list[EndedCall] = []
+        while not self._events.empty():
+            if not (event := self._events.get()):
+                self._events.put(None)
+                break
+            calls.append(event)
+        return self._no_longer_under_way(calls)
+
+    def _no_longer_under_way(self, calls: list[EndedCall]) -> list[EndedCall]:
         for call in calls:
             self._capacity.count(call.consumer, call.claimed_messages, -1)
         return calls

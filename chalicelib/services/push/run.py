@@ -5,6 +5,7 @@ Called by `dispatcher.py`. The steps: `claims.py` (who may claim what), `calls.p
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -122,7 +123,7 @@ class DispatchRun:
         messages in flight are settled, if it takes that, and `leave` tells."""
         with self._context.threads() as pool:
             while self._launch(pool) or self._may_settle_yet():
-                self._settle(self._calls.take_ended())
+                self._settle_and_note(self._calls.take_ended())
 
     def leave(self) -> None:
         """Make sure that another run follows: at once if time ran out, else when the next message is due.
@@ -223,6 +224,21 @@ class DispatchRun:
         self._context.clock.sleep(LOOK_SECONDS)
         return True
 
+    def _settle_and_note(self, calls: Sequence[EndedCall]) -> None:
+        """Settle the results of these calls, then note what they tell of their subscribers. A note may wait for the
+        table of registrations: what has ended meanwhile is settled before the next, since leases do not wait."""
+        to_note = deque(calls)
+        try:
+            self._settle(calls)
+            while to_note:
+                self._note_health(to_note.popleft())
+                if ended_calls := self._calls.take_ended_meanwhile():
+                    to_note += ended_calls
+                    self._settle(ended_calls)
+        finally:
+            for call in to_note:
+                self._note_health(call)
+
     def _settle(self, calls: Sequence[EndedCall]) -> None:
         """Settle the results of these calls, and what is left over from before. While the settings cannot be read, by
         those last known: otherwise messages that were delivered would be sent again."""
@@ -235,15 +251,13 @@ class DispatchRun:
             if topic_and_group:
                 for claimed_message, decision in self._decisions(*topic_and_group, call):
                     decisions[claimed_message.receipt] = decision
-        if topic_and_group:
-            try:
-                if decisions:
-                    self.report.late += self._settlements.settle(*topic_and_group, decisions)
-            finally:
-                for call in calls:  # after that: their leases must not wait until a registration is written
-                    self._note_health(*topic_and_group, call)
+        if topic_and_group and decisions:
+            self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
-    def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
+    def _note_health(self, call: EndedCall) -> None:
+        if not self._last_known:
+            return
+        topic, group = self._last_known
         is_repeated = all(
             each.receipt.attempt_since_redrive(each.attempt) > 1 for each in call.claimed_messages
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
+from tests.support.inline import Inline
 from tests.support.push import EXACT, PushDesk
 from tests.support.stages import Stage
 
@@ -185,32 +187,64 @@ def test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(stage: St
 def test_no_lease_waits_until_the_registration_is_written(stage: Stage) -> None:
     """Its table may be throttled while the leases run out. The first failure is written there, and the first success
     after it."""
-    watched = Watched(stage.adapters.control)
-    adapters = replace(stage.another(), control=cast(Control, watched))
-    desk = PushDesk.at(replace(stage, another=lambda: adapters), shards=1, retry=EXACT)
-    group = desk.group()
+    watched = Watched(stage)
     answers = iter([Verdict.FAILED, Verdict.DONE])
-    desk.subscriber(group, "one", behaviour=lambda _: CallResult(next(answers)))
-    in_flight: list[int] = []
-    watched.before_write = lambda: in_flight.append(
-        desk.deps.counts.group_status(desk.topic, group).in_flight
-    )
+    watched.desk.subscriber(watched.pushed_group, "one", behaviour=lambda _: CallResult(next(answers)))
     for _ in range(2):
-        desk.produce(make.draft())
-        desk.push()
-    assert in_flight == [0, 0]
+        watched.desk.produce(make.draft())
+        watched.desk.push()
+    assert watched.in_flight[1:] == [0, 0]  # the first write registers it
+
+
+def test_what_ends_while_the_registration_is_written_is_settled_before_the_next_is(stage: Stage) -> None:
+    """Two requests have ended, and each has something to write there; during the first write a third one ends."""
+    executor = LastEndsLater(3)
+    watched = Watched(replace(stage, another=lambda: replace(stage.another(), threads=lambda: executor)))
+    answers = iter([Verdict.FAILED, Verdict.DONE, Verdict.DONE])
+    watched.desk.subscriber(watched.pushed_group, "one", behaviour=lambda _: CallResult(next(answers)))
+    watched.before_write = executor.end_last
+    watched.desk.produce(*(make.draft() for _ in range(3)))
+    watched.desk.push()
+    assert watched.in_flight[1:] == [1, 0]  # the first write registers it
 
 
 class Watched:
-    """Control data; before a consumer is written, a test looks around."""
+    """Control data of a desk; before a consumer is written, a test does something, and counts what is in flight."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, stage: Stage) -> None:
+        self._control = stage.adapters.control
+        adapters = replace(stage.another(), control=cast(Control, self))
+        self.desk = PushDesk.at(replace(stage, another=lambda: adapters), shards=1, retry=EXACT)
+        self.pushed_group = self.desk.group()
         self.before_write: Callable[[], object] = lambda: None
+        self.in_flight: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
     def put_consumer(self, *args: Any) -> bool:
         self.before_write()
+        status = self.desk.deps.counts.group_status(self.desk.topic, self.pushed_group)
+        self.in_flight.append(status.in_flight)
         return self._control.put_consumer(*args)
+
+
+class LastEndsLater(Inline):
+    """Of so many pieces of work, the last one is done when a test says so."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._last: Callable[[], object] | None = None
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self._count -= 1
+        if self._count:
+            return super().submit(work, *args, **kwargs)
+        future: Future[Any] = Future()
+        self._last = lambda: future.set_result(work(*args, **kwargs))
+        return future
+
+    def end_last(self) -> None:
+        if self._last:
+            self._last()
+            self._last = None
