@@ -11,12 +11,12 @@ from ..domain.times import LAST_SECOND
 from ..domain.trace import TraceRow
 from ..ports.indexes import Unreadable, Written
 from . import codec
-from .attributes import Item, int_of
+from .attributes import DAMAGE, Item, int_of
 from .layout import META_OFFSET, is_newer, shard_of
 from .log import segment_of
 from .traces import row_of
 
-_DAMAGE = (codec.Undecodable, KeyError, ValueError, TypeError, AttributeError)
+_DAMAGE = (codec.Undecodable, *DAMAGE)
 Records = Iterable[Mapping[str, Any]]
 """Stream records as Lambda gets them: JSON, with binary values in base64."""
 

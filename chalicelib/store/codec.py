@@ -190,7 +190,7 @@ def salvage(payload: object, count: int) -> tuple[Draft, ...]:
         texts = _texts.decode(_decompressed(payload if isinstance(payload, bytes) else rest.decode()))
     except _DAMAGE:
         texts = []
-    if len(texts) == count:
+    if texts and len(texts) == count:
         return tuple(_readable(bytes(text)) for text in texts)
     if texts:
         return tuple(remains(bytes(text)) for text in texts)

@@ -29,7 +29,7 @@ from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing, Secret
 from ..domain.topic import Consumer, Group, Token, Topic
-from .attributes import Item
+from .attributes import DAMAGE, Item
 from .layout import CONTROL_FORMAT
 
 T = TypeVar("T")
@@ -75,20 +75,22 @@ class Row(Model, Generic[T]):
     def readable(cls, item: Item) -> T | None:
         """The noun of a row; None if the row is damaged, or of a later release."""
         try:
-            row = cls.from_raw_data(item)
-            if row.v > CONTROL_FORMAT:
-                return None
-            if row.doc is not None:
-                return cls.of_format_1(row.doc)
-            values = {name: _plain_value(value) for name, value in row.attribute_values.items()}
-            values |= {
-                name: [SecretMap.read(each) for each in values[name]]
-                for name in cls.secret
-                if values.get(name)
-            }
-            return msgspec.convert({**values, "epoch": row.version}, type=cls.entity)
-        except (msgspec.MsgspecError, TypeError, ValueError):
+            return cls._read(item)
+        except DAMAGE:
             return None
+
+    @classmethod
+    def _read(cls, item: Item) -> T | None:
+        row = cls.from_raw_data(item)
+        if row.v > CONTROL_FORMAT:
+            return None
+        if row.doc is not None:
+            return cls.of_format_1(row.doc)
+        values = {name: _plain_value(value) for name, value in row.attribute_values.items()}
+        values |= {
+            name: [SecretMap.read(each) for each in values[name]] for name in cls.secret if values.get(name)
+        }
+        return msgspec.convert({**values, "epoch": row.version}, type=cls.entity)
 
     @classmethod
     def of_format_1(cls, doc: str) -> T:
@@ -294,9 +296,9 @@ class ReplayRow(Row[Replay]):
     changed_ms = NumberAttribute()
 
     @classmethod
-    def readable(cls, item: Item) -> Replay | None:
-        """As of any row; also None where `where` is one that this release does not understand."""
-        replay = super().readable(item)
+    def _read(cls, item: Item) -> Replay | None:
+        """Also None where `where` is one that this release does not understand."""
+        replay = super()._read(item)
         if replay and replay.where:
             try:
                 predicate.parse(replay.where)
@@ -315,10 +317,10 @@ class KeyRingRow(Row[KeyRing]):
     hex = UnicodeAttribute(null=True)
 
     @classmethod
-    def readable(cls, item: Item) -> KeyRing | None:
+    def _read(cls, item: Item) -> KeyRing | None:
         only = item.get("hex") or item.get("doc")  # in format 1 `doc`
         if only is None:
-            return super().readable(item)
+            return super()._read(item)
         return KeyRing((Secret(only["S"]),), int(item["version"]["N"]))
 
 

@@ -19,7 +19,7 @@ from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, ignore_unreadable
-from .attributes import Item, known_int, number, text, text_of
+from .attributes import DAMAGE, Item, known_int, number, text, text_of
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
 from .layout import FORMAT, cursor_item_key, cursor_owner, is_newer
@@ -305,7 +305,7 @@ def cursor_of(item: Item) -> Cursor:
 
 def _readable(item: Item) -> Cursor | None:
     """The cursor, unless the item is damaged."""
-    with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+    with contextlib.suppress(*DAMAGE):
         return _cursor(item)
     return None
 

@@ -27,7 +27,18 @@ from ..ports.log import (
     Stored,
 )
 from . import codec
-from .attributes import Item, int_of, known_int, number, packed, payload_of, started_kib, text, text_of
+from .attributes import (
+    DAMAGE,
+    Item,
+    int_of,
+    known_int,
+    number,
+    packed,
+    payload_of,
+    started_kib,
+    text,
+    text_of,
+)
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Dynamo
@@ -39,7 +50,6 @@ from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
-_DAMAGE = (KeyError, ValueError, TypeError)
 
 
 class DynamoLog:
@@ -291,7 +301,7 @@ def segment_of(item: Item) -> Segment:
     payload = payload_of(item)
     try:
         head = _head(item)
-    except _DAMAGE:
+    except DAMAGE:
         origins = _origins(item)
         head, drafts = _head_of_damaged(item), _with_origins(codec.salvage(payload, len(origins)), origins)
         return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
@@ -360,7 +370,7 @@ def tail_of(item: Item) -> Tail:
     try:
         head = _head(item)
         return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
-    except _DAMAGE:
+    except DAMAGE:
         segment = segment_of(item)
         return Tail(segment.end - 1, segment.allocation, segment.accepted_ms)
 
@@ -369,7 +379,7 @@ def _noted(meta_row: Item, name: str, default: int) -> int:
     """A number of a meta row. Without it nobody may append: the offset could be another message's."""
     try:
         return int_of(meta_row, name, default)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         shard = text_of(meta_row, "s")
         raise Unreadable(
             "UNAVAILABLE", f"The end of {shard} cannot be read: {name!r} of its row {META_OFFSET} is damaged."

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from ..domain.meter import GroupReading, Level, Reading
-from .attributes import Item, int_of, number, text
+from .attributes import DAMAGE, Item, int_of, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError)  # msgspec's errors are ValueErrors
 _MOST_BYTES = 512
 """Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
 
@@ -25,22 +23,7 @@ class DynamoReadings:
         self._table = dynamo.tables.rounds
 
     def keep(self, topic_uid: str, level: Level, reading: Reading) -> None:
-        start_ms = reading.at_ms // level.every_ms * level.every_ms
-        groups = {name: [each.settled, each.backlog, each.retried] for name, each in reading.groups.items()}
-        item: dict[str, Any] = {
-            "r": text(_home(topic_uid, level)),
-            "k": text(f"{start_ms:015d}"),
-            "a": number(reading.at_ms),
-            "n": number(reading.accepted),
-            "g": text(msgspec.json.encode(groups).decode()),
-            "x": number((reading.at_ms + level.keep_ms) // 1000),
-            "v": {"N": FORMAT},
-        }
-        if not reading.is_whole:
-            item["p"] = {"BOOL": True}
-        if by_shard := _by_shard(reading.groups, _MOST_BYTES - _bytes(item)):
-            item["b"] = text(by_shard)
-        self._dynamo.put(self._table, [item])
+        self._dynamo.put(self._table, [_item(topic_uid, level, reading)])
 
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
         items = self._dynamo.page(
@@ -55,6 +38,25 @@ class DynamoReadings:
 
 def _home(topic_uid: str, level: Level) -> str:
     return f"meter#{topic_uid}#{level.name}"
+
+
+def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
+    start_ms = reading.at_ms // level.every_ms * level.every_ms
+    groups = {name: [each.settled, each.backlog, each.retried] for name, each in reading.groups.items()}
+    item: Item = {
+        "r": text(_home(topic_uid, level)),
+        "k": text(f"{start_ms:015d}"),
+        "a": number(reading.at_ms),
+        "n": number(reading.accepted),
+        "g": text(msgspec.json.encode(groups).decode()),
+        "x": number((reading.at_ms + level.keep_ms) // 1000),
+        "v": {"N": FORMAT},
+    }
+    if not reading.is_whole:
+        item["p"] = {"BOOL": True}
+    if by_shard := _by_shard(reading.groups, _MOST_BYTES - _bytes(item)):
+        item["b"] = text(by_shard)
+    return item
 
 
 def _reading(item: Item) -> Reading | None:
@@ -75,7 +77,7 @@ def _reading(item: Item) -> Reading | None:
             },
             is_whole="p" not in item,
         )
-    except _DAMAGE:
+    except DAMAGE:
         return None
 
 

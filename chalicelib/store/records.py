@@ -15,13 +15,12 @@ from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
-from .attributes import Item, int_of, known_int, number, packed, payload_of, text, text_of
+from .attributes import DAMAGE, Item, int_of, known_int, number, packed, payload_of, text, text_of
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT, is_newer, record_key, record_prefix
 
 _DELETED_AT_ONCE = 500
-_DAMAGE = (KeyError, ValueError, TypeError)
 
 
 class DynamoRecords:
@@ -310,7 +309,7 @@ def _record(item: Item) -> Record:
             attempts_before_redrive=int_of(item, "p"),
             expires_s=int_of(item, "x") if "x" in item else None,
         )
-    except _DAMAGE:  # it was no success, and what it was nobody knows
+    except DAMAGE:  # it was no success, and what it was nobody knows
         return Record(
             shard=shard,
             offset=offset,
@@ -324,10 +323,14 @@ def _record(item: Item) -> Record:
 
 def _unfinished(item: Item) -> Unfinished:
     shard, offset, consumer_uid = _place(item)
+    try:
+        status = Status(item["j"]["S"])
+    except DAMAGE:
+        status = Status.DEAD
     return Unfinished(
         shard=shard,
         offset=offset,
-        status=Status(text_of(item, "j") or Status.DEAD),
+        status=status,
         consumer_uid=consumer_uid,
         timed="d" in item,
     )
@@ -348,7 +351,7 @@ def _letter(key: CursorKey, item: Item) -> DeadLetter:
             edited="w" in item,
             version=int(item["e"]["N"]),
         )
-    except _DAMAGE:
+    except DAMAGE:
         rest = codec.salvage(payload_of(item), 0)[0]
         message = Message(_id(item), shard, offset, known_int(item, "c"), rest)
         attempts, at_ms, version = (

@@ -18,7 +18,7 @@ from ..domain.times import CLOCKS_DIFFER_MS
 from ..ports.log import DedupEntry, Moved
 from ..ports.timers import FirstTimers
 from . import codec
-from .attributes import Item, int_of, known_int, number, packed, payload_of, text
+from .attributes import DAMAGE, Item, int_of, known_int, number, packed, payload_of, text
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Dynamo
@@ -31,7 +31,6 @@ _BROUGHT_BACK = 25  # rows, by one run
 _RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
 _KEEP_DAYS = 30  # where a damaged row does not tell it
 _EVERY_MS = 60_000  # likewise
-_DAMAGE = (KeyError, ValueError, TypeError, AttributeError)
 _NEXT = "!"  # sorts before all that ids hold
 
 
@@ -330,14 +329,14 @@ def _home(item: Item) -> ShardKey | None:
     """The shard that a row names; None where it does not."""
     try:
         return shard_of(item["s"]["S"])
-    except _DAMAGE:
+    except DAMAGE:
         return None
 
 
 def _kind(item: Item, timer_id: str, shard: ShardKey) -> TimerKind:
     try:
         return TimerKind(item["k"]["S"])
-    except _DAMAGE:
+    except DAMAGE:
         return kind_by_id(timer_id, shard.shard)
 
 

@@ -11,7 +11,7 @@ from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceEntry, TraceRow
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, text, text_of
+from .attributes import DAMAGE, Item, int_of, number, packed, payload_of, text, text_of
 from .dynamo import Dynamo
 from .layout import FORMAT, is_newer, trace_home
 
@@ -97,7 +97,7 @@ def row_of(item: Item) -> TraceRow:
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
     try:
         key = CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid)
-    except (KeyError, ValueError) as error:
+    except DAMAGE as error:
         raise codec.Undecodable(str(error)) from error
     return _row(key, item)
 
@@ -125,5 +125,5 @@ def _row(key: CursorKey, item: Item) -> TraceRow:
             expires_s=int_of(item, "x"),
             group=text_of(item, "g") or "",
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except DAMAGE as error:
         raise codec.Undecodable(str(error)) from error

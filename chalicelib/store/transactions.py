@@ -17,7 +17,7 @@ from ..domain.transaction import Transaction, TransactionState, check_timer
 from ..ports.log import DedupEntry
 from ..ports.transactions import Counted
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
+from .attributes import DAMAGE, Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .dedup import dedup_put, used_entries
 from .dynamo import Dynamo
 from .failures import Cancelled
@@ -153,7 +153,7 @@ def _readable(item: Item) -> Transaction | None:
         return None
     try:
         return _transaction_of(item)
-    except (codec.Undecodable, KeyError, ValueError, TypeError):
+    except (codec.Undecodable, *DAMAGE):
         return None
 
 

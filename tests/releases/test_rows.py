@@ -34,7 +34,7 @@ BUGS: dict[str, Bug] = {
         codec, "_draft", "accepted_ms=wire.z", "accepted_ms=int(wire.z)"
     ),
     "control rows of one format only": Bug(
-        control_rows.Row, "readable", "if row.doc is not None:", "if row.v == 3:"
+        control_rows.Row, "_read", "if row.doc is not None:", "if row.v == 3:"
     ),
     "a dead letter without its edition": Bug(records, "_letter_item", '"e": number(letter.version),', ""),
 }
