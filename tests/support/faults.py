@@ -257,6 +257,10 @@ class Note:
         )
 
     @property
+    def reads_cursor(self) -> bool:
+        return self.operation == "GetItem" and " cursors " in self.shape
+
+    @property
     def is_trace(self) -> bool:
         """Traces are witnesses: what they tell of stands without them."""
         return self.is_write and " traces " in self.shape
