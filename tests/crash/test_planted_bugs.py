@@ -142,7 +142,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     "only the first write of several": (
         Bug(
             LeaseSettlement,
-            "settle",
+            "_settle",
             "open_receipts = [r for r in open_receipts if r.leased_offset not in settled_offsets]",
             "settled_offsets.update(r.leased_offset for r in open_receipts); open_receipts = []",
         ),

@@ -39,7 +39,7 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], int, *tuple[Bug,
     "a lease that is made shorter, and nobody is woken for its end": (
         play_beside_visitors,
         14,
-        Bug(LeaseSettlement, "extend", "if until_ms < lease.deadline_ms:", "if False:"),
+        Bug(LeaseSettlement, "_extend", "if until_ms < lease.deadline_ms:", "if False:"),
     ),
     "a run that never looks beyond where it was told to": (
         play_with_few_slots,

@@ -67,7 +67,7 @@ BUGS: Planted = {
         lambda: producing.test_i3_the_window_outlives_the_acknowledgement_and_then_ends(memory_stage()),
     ),
     "an extension that shortens the lease of others": (
-        Bug(LeaseSettlement, "extend", "lease.attempts().keys() <= offsets", "True"),
+        Bug(LeaseSettlement, "_extend", "lease.attempts().keys() <= offsets", "True"),
         lambda: extending.test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others(
             memory_stage()
         ),

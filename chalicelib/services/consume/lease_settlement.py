@@ -71,9 +71,17 @@ class LeaseSettlement:
 
     def settle(self, receipts: Sequence[Receipt], rule: Decide) -> tuple[set[int], HeadraceError | None]:
         """Settle in as few writes as possible. Returns the settled offsets, and the error that stopped the others."""
+        settled_offsets: set[int] = set()
+        try:
+            self._settle(receipts, rule, settled_offsets)
+        except HeadraceError as error:
+            return settled_offsets, error
+        return settled_offsets, None
+
+    def _settle(self, receipts: Sequence[Receipt], rule: Decide, settled_offsets: set[int]) -> None:
+        """As `settle`; adds to `settled_offsets`."""
         states = self._context.states
         state, is_consistent = states.last(self._key), False
-        settled_offsets: set[int] = set()
         open_receipts = list({receipt.leased_offset: receipt for receipt in receipts}.values())
         while open_receipts:
             lease = state.cursor.leases.get(self._token)
@@ -85,27 +93,29 @@ class LeaseSettlement:
             if not live_receipts or lease is None:
                 break
             self._steps.amended, self.owner = state.cursor.amended, lease.owner
-            try:
-                in_order = sorted(live_receipts, key=lambda r: r.leased_offset)
-                numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
-                decisions = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
-                steps = that_fit(self._steps.step(*each) for each in decisions)
-                if not self._can_wait(state, steps):
-                    steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
-                new_state = self._write(state, steps)
-            except HeadraceError as error:
-                return settled_offsets, error
+            in_order = sorted(live_receipts, key=lambda r: r.leased_offset)
+            numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
+            decisions = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+            steps = that_fit(self._steps.step(*each) for each in decisions)
+            if not self._can_wait(state, steps):
+                steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
+            new_state = self._write(state, steps)
             if new_state:
                 settled_offsets.update(step.result.offset for step in steps)
                 self._count(steps)
                 open_receipts = [r for r in open_receipts if r.leased_offset not in settled_offsets]
                 self._trace(lease, live_receipts[0].claimed_ms, steps)
             state = new_state or states.last(self._key)
-        return settled_offsets, None
 
     def extend(self, offsets: Set[int], deadline_ms: int) -> tuple[Set[int], HeadraceError | None]:
-        """Extend the lease for the messages at these offsets, or end it sooner. Returns those that it still holds, and
-        the error if it was not changed."""
+        """Extend the lease for the messages at these offsets, or end it sooner. Returns those that it still holds, or
+        may hold, and the error if it was not changed."""
+        try:
+            return self._extend(offsets, deadline_ms), None
+        except HeadraceError as error:
+            return offsets, error
+
+    def _extend(self, offsets: Set[int], deadline_ms: int) -> Set[int]:
         states = self._context.states
         state, is_consistent = states.last(self._key), False
         while True:
@@ -115,20 +125,17 @@ class LeaseSettlement:
                 state, is_consistent = states.read(self._key), True
                 continue
             if lease is None or not leased_offsets:
-                return frozenset(), None
+                return frozenset()
             self.owner = lease.owner
             names_all = lease.attempts().keys() <= offsets
             until_ms = deadline_ms if names_all else max(deadline_ms, lease.deadline_ms)
             if lease.deadline_ms == until_ms:
-                return leased_offsets, None
+                return leased_offsets
             after = transitions.extend(state.cursor, self._token, until_ms)
-            try:
-                if after and states.write(self._key, state, cursor_write.change(state.cursor, after)):
-                    if until_ms < lease.deadline_ms:
-                        self._context.on_freed(self._topic, self._group, self._key, self.owner)
-                    return leased_offsets, None
-            except HeadraceError as error:
-                return leased_offsets, error
+            if after and states.write(self._key, state, cursor_write.change(state.cursor, after)):
+                if until_ms < lease.deadline_ms:
+                    self._context.on_freed(self._topic, self._group, self._key, self.owner)
+                return leased_offsets
             state = states.last(self._key)  # the winner's
 
     def answer_to_repeat(self, receipt: Receipt, rule: Decide) -> SettleAnswer:

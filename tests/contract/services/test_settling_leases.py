@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,11 +12,13 @@ from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import CursorKey, Group, cursor_key
+from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
+from chalicelib.services.push.settlements import Settlements
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import ALREADY, Desk, attempts, records
@@ -178,3 +180,45 @@ def test_what_comes_back_to_a_lane_that_was_just_seen_empty_is_found_at_once(
     assert desk.receive(group) == [], "the lane is empty now"
     gives_back(desk, group, messages)
     assert attempts(desk.receive(group)) == {0: number}
+
+
+@pytest.mark.parametrize("deed", ["ack", "extend"])
+def test_a_cursor_that_cannot_be_read_now_keeps_no_other_from_being_settled(stage: Stage, deed: str) -> None:
+    refused_keys: list[CursorKey] = []
+    desk = with_cursors(stage, lambda method, key, *_: method == "get" and key in refused_keys, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, ordering_key=str(n)) for n in range(8)))
+    claimed = desk.receive(group, 8)
+    stage.clock.advance(2 * SECOND_MS)  # what is remembered of cursors is too old now
+    refused_keys.append(cursor_key(desk.topic, group, 0))
+    answers = desk.ack(group, claimed) if deed == "ack" else desk.extend(group, claimed, 300)
+    assert {each.message.shard for each in claimed} == {0, 1}
+    for each, answer in zip(claimed, answers, strict=True):
+        assert answer == ("UNAVAILABLE" if each.message.shard == 0 else None)
+
+
+def test_outcomes_of_a_run_outlast_a_cursor_that_cannot_be_read_now(stage: Stage) -> None:
+    is_away = False
+    desk = with_cursors(stage, lambda *_: is_away)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    claimed = desk.receive(group, 4)
+    stage.clock.advance(2 * SECOND_MS)  # what is remembered of cursors is too old now
+    settlements = Settlements(desk.deps.settler)
+    is_away = True
+    settlements.settle(
+        desk.topic, group, {d.receipt: SettleDecision(Disposition.SUCCESS) for d in claimed[2:]}
+    )
+    settlements.give_back(desk.topic, group, [d.receipt for d in claimed[:2]])
+    assert settlements.are_owed
+    is_away = False
+    settlements.settle(desk.topic, group, settlements.take_owed())
+    status = desk.deps.counts.group_status(desk.topic, group)
+    assert (status.account.success, status.in_flight) == (2, 0)
+    assert {d.attempt for d in desk.receive(group, 4)} == {1}  # of what was given back
+
+
+def with_cursors(stage: Stage, refuses: Callable[..., bool], **settings: Any) -> PushDesk:
+    """A desk on cursors whose calls may be refused."""
+    adapters = replace(stage.another(), cursors=cast(Cursors, Troubled(stage.adapters.cursors, refuses)))
+    return PushDesk.at(replace(stage, another=lambda: adapters), **settings)
