@@ -73,7 +73,9 @@ def translate(
         return ConditionFailed(response.get("Item"), is_resent or was_resent(error))
     if code == "TransactionCanceledException":
         return _cancellation(error, is_resent)
-    return unavailable() if code in _TRANSIENT else error
+    status: int = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    is_server_error = status >= 500  # a load balancer before AWS answers with a page, and none of AWS's codes
+    return unavailable() if is_server_error or code in _TRANSIENT else error
 
 
 def _cancellation(error: ClientError, is_resent: bool) -> Exception:

@@ -62,6 +62,15 @@ def test_what_passes_by_itself_can_be_tried_again(code: str) -> None:
     assert isinstance(translate(error(code)), Unavailable)
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_page_of_a_load_balancer_is_no_answer_of_aws(status: int) -> None:
+    """The SDK takes the status for a code then."""
+    assert isinstance(
+        translate(error(str(status), ResponseMetadata={"HTTPStatusCode": status, "RetryAttempts": 2})),
+        Unavailable,
+    )
+
+
 def test_what_nobody_expects_stays_what_it_is() -> None:
     unexpected = error("ValidationException")
     assert translate(unexpected) is unexpected
