@@ -4,7 +4,6 @@ is time for all."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from itertools import groupby
 
 from tests.conftest import SOAK
 from tests.support.faults import DEADLY, QUICK_FAULTS, Fault, Note
@@ -43,10 +42,8 @@ class Played:
 
 
 def written_before(fault: Fault, notes: Sequence[Note], at: int) -> tuple[Hashable, ...]:
-    """What a process that dies at a call leaves behind: was anybody called since its last write, and the kinds of its
-    writes in their order: of a write that is repeated the first is enough."""
+    """What a process that dies at a call leaves behind: was anybody called since its last write, and its writes."""
     notes_before = notes[: at if fault is Fault.DIE_AFTER else at - 1]
     writes = [note for note in notes_before if note.is_write]
     calls = 0 if fault is Fault.DIE_AFTER else notes[at - 1].outside
-    kinds = (shape for shape, _ in groupby(note.shape for note in writes))
-    return calls > (writes[-1].outside if writes else 0), *kinds
+    return calls > (writes[-1].outside if writes else 0), *(note.shape for note in writes)

@@ -100,14 +100,13 @@ class Calls:
         return self._no_longer_under_way(calls)
 
     def take_ended_meanwhile(self) -> list[EndedCall]:
-        """The requests that have ended by now. Does not wait, and leaves a wake-up to `take_ended`."""
-        calls: list[EndedCall] = []
+        """The requests that have ended by now. Does not wait, and leaves wake-ups to `take_ended`."""
+        events: list[EndedCall | None] = []
         while not self._events.empty():
-            if not (event := self._events.get()):
-                self._events.put(None)
-                break
-            calls.append(event)
-        return self._no_longer_under_way(calls)
+            events.append(self._events.get())
+        if None in events:
+            self._events.put(None)
+        return self._no_longer_under_way([event for event in events if event])
 
     def _no_longer_under_way(self, calls: list[EndedCall]) -> list[EndedCall]:
         for call in calls:

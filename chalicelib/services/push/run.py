@@ -255,7 +255,7 @@ class DispatchRun:
             self.report.late += self._settlements.settle(*topic_and_group, decisions)
 
     def _note_health(self, call: EndedCall) -> None:
-        if not self._last_known:
+        if not (self._last_known and self._time.allows_note()):
             return
         topic, group = self._last_known
         is_repeated = all(

@@ -11,6 +11,7 @@ MAX_ATTEMPT_SECONDS = 60
 MARGIN_SECONDS = (
     5  # how much longer than an attempt a lease, and the function, last: the settlement needs time
 )
+_LEAVING_SECONDS = 2  # for what follows the last settlement: the next run, and timers for what is due later
 
 
 class RunTime:
@@ -31,6 +32,10 @@ class RunTime:
     def allows_settlement(self) -> bool:
         """Is there still time to write a settlement?"""
         return self.seconds_left() >= MARGIN_SECONDS
+
+    def allows_note(self) -> bool:
+        """Is there still time to write how a subscriber is? What a run must not end without comes after that."""
+        return self.seconds_left() >= _LEAVING_SECONDS
 
     def attempt_seconds(self, sources: Sources, consumer: Consumer) -> float:
         """How long one attempt may take: the function's own time-out if it is known, else as long as a consumer may

@@ -13,6 +13,7 @@ from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import task_of
 from tests.support import factories as make
 from tests.support.inline import Inline
 from tests.support.push import EXACT, PushDesk
@@ -196,16 +197,45 @@ def test_no_lease_waits_until_the_registration_is_written(stage: Stage) -> None:
     assert watched.in_flight[1:] == [0, 0]  # the first write registers it
 
 
-def test_what_ends_while_the_registration_is_written_is_settled_before_the_next_is(stage: Stage) -> None:
-    """Two requests have ended, and each has something to write there; during the first write a third one ends."""
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_what_ends_while_the_registration_is_written_is_settled_before_the_next_is(
+    stage: Stage, is_woken: bool
+) -> None:
+    """Two requests have ended, and each has something to write there; during the first write a third one ends, perhaps
+    after a wake-up."""
     executor = LastEndsLater(3)
     watched = Watched(replace(stage, another=lambda: replace(stage.another(), threads=lambda: executor)))
     answers = iter([Verdict.FAILED, Verdict.DONE, Verdict.DONE])
     watched.desk.subscriber(watched.pushed_group, "one", behaviour=lambda _: CallResult(next(answers)))
-    watched.before_write = executor.end_last
+
+    def go_on() -> None:
+        if is_woken:
+            watched.desk.push()
+        executor.end_last()
+
+    watched.before_write = go_on
     watched.desk.produce(*(make.draft() for _ in range(3)))
     watched.desk.push()
     assert watched.in_flight[1:] == [1, 0]  # the first write registers it
+
+
+@pytest.mark.parametrize(("seconds_left", "notes"), [(60.0, 3), (1.0, 1)])
+def test_a_run_leaves_in_time_though_registrations_are_written_slowly(
+    stage: Stage, seconds_left: float, notes: int
+) -> None:
+    """Three subscribers fail for the first time; the first write takes all but so many seconds."""
+    watched = Watched(stage)
+    desk = watched.desk
+    for name in ("one", "two", "three"):
+        desk.subscriber(watched.pushed_group, name, behaviour=lambda _: CallResult(Verdict.FAILED))
+    desk.produce(*(make.draft() for _ in range(3)))
+    desk.deps.waker.route({str(desk.topic.shard_key(0)): None})
+    [(_, event)] = desk.inbox.asked
+    left = [60.0]
+    watched.before_write = lambda: left.__setitem__(0, seconds_left)
+    watched.in_flight.clear()
+    desk.deps.dispatcher.deliver(task_of(event), lambda: left[0])
+    assert len(watched.in_flight) == notes
 
 
 class Watched:
