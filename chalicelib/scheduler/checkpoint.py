@@ -6,17 +6,16 @@ delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..domain.errors import Unavailable
 from ..domain.times import HOUR_SECONDS
 from ..domain.topic import Topic, lane_of
-from ..modes import POLICIES
-from ..ports.control import Control, PassOver
+from ..ports.control import Control
 from ..ports.log import Log
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, unreadable
+from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, owners, unreadable
 
 _JOB = "checkpoint"
 # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
@@ -52,25 +51,20 @@ class Checkpointer:
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             passed_over: list[str] = []
-            logs = [topic, *self._lanes(topic, passed_over.append)]
-            shards = [(log, shard) for log in logs for shard in range(log.shards)]
+            # the retry lanes, too: their rows expire as well
+            lanes = [lane_of(topic, *owner) for owner in owners(self._control, topic, passed_over.append)]
+            shards = [(log, shard) for log in [topic, *lanes] for shard in range(log.shards)]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
-                report.checkpoints += self._shard(log, shard)
+                try:
+                    report.checkpoints += self._shard(log, shard)
+                except Unavailable as error:
+                    passed_over.append(error.detail)
             if passed_over:
                 raise unreadable(passed_over)
 
         report.stretch = self._walk.run(visit, has_time)
         return report
-
-    def _lanes(self, topic: Topic, pass_over: PassOver) -> Iterator[Topic]:
-        """The retry lanes of the topic's groups, and of broadcasts' consumers: their rows expire as well."""
-        for group in self._control.groups(topic, pass_over):
-            uids = [""]
-            if POLICIES[group.mode].per_consumer:
-                uids = [c.uid for c in self._control.consumers(topic, group, pass_over)]
-            for uid in uids:
-                yield lane_of(topic, group, uid)
 
     def _shard(self, topic: Topic, number: int) -> bool:
         shard = topic.shard_key(number)

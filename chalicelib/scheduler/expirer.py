@@ -7,18 +7,17 @@ archive, it also keeps rows that the archive does not have yet (keeper.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
-from ..modes import POLICIES
-from ..ports.control import Control, PassOver
+from ..ports.control import Control
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .keeper import RetentionGuard
-from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, unreadable
+from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners, unreadable
 
 _JOB = "expire"
 
@@ -78,8 +77,9 @@ class Expirer:
                 count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn, passed_over.append)
                 report.kept += count
                 is_whole = is_whole and had_time
-            cursors = list(self._cursors(topic, passed_over.append))
-            for group, uid, shard in as_many_as_time_allows(cursors, turn, has_time):
+            shards = (*range(topic.shards), None)
+            cursors = list(product(owners(self._control, topic, passed_over.append), shards))
+            for (group, uid), shard in as_many_as_time_allows(cursors, turn, has_time):
                 try:
                     report.buried += self._expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
@@ -92,16 +92,3 @@ class Expirer:
         report.stretch.troubles += troubles
         report.stretch.finished = report.stretch.finished and is_whole
         return report
-
-    def _cursors(self, topic: Topic, pass_over: PassOver) -> Iterator[tuple[Group, str, int | None]]:
-        """The cursors of all groups: the owner, and the shard or (None) the retry lane. Where they cannot be read, or
-        not reached now, their neighbours' turn comes all the same: their rows will not wait."""
-        for group in self._control.groups(topic, pass_over):
-            try:
-                uids = [""]
-                if POLICIES[group.mode].per_consumer:
-                    uids = [c.uid for c in self._control.consumers(topic, group, pass_over)]
-            except Unavailable as error:
-                pass_over(error.detail)
-                continue
-            yield from product([group], uids, (*range(topic.shards), None))

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Self, TypeVar
 
-from ..domain.errors import Unreadable
+from ..domain.errors import Unavailable, Unreadable
 from ..domain.times import MINUTE_MS
-from ..domain.topic import Topic
+from ..domain.topic import Group, Topic
+from ..modes import POLICIES
 from ..ports.control import Control, PassOver
 from ..ports.rounds import Bookmark, Rounds
 from ..ports.world import Clock
@@ -95,6 +97,20 @@ class Stretch:
 def unreadable(rows: Sequence[str]) -> Unreadable:
     """The error of a visit that did all its work except for these rows."""
     return Unreadable("UNAVAILABLE", " ".join(rows))
+
+
+def owners(control: Control, topic: Topic, pass_over: PassOver) -> Iterator[tuple[Group, str]]:
+    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids. Of a group whose
+    consumers cannot be read, or not reached now, only that is told: its neighbours' rows will not wait."""
+    for group in control.groups(topic, pass_over):
+        try:
+            uids = [""]
+            if POLICIES[group.mode].per_consumer:
+                uids = [c.uid for c in control.consumers(topic, group, pass_over)]
+        except Unavailable as error:
+            pass_over(error.detail)
+            continue
+        yield from product([group], uids)
 
 
 def from_another(parts: Sequence[T], turn: int) -> Sequence[T]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from chalicelib.scheduler import walk
 from chalicelib.scheduler.assigner import Assigner
-from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.scout import Scout
 from chalicelib.scheduler.walk import Stretch
@@ -80,7 +80,13 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         ),
     ),
     "tails forgotten because of a group": (
-        Bug(Checkpointer, "_lanes", "self._control.groups(topic, pass_over)", "self._control.groups(topic)"),
+        Bug(
+            walk,
+            "owners",
+            "control.groups(topic, pass_over)",
+            "control.groups(topic)",
+            also=("chalicelib.scheduler.checkpoint",),
+        ),
         lambda: control.test_tails_are_written_down_though_a_group_cannot_be_read(memory_stage()),
     ),
     "a sweep that stops at a group": (

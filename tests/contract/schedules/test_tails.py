@@ -19,6 +19,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets, overtaken, require_stored
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 RUN_MS = 6 * HOUR_MS  # the checkpointer comes by so often
 
@@ -77,6 +78,29 @@ def test_i1_checkpointers_that_have_no_time_for_a_whole_topic_come_by_all_its_sh
     wither(desk)
     tails = [empty_stage.adapters.log.tail(desk.topic.shard_key(n)) for n in range(8)]
     assert tails == 8 * [Tail(0)], "they were written down in time"
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("place", ["shard", "consumers"])
+def test_i1_tails_are_written_down_though_one_shard_or_a_groups_consumers_cannot_be_read(
+    empty_stage: Stage, place: str
+) -> None:
+    desk = Desk.at(empty_stage, shards=4, mode="broadcast", retention_days=1)
+    desk.group()
+    desk.produce(*(make.draft(shard=n) for n in range(4)))
+    empty_stage.clock.advance(2 * DAY_MS)
+    away, adapters = str(desk.topic.shard_key(2)), empty_stage.another()
+    refused: dict[str, Any] = {
+        "shard": {"log": Troubled(adapters.log, lambda name, *call: name == "tail" and str(call[0]) == away)},
+        "consumers": {"control": Troubled(adapters.control, lambda name, *call: name == "consumers")},
+    }
+    report = Deps(replace(adapters, **refused[place])).checkpointer.run_once()
+    assert [(each.topic, "throttled" in each.detail) for each in report.stretch.troubles] == [
+        (desk.topic.name, True)
+    ]
+    wither(desk)
+    tails = [adapters.log.tail(desk.topic.shard_key(n)) for n in range(4)]
+    assert tails == [Tail(-1 if place == "shard" and n == 2 else 0) for n in range(4)]
 
 
 def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage: Stage) -> None:
