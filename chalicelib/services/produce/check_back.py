@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from ...domain.errors import Conflict, NotFound, Unavailable
+from ...domain.errors import Conflict, NotFound, Unavailable, Unreadable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
@@ -46,12 +46,15 @@ class Checker:
     threads: Callable[[], Executor]
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
-        """Make these checks beside one another; how many ended in which way. What the store has no answer for, and
-        what could not end within `seconds_left()`, is left to the next timers."""
+        """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
+        has no answer for it, may be made again at once; what could not end within `seconds_left()`, or cannot be
+        read, is left to the next timers."""
 
         def check(one: Check) -> str:
             try:
                 return self._check(one, seconds_left)
+            except Unreadable:
+                return "unreadable"
             except Unavailable:
                 return "unavailable"
 

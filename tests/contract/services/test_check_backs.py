@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from chalicelib import functions
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.timer import fragment_of
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
+from chalicelib.ports.transactions import Transactions
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.wiring import Deps
+from tests.support.damage import change_control, without
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 from tests.support.transacting import COMMIT, ROLLBACK, decide, prepare, reread, timers_of
+from tests.support.troubled import Troubled
+
+MINUTE = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000)
 
 
 def asked(desk: PushDesk, transaction: Transaction) -> list[int]:
@@ -164,6 +175,41 @@ def test_i13_a_check_that_was_lost_is_made_by_the_next_timer_and_does_not_count(
     later(desk, transaction, 60)
     assert asked(desk, transaction) == [120]
     assert reread(desk, transaction).checks == 1
+
+
+@pytest.mark.parametrize("refused", ["get", "change"])
+def test_i13_a_check_for_which_the_store_does_not_answer_is_made_by_lambdas_next_attempt(
+    stage: Stage, refused: str
+) -> None:
+    """The next timer may be a day away. Those that were asked are not asked again."""
+    desk = PushDesk.at(stage)
+    transactions = [prepare(desk, checks=Checks("https://bank.example.com/check", 86_400)) for _ in range(3)]
+    away = transactions[1].id
+    answers = iter([True])
+
+    def refuses(name: str, *call: Any) -> bool:
+        return name == refused and (call[0] == away or call[0] == transactions[1]) and next(answers, False)
+
+    troubled = cast(Transactions, Troubled(desk.deps.adapters.transactions, refuses))
+    deps = Deps(replace(desk.deps.adapters, transactions=troubled))
+    stage.clock.advance(DAY_MS)
+    event = {"checks": [[each.id, each.prepared_ms + 2 * DAY_MS] for each in transactions]}
+    with pytest.raises(Unavailable):
+        functions.check(event, MINUTE, deps)
+    assert {id for _, id in desk.subscribers.asked} == {transactions[0].id, transactions[2].id}
+    assert functions.check(event, MINUTE, deps) == {"repeated": 2, "unknown": 1}
+    assert [reread(desk, each).checks for each in transactions] == [1, 1, 1]
+
+
+def test_a_check_whose_topic_cannot_be_read_is_told_and_not_repeated(stage: Stage) -> None:
+    """Until it is repaired each attempt would fail alike."""
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    change_control(stage, "topics", desk.topic.name, without("uid"))
+    desk.restart()
+    event = {"checks": [[transaction.id, transaction.prepared_ms + 120_000]]}
+    assert functions.check(event, MINUTE, desk.deps) == {"unreadable": 1}
+    assert reread(desk, transaction) == transaction
 
 
 def test_i13_movers_that_come_late_make_up_for_nothing(stage: Stage) -> None:
