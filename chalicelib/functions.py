@@ -115,15 +115,14 @@ def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     """Wake what nobody is at work on; see how much lies where somebody wants to be warned; read the meters."""
     stage = deps.adapters.stage
-    # A third of the time is the watch's: neither starves the other.
-    watch_report = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
+    watch_report = deps.watch.run_once(_has_thirds(context, 1))
     for backlog in watch_report.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, counts, topic=backlog.topic)
     for backlog in watch_report.over:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(stage, _backlog_metrics(watch_report.backlogs))
-    sweep_report = deps.sweeper.run_once(_has_time(context))
+    sweep_report = deps.sweeper.run_once(_has_thirds(context, 2))
     reading_count = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
     observe.metrics(stage, {"Forgotten": sweep_report.woken} if sweep_report.woken else {})
     _log_troubles("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
@@ -150,7 +149,7 @@ def _backlog_metrics(backlogs: Sequence[Backlog]) -> dict[str, int]:
 
 def assign(context: Any, deps: Deps) -> dict[str, Any]:
     """Keep assignments true, and ask again those who have not agreed yet to be called."""
-    report = deps.assigner.run_once(_has_time(context, _ASKING_MS))
+    report = deps.assigner.run_once(_has_thirds(context, 2, _ASKING_MS), _has_time(context, _ASKING_MS))
     _log_troubles("assign", report.stretch.troubles)
     return _report("assign", report.as_dict(), deps)
 
@@ -164,8 +163,7 @@ def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Make dead letters of what is still owed when its retention ends; let large bodies go that nobody needs."""
-    # A third of the time is the bodies': neither starves the other.
-    bodies = deps.body_sweeper.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
+    bodies = deps.body_sweeper.run_once(_has_thirds(context, 1))
     report = deps.expirer.run_once(_has_time(context))
     report.stretch.troubles += bodies.troubles
     report.stretch.finished = report.stretch.finished and bodies.finished
@@ -193,6 +191,12 @@ def _seconds_left(context: Any) -> Callable[[], float]:
 
 def _has_time(context: Any, margin_ms: int = _MARGIN_MS) -> Any:
     return lambda: context.get_remaining_time_in_millis() > margin_ms
+
+
+def _has_thirds(context: Any, thirds: int, margin_ms: int = _MARGIN_MS) -> Any:
+    """Only so many thirds of the time that is left now: what comes first in a run does not starve what follows."""
+    rest_ms = (context.get_remaining_time_in_millis() - margin_ms) * (3 - thirds) // 3
+    return _has_time(context, margin_ms + rest_ms)
 
 
 def _report(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:

@@ -71,9 +71,11 @@ class Assigner:
         self._clock = clock
         self._threads = threads
 
-    def run_once(self, has_time: HasTime = lambda: True) -> AssignReport:
-        """One run. `has_time` is asked before each topic, and before each handshake. The handshakes are made at the
-        same time, at the end: a host that hangs does not delay the others."""
+    def run_once(
+        self, has_time: HasTime = lambda: True, has_time_to_ask: HasTime = lambda: True
+    ) -> AssignReport:
+        """One run. `has_time` is asked before each topic, `has_time_to_ask` before each handshake. The handshakes are
+        made at the same time, at the end: a host that hangs does not delay the others."""
         report, now_ms = AssignReport(), self._clock.now_ms()
         names = {mark.topic for mark in self._marks.since(complete_until_ms(now_ms)) if mark.at_ms <= now_ms}
         if not names:
@@ -98,7 +100,7 @@ class Assigner:
 
         report.stretch = self._round_robin.run(names, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
-        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time, report)
+        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time_to_ask, report)
         return report
 
     def restore_mark(self, topic: Topic) -> None:

@@ -240,10 +240,15 @@ def _sweep(world: World, deps: Deps, task: Task) -> object:
     return deps.sweeper.run_once(_has_time(world, task))
 
 
+def _assign(world: World, deps: Deps, task: Task) -> object:
+    has_time = _has_time(world, task)
+    return deps.assigner.run_once(has_time, has_time)
+
+
 SCHEDULES: Sequence[tuple[str, Callable[[World, Deps, Task], object]]] = (
     ("mover", lambda world, deps, task: deps.mover.run_once(_has_time(world, task))),
     ("keeper", _sweep),
-    ("keeper", lambda world, deps, task: deps.assigner.run_once(_has_time(world, task))),
+    ("keeper", _assign),
     ("keeper", lambda world, deps, task: deps.checkpointer.run_once(_has_time(world, task))),
     ("keeper", lambda world, deps, task: deps.expirer.run_once(_has_time(world, task))),
 )

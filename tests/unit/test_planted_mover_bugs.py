@@ -133,8 +133,8 @@ BUGS: Planted = {
         Bug(
             functions,
             "sweep",
-            "context.get_remaining_time_in_millis() * 2 // 3",
-            "context.get_remaining_time_in_millis()",
+            "_has_thirds(context, 1)",
+            "_has_thirds(context, 0)",
         ),
         lambda: (
             test_sweeping_groups.test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(

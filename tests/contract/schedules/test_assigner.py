@@ -6,6 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
+import pytest
+
+from chalicelib import functions
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
@@ -36,6 +39,17 @@ class Visits:
         answers = iter(range(topics))
         job.run_once(lambda: next(answers, None) is not None)
         return "".join(self.seen)
+
+
+class SlowContext:
+    """Lambda's: each question takes four seconds of a minute."""
+
+    def __init__(self) -> None:
+        self._left_ms = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        self._left_ms -= 4_000
+        return self._left_ms
 
 
 def staff(stage: Stage, *names: str) -> None:
@@ -171,6 +185,27 @@ def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_
         empty_stage.clock.advance(60_000)
         is_agreed = is_agreed or bool(desk.deps.assigner.run_once().agreed)
     assert is_agreed
+
+
+@pytest.mark.many_calls
+def test_who_has_not_agreed_is_asked_though_the_visits_have_no_time_for_all_topics(
+    empty_stage: Stage,
+) -> None:
+    staff(empty_stage, *(f"busy{n:02}" for n in range(30)))
+    desk = PushDesk.at(empty_stage, shards=1)
+    contact = Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "no answer")
+    desk.deps.registry.register(desk.topic, desk.group(), "one", contact)
+    agreed = visited = 0
+    for _ in range(8):
+        for mark_of in (*(f"busy{n:02}" for n in range(30)), desk.topic.name):
+            mark(empty_stage, mark_of)
+        report = functions.assign(SlowContext(), desk.deps)
+        assert not report["finished"]
+        visited += report["topics"]
+        agreed += report["agreed"]
+        empty_stage.clock.advance(60 * SECOND_MS)
+    assert agreed == 1
+    assert visited >= 31, "and every topic has its turn"
 
 
 def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:

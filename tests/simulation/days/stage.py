@@ -201,7 +201,7 @@ class Days:
         """What runs each minute."""
         self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
         self.function("sweep", lambda deps, has_time: deps.sweeper.run_once(has_time))
-        self.function("assign", lambda deps, has_time: deps.assigner.run_once(has_time))
+        self.function("assign", lambda deps, has_time: deps.assigner.run_once(has_time, has_time))
         self.calls()
 
     def calls(self) -> None:
