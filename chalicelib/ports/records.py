@@ -17,8 +17,9 @@ class Records(Protocol):
         """The record of one delivery, read consistently."""
         ...
 
-    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        """The records of one cursor's deliveries from `first` to `last`, by offset, read consistently in one query."""
+    def between(self, group_uid: str, shard: ShardKey, first: int, last: int) -> list[Record]:
+        """The group's records of a shard's messages from `first` to `last`, in a broadcast those of all consumers, read
+        consistently in one query."""
         ...
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:

@@ -37,9 +37,8 @@ class DynamoRecords:
         )
         return _record(answer["Item"]) if "Item" in answer else None
 
-    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        records = (_record(item) for item in self._range(key.group_uid, key.shard, first, last))
-        return {record.offset: record for record in records if record.consumer_uid == key.consumer_uid}
+    def between(self, group_uid: str, shard: ShardKey, first: int, last: int) -> list[Record]:
+        return [_record(item) for item in self._range(group_uid, shard, first, last)]
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
         return [_unfinished(item) for item in self._dynamo.query(**self._of_unfinished(topic_uid, group_uid))]

@@ -82,7 +82,17 @@ def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> 
             key = cursor_key(topic, reader.group, shard, reader.uid)
             cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
             offsets = [message.offset for message in messages[shard]]
-            records = deps.adapters.records.between(key, offsets[0], offsets[-1]) if offsets else {}
+            records = (
+                {
+                    record.offset: record
+                    for record in deps.adapters.records.between(
+                        key.group_uid, key.shard, offsets[0], offsets[-1]
+                    )
+                    if record.consumer_uid == key.consumer_uid
+                }
+                if offsets
+                else {}
+            )
             for message in messages[shard]:
                 record = records.get(message.offset)
                 statuses[reader.name, message.id] = _status(cursor, message.offset, record)

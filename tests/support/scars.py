@@ -249,9 +249,12 @@ class ScarredRecords(Scarred):
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self._record(key, offset, self._port.get(key, offset))
 
-    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        records = {offset: self.get(key, offset) for offset in range(first, last + 1)}
-        return {offset: record for offset, record in records.items() if record}
+    def between(self, group_uid: str, shard: ShardKey, first: int, last: int) -> list[Record]:
+        records = (
+            self.get(CursorKey(shard, group_uid, record.consumer_uid), record.offset)
+            for record in self._port.between(group_uid, shard, first, last)
+        )
+        return [record for record in records if record]
 
     def _record(self, key: CursorKey, offset: int, record: Record | None) -> Record | None:
         item = self._item_of(key, offset, record)

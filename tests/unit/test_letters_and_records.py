@@ -85,6 +85,21 @@ def test_what_stands_far_apart_is_read_one_by_one_and_a_page_together() -> None:
     assert records.calls == {"get": 1}, "the same place is no page, and is read once"
 
 
+def test_a_page_of_a_broadcast_is_read_once_for_all_its_consumers() -> None:
+    a, group_key = memory_stage().adapters, make.cursor_key()
+    keys = [replace(group_key, consumer_uid=f"c{n}") for n in range(5)]
+    change = cursor_write.replacement(Cursor(), start_at(1))
+    for n, key in enumerate(keys):
+        failed = [replace(make.record(offset), consumer_uid=key.consumer_uid) for offset in (40 + n, 50)]
+        a.cursors.write(key, change, failed, exists=False)
+    records = Counted(a.records)
+    ahead = RecordsAhead(cast(Any, records))
+    for offset in range(60, 30, -1):
+        for key in keys:
+            assert ahead.get(key, offset) == a.records.get(key, offset)
+    assert records.calls == {"get": len(keys), "between": 1}
+
+
 class Letters:
     """ports.Records with so many dead letters of a group."""
 

@@ -36,7 +36,7 @@ def test_every_read_waits_for_the_transaction_that_is_under_way() -> None:
         "moved timer": lambda: timers.find_moved("id"),
         "transaction": lambda: transactions.get("id"),
         "record": lambda: records.get(key, 0),
-        "records": lambda: records.between(key, 0, 1),
+        "records": lambda: records.between(key.group_uid, key.shard, 0, 1),
         "dead letter": lambda: records.dead_letter(key, 0),
         "dead letters": lambda: records.letters_between(key, 0, 1),
         "a message's dead letters": lambda: records.letters_at(key.group_uid, key.shard, 0, 1),

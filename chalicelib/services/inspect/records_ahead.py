@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...domain.record import Record
 from ...domain.topic import CursorKey
@@ -14,25 +15,32 @@ _AHEAD = 64
 
 class RecordsAhead:
     """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
-    together: most messages have no record, and looking for one that does not exist costs a read as well. What was read
-    last of a shard is not read again."""
+    together, in a broadcast for all consumers: most messages have no record, and looking for one that does not exist
+    costs a read as well. What was read last of a shard is not read again."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._asked: dict[CursorKey, int] = {}  # the offset that was asked for last
-        self._read: dict[CursorKey, tuple[range, Mapping[int, Record]]] = {}
+        self._last: dict[CursorKey, tuple[int, Record | None]] = {}
+        """The offset that was asked for last, and its record."""
+        self._ahead: dict[CursorKey, tuple[range, Mapping[tuple[str, int], Record]]] = {}
+        """By shard: the offsets that were read together, and the records among them by consumer and offset."""
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
         """The record of one delivery, read consistently after its cursor."""
-        before, self._asked[key] = self._asked.get(key), offset
-        offsets, records = self._read.get(key, (range(0), {}))
-        if offset in offsets:
-            return records.get(offset)
-        if before is None or not 0 < before - offset <= _NEAR:
-            record = self._records.get(key, offset)
-            first, records = offset, {offset: record} if record else {}
-        else:
-            first = max(0, offset - _AHEAD + 1)
-            records = self._records.between(key, first, offset)
-        self._read[key] = range(first, offset + 1), records
-        return records.get(offset)
+        before, record = self._last.get(key, (None, None))
+        if before != offset:
+            record = self._read(key, offset, is_page=before is not None and 0 < before - offset <= _NEAR)
+            self._last[key] = offset, record
+        return record
+
+    def _read(self, key: CursorKey, offset: int, *, is_page: bool) -> Record | None:
+        shard = replace(key, consumer_uid="")
+        offsets, records = self._ahead.get(shard, (range(0), {}))
+        if offset not in offsets:
+            if not is_page:
+                return self._records.get(key, offset)
+            offsets = range(max(0, offset - _AHEAD + 1), offset + 1)
+            read_records = self._records.between(key.group_uid, key.shard, offsets[0], offset)
+            records = {(each.consumer_uid, each.offset): each for each in read_records}
+            self._ahead[shard] = offsets, records
+        return records.get((key.consumer_uid, offset))

@@ -23,9 +23,9 @@ class MemoryRecords:
         with self._tables.lock:  # here and below: a transaction is seen whole or not at all
             return self._tables.records.get(record_place(key, offset))
 
-    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        records = {offset: self.get(key, offset) for offset in range(first, last + 1)}
-        return {offset: record for offset, record in records.items() if record}
+    def between(self, group_uid: str, shard: ShardKey, first: int, last: int) -> list[Record]:
+        records = self._of_group(shard.topic_uid, group_uid)
+        return [r for r in records if r.shard == shard.shard and first <= r.offset <= last]
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
         return _unfinished(self._of_group(topic_uid, group_uid))
