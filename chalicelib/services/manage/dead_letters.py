@@ -10,7 +10,7 @@ from itertools import chain
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import OffsetState, offset_state
-from ...domain.errors import Conflict, NotFound
+from ...domain.errors import Conflict, NotFound, Unreadable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
@@ -197,7 +197,7 @@ class DeadLetters:
             return parts[1], parts[2]
         try:
             message = self._lookup.message(topic, message_id)
-        except NotFound:
+        except (NotFound, Conflict, Unreadable):  # the group's letters tell it, too
             return None
         return message.shard, message.offset
 
