@@ -53,6 +53,12 @@ class Record:
     expires_s: int | None = None
 
     @property
+    def actions(self) -> int:
+        """How many actions of a transaction store it: another one is of its dead letter, or counts it where its message
+        is gone."""
+        return 2 if self.status == Status.DEAD else 1
+
+    @property
     def waited_in_cursor(self) -> bool:
         """Was the delivery to be tried again from its shard's cursor? If the cursor has settled that offset, this
         record is from before a seek, and finished."""

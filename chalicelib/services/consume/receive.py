@@ -76,13 +76,13 @@ class Receiver:
         the group is deleted meanwhile, and Unreadable if nothing came beside a cursor that cannot be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
-        until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
+        until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
             claimant = self._claimant(topic, group, consumer, most, lease_seconds)
             messages, damage = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
             claimed_messages = self._load_bodies(topic, group, messages)
-            seconds_left = (until_ms - self._clock.now_ms()) / 1000
+            seconds_left = (until_ms - self._clock.monotonic_ms()) / 1000
             if claimed_messages or seconds_left <= 0 or self._is_ending():
                 if damage and not messages:
                     raise damage

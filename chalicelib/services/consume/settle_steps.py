@@ -51,8 +51,7 @@ class Step:
     @property
     def actions(self) -> int:
         """How many actions of a transaction it takes."""
-        is_dead = self.record is not None and self.record.message is not None
-        return (self.record is not None) + (self.timer is not None) + is_dead
+        return (self.record.actions if self.record else 0) + (self.timer is not None)
 
     @property
     def weight(self) -> int:

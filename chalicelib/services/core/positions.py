@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ...domain import cursor_transitions as transitions
@@ -67,6 +69,16 @@ class Positions:
         offset = min(max(where, first), end)
         holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
         return offset, holding[0].first if holding else offset
+
+    def are_leased(self, keys: Sequence[CursorKey]) -> bool:
+        """Is a message of one of these cursors under a lease that is not over?"""
+        now_ms = self._clock.now_ms()
+        for key in keys:
+            with suppress(Unreadable):
+                leases = self._states.read(key).cursor.leases.values()
+                if any(lease.deadline_ms > now_ms for lease in leases):
+                    return True
+        return False
 
     def _end(self, topic: Topic, key: CursorKey) -> int:
         """The end of the log on which the cursor is given a position."""

@@ -153,20 +153,30 @@ class Registry:
                 )
         self._mark(row)
 
-    def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
-        """Note that a pull consumer is alive; a push consumer shows it by answering. Counts for the consumer that has
-        the name now. Raises NotFound."""
+    def heartbeat(
+        self, topic: Topic, group: Group, consumer: Consumer, *, was_at_work: bool = False
+    ) -> Membership:
+        """Note that a pull consumer is alive; a push consumer shows it by answering. One that was at work was never
+        away, however long it was silent. Counts for the consumer that has the name now. Raises NotFound."""
         now_ms = self._clock.now_ms()
 
         def with_sign_of_life(row: Consumer) -> Consumer:
             return seen(row, now_ms)
 
-        if self._amend(topic, group, consumer, with_sign_of_life) is None:
+        if self._amend(topic, group, consumer, with_sign_of_life, was_at_work=was_at_work) is None:
             self._catalog.forget(topic, group)
             self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), with_sign_of_life)
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
-    def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
+    def sign_of_life(
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        wait_seconds: float = 0,
+        *,
+        was_at_work: bool = False,
+    ) -> None:
         """Count a receive or a settlement as a heartbeat; not each is written. The consumer may be silent for the
         next `wait_seconds`."""
         now_ms = self._clock.now_ms()
@@ -174,10 +184,10 @@ class Registry:
         soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
         is_known = is_online(consumer, now_ms) and silent_ms <= _SIGN_OF_LIFE_MS
         if not consumer.is_called and (soon or not is_known):
-            self.heartbeat(topic, group, consumer)
+            self.heartbeat(topic, group, consumer, was_at_work=was_at_work)
 
     def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
-        """Note that the consumer with this uid is alive. If that cannot be stored now, a later call will; of one that
+        """Note that the consumer with this uid is at work. If that cannot be stored now, a later call will; of one that
         was removed a moment ago nothing is noted. What the consumer has just done counts all the same."""
         if self._signs.get(uid):
             return
@@ -185,7 +195,7 @@ class Registry:
         try:
             for consumer in self._catalog.readable_consumers(topic, group):
                 if consumer.uid == uid:
-                    self.sign_of_life(topic, group, consumer)
+                    self.sign_of_life(topic, group, consumer, was_at_work=True)
         except (Unavailable, NotFound):
             self._signs.drop(uid)
 
@@ -298,7 +308,13 @@ class Registry:
         self._control.forget_consumer(topic, group, consumer)
 
     def _amend(
-        self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        change: Callable[[Consumer], Consumer],
+        *,
+        was_at_work: bool = False,
     ) -> Consumer | None:
         """Change a registration as it stands; None where this consumer, with this target, is there no more."""
         for _ in range(_TRIES):
@@ -308,7 +324,8 @@ class Registry:
             new = change(row)
             if new == row:
                 return row
-            self._skip_missed(topic, group, row, new)
+            if not was_at_work:
+                self._skip_missed(topic, group, row, new)
             if self._put(topic, group, new, row):
                 return replace(new, version=row.version + 1)
         raise _busy()
@@ -323,12 +340,14 @@ class Registry:
         return is_stored
 
     def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
-        """A consumer that comes back to a skipping broadcast goes to the tail."""
+        """A consumer that comes back to a skipping broadcast goes to the tail, unless it still works on something."""
         now_ms = self._clock.now_ms()
         is_back = is_online(new, now_ms) and not is_online(old, now_ms)
         if is_back and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
-            for key in cursor_keys(topic, group, new.uid):
-                self._positions.seek(topic, key, LATEST)
+            keys = cursor_keys(topic, group, new.uid)
+            if not self._positions.are_leased(keys):
+                for key in keys:
+                    self._positions.seek(topic, key, LATEST)
 
 
 def _identity(consumer: Consumer) -> tuple[str, str, str]:

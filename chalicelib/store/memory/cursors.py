@@ -55,8 +55,7 @@ class MemoryCursors:
         *,
         exists: bool = True,
     ) -> Cursor | WriteRefused:
-        letters = sum(record.message is not None for record in records)
-        check_actions(1 + len(records) + letters + len(timers))
+        check_actions(1 + sum(record.actions for record in records) + len(timers))
         with self._lock:
             current = self._items.get(key)
             if (current is not None) != exists or (current is not None and not holds(change, current)):

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.assignment import Assignment, is_online
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.ports.control import Control
@@ -269,9 +269,38 @@ def test_settling_and_extending_are_signs_of_life(desk: Desk, sign: str, mode: s
         else:
             assert (desk.ack if sign == "ack" else desk.nack)(group, [delivery]) == [None]
     stored_consumer = desk.deps.catalog.consumer(desk.topic, group, "a")
+    assert is_online(stored_consumer, desk.stage.clock.now_ms())
     desk.deps.registry.sign_of_life(desk.topic, group, stored_consumer)
     assert len(desk.receive(group, 100, consumer)) >= 22
     assert desk.ack(group, messages[-1:]) == [None]
+
+
+@pytest.mark.parametrize("sign", ["ack", "nack", "extend", "receive"])
+def test_i1_who_works_quietly_on_what_it_has_keeps_it_though_it_was_silent(desk: Desk, sign: str) -> None:
+    group = desk.group(mode="broadcast", offline="skip")
+    consumer = desk.consumer(group, "a")
+    desk.produce(*make.drafts(10))
+    messages = desk.receive(group, 5, consumer, lease=120)
+    desk.stage.clock.advance(40 * SECOND_MS)
+    if sign == "receive":
+        stored_consumer = desk.deps.catalog.consumer(desk.topic, group, "a")
+        desk.deps.registry.sign_of_life(desk.topic, group, stored_consumer)
+    elif sign == "extend":
+        assert desk.extend(group, messages, 120) == [None] * 5
+    else:
+        assert (desk.ack if sign == "ack" else desk.nack)(group, messages[:1]) == [None]
+    assert desk.ack(group, messages[1:]) == [None] * 4
+    assert len(desk.receive(group, 100, consumer)) >= 5
+
+
+def test_i1_who_has_settled_its_only_message_after_a_long_time_has_missed_nothing(desk: Desk) -> None:
+    group = desk.group(mode="broadcast", offline="skip")
+    consumer = desk.consumer(group, "a")
+    desk.produce(*make.drafts(10))
+    messages = desk.receive(group, 1, consumer, lease=120)
+    desk.stage.clock.advance(40 * SECOND_MS)
+    assert desk.ack(group, messages) == [None]
+    assert len(desk.receive(group, 100, consumer)) == 9
 
 
 def test_signs_of_life_are_written_every_ten_seconds_at_most(desk: Desk) -> None:
