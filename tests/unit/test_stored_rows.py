@@ -11,6 +11,7 @@ from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.message import DeadReason, Draft, Origin
 from chalicelib.domain.pull_share import Part, Round
+from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Allocation, Segment, Tail
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
@@ -198,6 +199,19 @@ def test_a_record_of_a_lane_is_filed_where_its_message_is() -> None:
         puts = records.record_writes("t", KEY, [record])
         assert len(puts) == (2 if record.status == Status.DEAD else 1)
         assert puts[0]["Put"]["Item"].items() >= record_key(place, 5).items()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        make.record(5, Status.RETRYING),
+        make.dead_record(5),
+        replace(make.dead_record(5), message=None),  # its row has gone
+    ],
+    ids=["retrying", "dead", "dead and gone"],
+)
+def test_a_record_takes_as_many_actions_as_it_says(record: Record) -> None:
+    assert len(records.record_writes("t", KEY, [record])) == record.actions
 
 
 # Transactions.

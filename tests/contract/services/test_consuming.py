@@ -19,7 +19,7 @@ from tests.support import factories as make
 from tests.support.amending import Counting
 from tests.support.clock import ManualClock
 from tests.support.desk import ALREADY, Desk, attempts, offsets, records
-from tests.support.stages import Stage
+from tests.support.stages import Stage, memory_stage
 
 STALE = "RECEIPT_STALE"
 
@@ -392,3 +392,26 @@ def test_nobody_waits_for_messages_in_a_process_that_is_ending(stage: Stage) -> 
     assert stage.clock.now_ms() == start_ms
     desk.produce(make.draft("x"))
     assert len(deps.receiver.receive(desk.topic, group, None, 1, 20, 30)) == 1
+
+
+def test_a_receive_waits_as_long_as_it_was_asked_to_though_the_clock_is_set_back() -> None:
+    stage = memory_stage()
+    clock = SetBack()
+    desk = Desk.at(replace(stage, another=lambda: replace(stage.another(), clock=clock)))
+    assert desk.deps.receiver.receive(desk.topic, desk.group(), None, 10, 20, 30) == []
+    assert clock.slept_seconds == pytest.approx(20, abs=0.1)
+
+
+class SetBack(ManualClock):
+    """Set back an hour at the first pause."""
+
+    slept_seconds = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        if not self.slept_seconds:
+            self.advance(-3600 * SECOND_MS)
+        self.slept_seconds += seconds
+        self.advance(round(seconds * SECOND_MS))
+
+    def monotonic_ms(self) -> int:
+        return round(self.slept_seconds * SECOND_MS)
