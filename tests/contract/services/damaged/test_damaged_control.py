@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
-
 import pytest
 
-from chalicelib.domain.errors import Unavailable, Unreadable
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect import prepared_list
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.transactions import Checks
-from chalicelib.wiring import Deps
 from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.damage import NEWER, Change, change_control, change_transaction, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage
-from tests.support.transacting import COMMIT, decide, prepare
 
 
 @pytest.mark.parametrize("damage", [NEWER, without("q"), having("m", {"S": "?"})], ids=range(3))
@@ -65,33 +59,3 @@ def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage
         control.topic(name)
     for job in (desks[0].deps.sweeper, desks[0].deps.expirer, desks[0].deps.checkpointer):
         job.run_once(lambda: True)
-
-
-class _Damaged:
-    """Transactions whose rows cannot be read."""
-
-    def __init__(self, of: Any) -> None:
-        self._of = of
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
-
-    def get(self, transaction_id: str) -> Any:
-        raise Unreadable("UNAVAILABLE", f"Transaction {transaction_id} cannot be read.")
-
-
-def test_a_dead_letter_whose_transaction_cannot_be_read_is_found_and_sent_again_beside_others(
-    stage: Stage,
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    transaction = prepare(desk)
-    decide(desk.deps, transaction, COMMIT)
-    plain = desk.produce(make.draft("plain"))[0].id
-    while messages := desk.receive(group, 10):
-        desk.nack(group, messages, Nack(dead_letter=True, reason="no such account"))
-    damaged = replace(stage.another(), transactions=cast(Any, _Damaged(stage.adapters.transactions)))
-    dead_letters = Deps(damaged).dead_letters
-    found = dead_letters.letters_of(desk.topic, group, [transaction.message_id, plain])
-    assert {letter.message.id for letter in found} == {transaction.message_id, plain}
-    assert dead_letters.redrive(desk.topic, group, found) == 2
