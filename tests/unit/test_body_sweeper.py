@@ -18,6 +18,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import Inbox
+from tests.support.slow_minute import SlowMinute
 from tests.support.stages import memory_stage
 
 NOW_S = START_MS // 1000
@@ -110,23 +111,12 @@ def test_a_run_that_breaks_off_leaves_a_note_for_later(ports: Adapters) -> None:
     assert any(day > TODAY for day in days(ports))
 
 
-class Minute:
-    """Lambda's context: a minute, of which every question takes a second."""
-
-    def __init__(self) -> None:
-        self._left_ms = 61_000
-
-    def get_remaining_time_in_millis(self) -> int:
-        self._left_ms -= 1_000
-        return max(0, self._left_ms)
-
-
 def test_bodies_for_which_time_was_too_short_have_another_run_of_the_function(ports: Adapters) -> None:
     bodies, inbox = [noted(ports, n) for n in range(30)], Inbox()
-    functions.expire({}, Minute(), Deps(replace(ports, invoker=inbox)))
+    functions.expire({}, SlowMinute(1_000), Deps(replace(ports, invoker=inbox)))
     assert {ports.blobs.get(body.body) for body in bodies} == {None, b"x"}
     (again,) = inbox.asked
     inbox.asked.clear()
-    functions.expire(again[1], Minute(), Deps(replace(ports, invoker=inbox)))
+    functions.expire(again[1], SlowMinute(1_000), Deps(replace(ports, invoker=inbox)))
     assert {ports.blobs.get(body.body) for body in bodies} == {None}
     assert not inbox.asked

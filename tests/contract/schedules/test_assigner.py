@@ -21,6 +21,7 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.inline import Inline
 from tests.support.push import PushDesk
+from tests.support.slow_minute import SlowMinute
 from tests.support.stages import Stage
 
 
@@ -39,17 +40,6 @@ class Visits:
         answers = iter(range(topics))
         job.run_once(lambda: next(answers, None) is not None)
         return "".join(self.seen)
-
-
-class SlowContext:
-    """Lambda's: each question takes four seconds of a minute."""
-
-    def __init__(self) -> None:
-        self._left_ms = 60_000
-
-    def get_remaining_time_in_millis(self) -> int:
-        self._left_ms -= 4_000
-        return self._left_ms
 
 
 def staff(stage: Stage, *names: str) -> None:
@@ -199,7 +189,7 @@ def test_who_has_not_agreed_is_asked_though_the_visits_have_no_time_for_all_topi
     for _ in range(8):
         for mark_of in (*(f"busy{n:02}" for n in range(30)), desk.topic.name):
             mark(empty_stage, mark_of)
-        report = functions.assign(SlowContext(), desk.deps)
+        report = functions.assign(SlowMinute(4_000), desk.deps)
         assert not report["finished"]
         visited += report["topics"]
         agreed += report["agreed"]

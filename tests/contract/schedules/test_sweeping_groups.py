@@ -21,6 +21,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.damage import change_control, having
 from tests.support.push import Inbox, PushDesk
+from tests.support.slow_minute import SlowMinute
 from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
@@ -231,18 +232,6 @@ def test_runs_that_have_no_time_for_a_whole_topic_come_by_all_its_consumers_and_
     assert len(woken) == 12
 
 
-class Context:
-    """Lambda's: each question takes four seconds, or as long as is said."""
-
-    def __init__(self, each_ms: int = 4_000) -> None:
-        self._left_ms = 60_000
-        self._each_ms = each_ms
-
-    def get_remaining_time_in_millis(self) -> int:
-        self._left_ms -= self._each_ms
-        return self._left_ms
-
-
 @pytest.mark.many_calls
 def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(empty_stage: Stage) -> None:
     for _ in range(12):
@@ -251,7 +240,7 @@ def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enoug
     groups_over, topics = 0, 0
     for _ in range(8):
         empty_stage.clock.advance(MINUTE_MS)
-        report = functions.sweep(Context(), Deps(replace(empty_stage.another(), invoker=Inbox())))
+        report = functions.sweep(SlowMinute(4_000), Deps(replace(empty_stage.another(), invoker=Inbox())))
         groups_over += report["over"]
         topics += report["topics"]
         assert report["over"] >= 1
@@ -268,7 +257,7 @@ def test_meters_are_read_though_the_sweep_has_no_time_for_all_topics(empty_stage
         empty_stage.adapters.marks.note_moving(desk.topic.name)
     empty_stage.clock.advance(MINUTE_MS)
     for _ in range(3):
-        report = functions.sweep(Context(1_000), Deps(replace(empty_stage.another(), invoker=Inbox())))
+        report = functions.sweep(SlowMinute(1_000), Deps(replace(empty_stage.another(), invoker=Inbox())))
         assert not report["finished"]
         assert report["read"] >= 1
 
@@ -292,7 +281,7 @@ def test_i10_lost_wake_ups_are_found_though_the_watch_is_refused_its_list(
     stage.clock.advance(MINUTE_MS)
     adapters, inbox = stage.another(), Inbox()
     refused: dict[str, Any] = {port: Troubled(getattr(adapters, port), refuses)}
-    report = functions.sweep(Context(), Deps(replace(adapters, invoker=inbox, **refused)))
+    report = functions.sweep(SlowMinute(4_000), Deps(replace(adapters, invoker=inbox, **refused)))
     assert {function for function, _ in inbox.asked} == {"deliver"}
     assert report["troubles"] == 1
 
@@ -303,5 +292,5 @@ def test_backlogs_are_told_though_the_sweep_is_refused_its_list(caplog: pytest.L
     adapters = desk.stage.another()
     marks: Any = Troubled(adapters.marks, lambda name, *call: name == "since")
     with pytest.raises(Unavailable):
-        functions.sweep(Context(), Deps(replace(adapters, invoker=Inbox(), marks=marks)))
+        functions.sweep(SlowMinute(4_000), Deps(replace(adapters, invoker=Inbox(), marks=marks)))
     assert "backlog over alarm" in caplog.messages
