@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,25 +58,17 @@ class SimClient(Client):
             topic, consumer_group, who = self._find(group, consumer)
             assert who
             self.deps.registry.sign_of_life(topic, consumer_group, who)
-        begin = len(self.world.path)
-        messages = super().receive(group, most, consumer, lease_seconds)
-        if self._unheard_leases(begin) - {each.receipt.token for each in messages}:
-            # One shard's claim was lost; the answer has what the others granted.
+        with self.process.noting_leases() as leases:
+            messages = super().receive(group, most, consumer, lease_seconds)
+        told = Counter(each.receipt.token for each in messages)
+        if any(count > told[token] for token, count in leases.items()):
+            # A claim's answer was lost, or messages without a body were not given back: their leases lapse.
             unheard = self._event(
                 Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000
             )
             with self._asking(unheard) as request:
                 request.note_all(Told.UNKNOWN)
         return messages
-
-    def _unheard_leases(self, begin: int) -> set[str]:
-        """The leases that were stored since then in this process, by writes whose answers were lost."""
-        return {
-            token
-            for _, name, method, args, fault in self.world.path[begin:]
-            if (name, method, fault) == (self.process.name, "cursors.write", "fail_after")
-            for token in args[1].after.leases.keys() - args[1].before.leases.keys()
-        }
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
         if self.world.groups[group].mode == "broadcast":

@@ -12,6 +12,7 @@ from typing import Any
 
 from chalicelib.adapters import Adapters
 from chalicelib.domain.cursor import CLOSED, Cursor
+from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
@@ -160,6 +161,7 @@ class Process:
         # of its own: who answers slowly changes nothing of what is drawn else
         self._answers = Random(f"answers {self.world.seed}/{self.name}")
         self._slow_answers: list[SlowAnswer] = []
+        self._leases: dict[Task | None, dict[str, int]] = {}
 
     def replace(self, **adapters: Any) -> None:
         """Give it other adapters."""
@@ -235,6 +237,27 @@ class Process:
                 return WriteRefused(RefusalReason.UNKNOWN, answer)
             raise unavailable()
         return answer
+
+    @contextmanager
+    def noting_leases(self) -> Iterator[Mapping[str, int]]:
+        """The leases that this task stores meanwhile, whether it hears of it or not, with the number of their
+        messages."""
+        task = self.world.scheduler.current()
+        self._leases[task] = {}
+        try:
+            yield self._leases[task]
+        finally:
+            del self._leases[task]
+
+    def wrote(self, change: Change) -> None:
+        """A cursor was written."""
+        leases = self._leases.get(self.world.scheduler.current())
+        if leases is None:
+            return
+        for token in change.before.leases.keys() | change.after.leases.keys():
+            lease = change.after.leases.get(token)
+            if token in leases or token not in change.before.leases:
+                leases[token] = sum(span.count for span in lease.spans) if lease else 0
 
     def _carry_answer(self, method: str) -> None:
         """The answer is on its way. If that is slow, other threads of this process make some calls meanwhile."""

@@ -102,6 +102,7 @@ class World:
             before = self.past.cursor(args[0], 0) or Cursor()
             item_bytes = bytes_of(args[0], answer)
             self.largest_cursor_bytes = max(self.largest_cursor_bytes, item_bytes)
+            process.wrote(args[1])
             for law in broken(before, answer, args[1], process.clock.latest_ms, item_bytes):
                 self.accuse(f"{process.name} wrote {args[0].shard}: {law}")
         self.past.note(method, args, answer)
