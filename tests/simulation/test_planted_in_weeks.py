@@ -11,6 +11,7 @@ from chalicelib.scheduler.walk import _Way
 from chalicelib.services.consume import retry_lane
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.core import segment_cache
+from chalicelib.services.core.positions import Positions
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.core.tails import Tails
 from chalicelib.services.inspect import counts
@@ -95,6 +96,9 @@ BUGS: dict[str, Bug] = {
     "a broadcast that keeps what it is to skip": Bug(
         Registry, "_skip_missed", "group.offline == Offline.SKIP", "False"
     ),
+    "a broadcast that skips what its consumer works on": Bug(
+        Positions, "are_leased", "lease.deadline_ms > now_ms", "False"
+    ),
     "a message that is refused, and stored": Bug(RateLimitedProducer, "_produce", "if i not in over]", "]"),
     "a message over the limit that is given all the same": Bug(
         ClaimPlanner, "_candidate", "draft.dead_reason is not None", "False"
@@ -122,6 +126,7 @@ SEEN_BY = {
     "a broadcast's consumer who is owed what came before it": 62,
     "a broadcast that treats the absent as it was made to": 95,
     "a broadcast that keeps what it is to skip": 15,
+    "a broadcast that skips what its consumer works on": 81,
     "a message that is refused, and stored": 3,
     "a message over the limit that is given all the same": 11,
     "a topic that takes nothing more once it was over its limit": 91,

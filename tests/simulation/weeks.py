@@ -7,7 +7,7 @@ from chalicelib.domain.topic import Group, Mode, Topic
 from tests.simulation.days import bad_data, changes, readers, settings
 from tests.simulation.days.healing import calms, heals
 from tests.simulation.days.judge import judge
-from tests.simulation.days.plan import ABSENCES, BAD_DATA, RATES, SETTINGS, plan_of
+from tests.simulation.days.plan import ABSENCES, BAD_DATA, RATES, SETTINGS, WORK, plan_of
 from tests.simulation.days.settings import (
     changes_group,
     changes_rate,
@@ -17,7 +17,7 @@ from tests.simulation.days.settings import (
     remakes_topic,
 )
 from tests.simulation.days.stage import Days, Deed
-from tests.simulation.days.traffic import receives, redrives, sends, sends_much, settles_late
+from tests.simulation.days.traffic import receives, redrives, sends, sends_much, settles_late, works_quietly
 
 _DEEDS = 60
 
@@ -66,6 +66,7 @@ THEMES: dict[str, tuple[tuple[int, Deed], ...]] = {
     SETTINGS: ((6, settings.changes_any_setting), (6, settings.changes_any_setting_of_a_group)),
     RATES: ((4, changes_rate), (6, sends_much)),
     ABSENCES: ((8, readers.comes_or_goes), (4, readers.changes_offline), (8, receives)),
+    WORK: ((12, readers.comes_or_goes), (20, works_quietly)),
     BAD_DATA: ((6, bad_data.sends_extremes), (4, bad_data.damages)),
 }
 

@@ -28,11 +28,12 @@ _DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
 _TAGS = ("red", "blue", None)
 _SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
 _CERTAIN_ABSENCE_MS = 60_000
+_LONG_LEASE_SECONDS = 600
 
 
-def sends(days: Days) -> None:
+def sends(days: Days, to: str = "") -> None:
     """A producer; what it was not told of may have come or not."""
-    name = days.random.choice(TOPICS)
+    name = to or days.random.choice(TOPICS)
     home = days.homes.get(name)
     delay_ms = days.random.choice((0, 0, 0, *_DELAYS_MS))
     now_ms = days.clock.at_ms
@@ -91,7 +92,46 @@ def receives(days: Days) -> None:
             days.ask("bury", partial(_nack, home.topic.name, member.group.name, messages, bury))
 
 
-def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessage]:
+def works_quietly(days: Days) -> None:
+    """A consumer of a broadcast works for minutes on what it has, without a sign of life, and acknowledges it in time:
+    it was never away. Where writes are refused, its sign of life may be lost."""
+    pulling = [(home, each) for home, each in days.members() if each.consumer and not each.is_called]
+    if not pulling or "throttled" in days.plan.themes:
+        return
+    home, member = days.random.choice(pulling)
+    messages: list[ClaimedMessage] = []
+    for _ in range(2):  # the first time it may have been away
+        messages += received(days, home, member.name, 50, _LONG_LEASE_SECONDS)
+        sends(days, home.topic.name)
+    days.passes(days.random.randint(_CERTAIN_ABSENCE_MS, _LONG_LEASE_SECONDS * 500))
+    if not messages:
+        return
+    if days.random.random() < 0.5:
+        member.seen_ms = days.clock.at_ms
+        messages += received(days, home, member.name, 50, _LONG_LEASE_SECONDS)
+    for part in (messages[:1], messages[1:]):
+        if part and not _acknowledges_in_time(days, home, member, part):
+            return
+
+
+def _acknowledges_in_time(days: Days, home: Home, member: Member, messages: list[ClaimedMessage]) -> bool:
+    """Is there an answer? It may refuse nothing."""
+    answers = days.ask(f"ack {len(messages)}", partial(ack, home.topic.name, member.group.name, messages))
+    labels = [label_of(each.message.draft.body) for each in messages]
+    member.perhaps_seen_ms = days.clock.at_ms
+    if answers is None:
+        member.perhaps.update(labels)
+        return False
+    member.seen_ms = days.clock.at_ms
+    for label, answer in zip(labels, map(told_by, answers), strict=True):
+        if answer in (Told.OK, Told.UNKNOWN):
+            (member.done if answer is Told.OK else member.perhaps).add(label)
+        else:
+            days.accuse(f"{member.name} worked on {label} in time, and was refused")
+    return True
+
+
+def received(days: Days, home: Home, name: str, most: int, lease_seconds: int = 60) -> list[ClaimedMessage]:
     """What a receive gives, judged by the ledger."""
     topic_name = home.topic.name
     live = home.members.get(name)
@@ -105,7 +145,7 @@ def received(days: Days, home: Home, name: str, most: int) -> list[ClaimedMessag
         if consumer_name:
             consumer = deps.catalog.consumer(topic, group, consumer_name)
             deps.registry.sign_of_life(topic, group, consumer)
-        return deps.receiver.receive(topic, group, consumer, most, 0, 60)
+        return deps.receiver.receive(topic, group, consumer, most, 0, lease_seconds)
 
     now_ms = days.clock.at_ms
     answer: list[ClaimedMessage] | None = days.ask(f"receive {topic_name} {name} {most}", request)
