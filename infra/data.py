@@ -12,6 +12,10 @@ from .cli import Aws, Refused
 
 _AT_ONCE = 1000  # objects, S3's limit
 _PROGRESS = 50  # of these, a line
+_KEYS_UNKNOWN = (
+    "The keys of this stage could not be listed (it takes the right tag:GetResources). Each costs 1 USD a month "
+    "until it is deleted: look in KMS for keys whose tag {tag} is {prefix}."
+)
 
 
 class Data:
@@ -56,7 +60,10 @@ class Data:
         if self.has_bucket():
             self._empty_bucket()
             self._aws.run("s3", "rb", "--force", f"s3://{self.bucket}")
-        for key in self._keys():
+        doomed_keys = self._keys()
+        if doomed_keys is None:
+            print(_KEYS_UNKNOWN.format(tag=keys.TAG, prefix=self._prefix), file=sys.stderr)
+        for key in doomed_keys or ():
             self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
 
     def _is_going(self, table: tuple[str, str]) -> bool:
@@ -64,13 +71,17 @@ class Data:
         answer = self._aws.ask("dynamodb", "describe-table", *table)
         return bool(answer["Table"]["TableStatus"] == "DELETING")
 
-    def _keys(self) -> list[str]:
+    def _keys(self) -> list[str] | None:
         """The keys that encrypted this stage's secrets: one for each time that it was deployed anew. Without those that
-        are to be deleted, which have their tag until then, and refuse to be deleted once more."""
+        are to be deleted, which have their tag until then, and refuse to be deleted once more. None where AWS does not
+        say."""
         tag_filter = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
         kind = ("--resource-type-filters", "kms:key")
         command = ("resourcegroupstaggingapi", "get-resources", *tag_filter, *kind)
-        answer = self._aws.ask(*command, check=False) or {}
+        try:
+            answer = self._aws.ask(*command) or {}
+        except Refused:
+            return None
         arns = [str(each["ResourceARN"]) for each in answer.get("ResourceTagMappingList", [])]
         return [arn for arn in arns if not self._is_doomed(arn)]
 

@@ -181,3 +181,20 @@ def test_keys_of_an_earlier_deletion_do_not_hold_up_those_of_this_one() -> None:
     aws.doomed_keys = aws.keys[:1]
     Deployment(aws, read("dev")).destroy(with_data=True)
     assert aws.doomed_keys == aws.keys
+
+
+def test_who_may_not_list_keys_is_told_that_some_may_be_left(capsys: pytest.CaptureFixture[str]) -> None:
+    class Untagged(Kept):
+        def ask(self, *arguments: str, check: bool = True) -> Any:
+            if "get-resources" in arguments:
+                if check:
+                    raise Refused("An error occurred (AccessDeniedException): tag:GetResources")
+                return None
+            return super().ask(*arguments, check=check)
+
+    aws = Untagged()
+    Deployment(aws, read("dev")).destroy(with_data=True)
+    assert not aws.has_bucket
+    message = capsys.readouterr().err
+    assert "tag:GetResources" in message
+    assert "whose tag headrace is headrace-dev" in message
