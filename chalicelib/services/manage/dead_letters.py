@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
+from typing import TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import OffsetState, offset_state
-from ...domain.errors import Conflict, NotFound, Unreadable
+from ...domain.errors import Conflict, HeadraceError, NotFound, Unavailable, Unreadable, unavailable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
@@ -29,6 +30,8 @@ from ..core.wake import Waker
 from ..inspect.lookup import Lookup
 from ..produce.producer import Producer, check_size
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most
 _REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer
@@ -215,11 +218,38 @@ class DeadLetters:
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(new, version=letter.version + 1)
 
+    def edit_all(
+        self, topic: Topic, group: Group, message_id: str, body: bytes, by: str = ""
+    ) -> list[DeadLetter]:
+        """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited; one
+        that somebody else changed just now stays as that one left it. Raises NotFound, TooLarge, and Conflict if none
+        was edited."""
+        letters = self.find(topic, group, message_id)
+        edited_letters, error = _one_by_one(letters, lambda x: self.edit(topic, group, x, body, by))
+        if error:
+            raise error
+        return edited_letters
+
     def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
         """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
         if not self._records.discard(letter):
             raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.DELETED, by)
+
+    def discard_all(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
+        """Delete a message's dead letter, in a broadcast that of each consumer. Raises NotFound, Conflict if none was
+        deleted, and Unavailable if some of them are left."""
+
+        def discard(letter: DeadLetter) -> bool:
+            self.discard(topic, group, letter, by)
+            return True
+
+        letters = self.find(topic, group, message_id)
+        deletions, error = _one_by_one(letters, discard)
+        if error:
+            raise error
+        if len(deletions) < len(letters) and self._of_all_consumers(topic, group, message_id):
+            raise unavailable("Somebody else edited some of the dead letters just now; try again.")
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         """Nothing else remembers it: one write."""
@@ -304,14 +334,18 @@ class DeadLetters:
         return next(worst, RedriveOutcome.SUCCEEDED if outcomes else RedriveOutcome.PENDING)
 
     def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
-        """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict if there is nothing to try."""
-        attempts = [
-            self._retry_delivery_now(topic, group, key, offset, message_id, by)
-            for key, offset in self._locations(topic, group, message_id)
-        ]
-        if not any(attempts):
+        """Make the next attempt of a RETRYING or DEAD delivery now, in a broadcast of each that can be tried. Raises
+        Conflict if there is nothing to try."""
+        attempts, error = _one_by_one(
+            self._locations(topic, group, message_id),
+            lambda place: self._retry_delivery_now(topic, group, *place, message_id, by),
+        )
+        if attempts:
+            self._waker.wake_group(topic, group)
+        if error:
+            raise error
+        if not attempts:
             raise self._nothing_to_try(topic, group, message_id)
-        self._waker.wake_group(topic, group)
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
         if any(map(_is_unreadable, self.letters(topic, group, message_id))):
@@ -371,6 +405,21 @@ class DeadLetters:
             return True
         cursor = transitions.lapse(self._states.last(key).cursor, self._clock.now_ms())
         return offset_state(cursor, offset)[0] is OffsetState.RETRYING
+
+
+def _one_by_one(places: Iterable[_T], act: Callable[[_T], _R]) -> tuple[list[_R], HeadraceError | None]:
+    """What was done, of an act at each of these places, whatever became of it at the others; and the error to answer
+    with. A refusal says that nothing happened (I20): it is the answer only where nothing was done anywhere."""
+    results: list[_R] = []
+    errors: list[HeadraceError] = []
+    for place in places:
+        try:
+            if result := act(place):
+                results.append(result)
+        except HeadraceError as error:
+            errors.append(error)
+    unknown_outcomes = [e for e in errors if isinstance(e, Unavailable) and not isinstance(e, Unreadable)]
+    return results, next(iter(unknown_outcomes or ([] if results else errors)), None)
 
 
 def _outcome(record: Record | None) -> RedriveOutcome:
