@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -27,7 +27,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
-from ..inspect.lookup import Lookup
+from ..inspect.lookup import MOST_LISTING_MS, Lookup
 from ..produce.producer import Producer, check_size
 
 _T = TypeVar("_T")
@@ -39,12 +39,14 @@ _REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answe
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later."""
+    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later. `ids`: of these
+    messages."""
 
     reason: str | None = None
     tag: str | None = None
     key: str | None = None
     since_ms: int | None = None
+    ids: Set[str] | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
         """Does the dead letter have every property that is set?"""
@@ -54,6 +56,7 @@ class DeadLetterFilter:
             and self.tag in (None, draft.tag)
             and (self.key is None or self.key in draft.keys)
             and (self.since_ms is None or letter.at_ms >= self.since_ms)
+            and (self.ids is None or letter.message.id in self.ids)
         )
 
 
@@ -135,7 +138,7 @@ class DeadLetters:
         """The same of those consumers that are there, or nothing."""
         locations = list(self._locations(topic, group, message_id))
         if not locations:
-            return self._without_location(topic, group, [message_id])
+            return self._without_location(topic, group, message_id)
         return [
             letter
             for key, offset in locations
@@ -146,7 +149,7 @@ class DeadLetters:
         """The same in a broadcast, also of consumers that have left, in one read."""
         location = self._location_of(topic, message_id)
         if location is None or location[0] >= MAX_SHARDS:
-            return self._without_location(topic, group, [message_id])
+            return self._without_location(topic, group, message_id)
         shard, offset = location
         letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
         places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
@@ -155,24 +158,24 @@ class DeadLetters:
             key=lambda letter: places.get(letter.key.consumer_uid, MAX_CONSUMERS),
         )
 
-    def _without_location(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of messages that were delayed and whose rows have expired: only the letters themselves
-        have these ids then. Only the group's first thousand letters are searched."""
-        delayed_ids = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
-        letters: list[DeadLetter] = []
-        after = None
-        for _ in range(_PAGES if delayed_ids else 0):
-            rows = self._records.dead(topic, group, after, _PAGE)
-            letters += [letter for _, letter in rows if letter.message.id in delayed_ids]
-            if len(rows) < _PAGE:
-                break
-            after = rows[-1][0]
-        return letters
+    def _without_location(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The dead letters of a message that was delayed and whose row has expired: only the letters themselves have
+        its id then. Only the group's first thousand letters are searched."""
+        if not _is_delayed(message_id):
+            return []
+        return self.page(topic, group, DeadLetterFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
 
     def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of these messages, in their order; neighbours are read together. Letters of messages whose
-        rows have expired come last."""
-        locations = {id: list(self._locations(topic, group, id)) for id in message_ids}
+        """The dead letters of these messages, in their order; neighbours are read together. Left out are those of
+        messages that were delayed, and are not found in eight seconds among very many letters."""
+        asked_ids = list(message_ids)
+        delayed_ids = dict.fromkeys(filter(_is_delayed, asked_ids)).keys()
+        places = self._places_of_delayed(topic, group, delayed_ids)
+        locations = {
+            id: list(self._keys_at(topic, group, place))
+            for id in asked_ids
+            if (place := places.get(id) if id in delayed_ids else self._location_of(topic, id))
+        }
         by_key: dict[CursorKey, list[int]] = {}
         for key, offset in chain.from_iterable(locations.values()):
             by_key.setdefault(key, []).append(offset)
@@ -183,13 +186,42 @@ class DeadLetters:
             for offset, letter in self._records.letters_between(key, start, end - 1).items()
         }
         candidates = ((id, letters.get(location)) for id, there in locations.items() for location in there)
-        there = [letter for id, letter in candidates if letter and letter.message.id == id]
-        return there + self._without_location(topic, group, (id for id in locations if not locations[id]))
+        return [letter for id, letter in candidates if letter and letter.message.id == id]
+
+    def _places_of_delayed(
+        self, topic: Topic, group: Group, message_ids: Set[str]
+    ) -> Mapping[str, tuple[int, int]]:
+        """Shard and offset of those of these delayed messages that have dead letters. A page of letters tells many of
+        them with one read, and the log one with some thirty: it is asked only for those that are not among the first
+        letters, a thousand for each message."""
+        until_ms = self._clock.now_ms() + MOST_LISTING_MS
+
+        def in_time() -> bool:
+            return self._clock.now_ms() < until_ms
+
+        places: dict[str, tuple[int, int]] = {}
+        after = None
+        for _ in message_ids:
+            letter_filter = DeadLetterFilter(ids=message_ids - places.keys())
+            most = len(message_ids) - len(places)
+            letters, after = self.page(topic, group, letter_filter, after, most, may_go_on=in_time)
+            places |= {letter.message.id: (letter.message.shard, letter.offset) for letter in letters}
+            if after is None or len(places) == len(message_ids) or not in_time():
+                break
+        for id in message_ids:
+            if after and id not in places and in_time() and (place := self._location_of(topic, id)):
+                places[id] = place
+        return places
 
     def _locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        location = self._location_of(topic, message_id)
-        if location and location[0] < MAX_SHARDS:  # `topic` may be of before it grew
-            shard, offset = location
+        if location := self._location_of(topic, message_id):
+            yield from self._keys_at(topic, group, location)
+
+    def _keys_at(
+        self, topic: Topic, group: Group, location: tuple[int, int]
+    ) -> Iterator[tuple[CursorKey, int]]:
+        shard, offset = location
+        if shard < MAX_SHARDS:  # `topic` may be of before it grew
             for uid in self._catalog.cursor_owners(topic, group):
                 yield cursor_key(topic, group, shard, uid), offset
 
@@ -432,6 +464,11 @@ def _outcome(record: Record | None) -> RedriveOutcome:
         if record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
         else RedriveOutcome.PENDING
     )
+
+
+def _is_delayed(message_id: str) -> bool:
+    """Is it the id of a message that was delayed, or in a transaction? It does not say where that is in the log."""
+    return bool(ids.parse_timed_id(message_id) or ids.parse_half_id(message_id))
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:
