@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,7 +60,7 @@ class Traces(Protocol):
         is not consistent may miss the newest."""
         ...
 
-    def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
-        """Up to `limit` rows of a group (all its consumers) on one shard, those of the highest offsets first. Not
-        consistent: it may miss the newest."""
+    def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow | None]:
+        """The rows of a group (all its consumers) on one shard, those of the highest offsets first, read as they are
+        needed; None for one that cannot be read. Not consistent: it may miss the newest."""
         ...

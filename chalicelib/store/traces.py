@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from ..domain.limits import MAX_RECEIVE
 from ..domain.segment import ShardKey
@@ -39,15 +38,15 @@ class DynamoTraces:
         )
         return in_order((row for item in items if (row := _readable(key, item))), offset)
 
-    def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
+    def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow | None]:
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="k = :k",
             ExpressionAttributeValues={":k": text(trace_home(key))},
             ScanIndexForward=False,
-            Limit=limit,
+            Limit=rows_per_read,
         )
-        return [row for item in islice(items, limit) if (row := _readable(key, item))]
+        return (_readable(key, item) for item in items)
 
 
 def parts(row: TraceRow) -> Iterator[TraceRow]:

@@ -177,7 +177,7 @@ OF_A_MOMENT_AGO: dict[str, Call] = {
     "a topic's groups with all that is theirs": lambda d: DynamoControl(d).staffed_groups(TOPIC),
     "the last uses of tokens": lambda d: DynamoControl(d).uses("a", "b"),
     "traces": lambda d: DynamoTraces(d).rows_covering(KEY, 5),
-    "the newest traces": lambda d: DynamoTraces(d).newest(KEY, 5),
+    "the newest traces": lambda d: list(DynamoTraces(d).newest(KEY, 5)),
     "marks": lambda d: list(DynamoMarks(d).since(0)),
     "the topics of each minute": lambda d: DynamoMarks(d).each_minute(),
     "the worst": lambda d: DynamoMarks(d).worst(9),

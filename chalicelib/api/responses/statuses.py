@@ -41,7 +41,7 @@ class DeliveryView(TypedDict):
 
 class Retried(TypedDict, total=False):
     """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
-    group is not owed the message."""
+    group is not owed the message, or a row cannot be read that tells them."""
 
     id: Required[str]
     group: Required[str]

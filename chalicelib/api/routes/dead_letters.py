@@ -28,6 +28,8 @@ from ..responses.statuses import Retried
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter
+    from ...services.inspect.lookup import AnyMessage
+    from ...services.inspect.statuses import DeliveryStatus
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
@@ -102,11 +104,7 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     """Replace a dead letter's body, before it is redriven."""
     topic, group = context.group(consistent=True)
     body = parse.json_body(context.raw, context.body.body)
-    deps = context.deps
-    letters = [
-        deps.dead_letters.edit(topic, group, letter, body, context.by)
-        for letter in deps.dead_letters.find(topic, group, context.params["id"])
-    ]
+    letters = context.deps.dead_letters.edit_all(topic, group, context.params["id"], body, context.by)
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
@@ -154,8 +152,7 @@ def _merge_letter(
 def delete_dead_letter(context: Context) -> Response[None]:
     """Delete a dead letter for good."""
     topic, group = context.group(consistent=True)
-    for letter in context.deps.dead_letters.find(topic, group, context.params["id"]):
-        context.deps.dead_letters.discard(topic, group, letter, context.by)
+    context.deps.dead_letters.discard_all(topic, group, context.params["id"], context.by)
     return Response(None, 204)
 
 
@@ -167,8 +164,17 @@ def retry_now(context: Context) -> Response[Retried]:
     group = context.deps.catalog.group(topic, context.body.group, consistent=True)
     message = context.deps.lookup.find_with_dead_letters(topic, id, context.may_use_group)
     context.deps.dead_letters.retry_now(topic, group, id, context.by)
-    status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None
-    return Response(statuses.retried_view(id, group.name, status))
+    return Response(statuses.retried_view(id, group.name, _status(context, topic, group, message)))
+
+
+def _status(context: Context, topic: Topic, group: Group, message: AnyMessage) -> DeliveryStatus | None:
+    """Where it stands after the retry; None where a row cannot be read that tells it."""
+    if not isinstance(message, Message):
+        return None
+    try:
+        return context.deps.statuses.delivery(topic, group, message)
+    except HeadraceError:  # the retry is done: no error may deny it
+        return None
 
 
 def _views(

@@ -18,11 +18,14 @@ _ID_CHARS = 20
 def get_attempts(context: Context) -> Response[AttemptsView]:
     """The latest attempts at a consumer, and how long they took."""
     from ...services.inspect.attempts import latest
+    from ...services.inspect.lookup import MOST_LISTING_MS
 
     topic, group, consumer = _find(context)
     limit = list_pages.limit(context.query)
     shards = context.deps.registry.membership(topic, group, consumer).shards
-    history = latest(context.deps.adapters.traces, topic, group, consumer, shards, limit)
+    traces, clock = context.deps.adapters.traces, context.deps.adapters.clock
+    ends_ms = clock.now_ms() + MOST_LISTING_MS
+    history = latest(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
     return Response(subscribers.attempts(history))
 
 

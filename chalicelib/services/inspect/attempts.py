@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...domain.topic import Consumer, Group, Topic, cursor_key
+from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceRow
 from ...modes import POLICIES
 from ...ports.indexes import Traces
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10
+_FEWEST_ROWS_OF_ALL = 100
+_READS = 20  # of one shard of a broadcast
 _ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one tells no duration of the consumer's
 
 
@@ -54,8 +56,8 @@ def latest(
     limit: int,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> History:
-    """Up to `limit` attempts at a consumer. Its own `shards` are read first, one query per shard, as long as
-    `may_go_on()`."""
+    """Up to `limit` attempts at a consumer. Its own `shards` are read first, as long as `may_go_on()`: one query per
+    shard; more in a broadcast, where the rows of all consumers lie side by side."""
     in_turn = list(dict.fromkeys([*(s for s in shards if s < topic.shards), *range(topic.shards)]))
     looked_at = in_turn[:MOST_SHARDS]
     rows_each = max(_FEWEST_ROWS, -(-2 * limit // len(looked_at)))
@@ -65,11 +67,33 @@ def latest(
         if not may_go_on():
             is_whole = False
             break
-        rows = traces.newest(cursor_key(topic, group, shard), rows_each)
-        is_whole &= len(rows) < rows_each
-        attempts += (attempt for row in rows if _is_of(row, group, consumer) for attempt in _attempts(row))
+        rows, are_all = _own_rows(
+            traces, cursor_key(topic, group, shard), group, consumer, rows_each, may_go_on
+        )
+        is_whole &= are_all
+        attempts += (attempt for row in rows for attempt in _attempts(row))
     attempts.sort(key=lambda each: (each.at_ms, each.offset), reverse=True)
     return History(attempts[:limit], is_whole and len(attempts) <= limit)
+
+
+def _own_rows(
+    traces: Traces,
+    key: CursorKey,
+    group: Group,
+    consumer: Consumer,
+    most: int,
+    may_go_on: Callable[[], bool],
+) -> tuple[list[TraceRow], bool]:
+    """The consumer's newest rows, and whether it has no others: `most` of its own in a broadcast, else of all."""
+    per_consumer = POLICIES[group.mode].per_consumer
+    per_read, reads = (max(most, _FEWEST_ROWS_OF_ALL), _READS) if per_consumer else (most, 1)
+    rows: list[TraceRow] = []
+    for count, row in enumerate(traces.newest(key, per_read), 1):
+        rows += [row] if row and _is_of(row, group, consumer) else []
+        is_read = count % per_read == 0
+        if len(rows) == most or count == reads * per_read or (is_read and not may_go_on()):
+            return rows, False
+    return rows, True
 
 
 def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:

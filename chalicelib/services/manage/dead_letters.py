@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
+from typing import TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import OffsetState, offset_state
-from ...domain.errors import Conflict, NotFound, Unreadable
+from ...domain.errors import Conflict, HeadraceError, NotFound, Unavailable, Unreadable, unavailable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
@@ -26,9 +27,11 @@ from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
-from ..inspect.lookup import Lookup
+from ..inspect.lookup import MOST_LISTING_MS, Lookup
 from ..produce.producer import Producer, check_size
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most
 _REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer
@@ -36,12 +39,14 @@ _REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answe
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later."""
+    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later. `ids`: of these
+    messages."""
 
     reason: str | None = None
     tag: str | None = None
     key: str | None = None
     since_ms: int | None = None
+    ids: Set[str] | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
         """Does the dead letter have every property that is set?"""
@@ -51,6 +56,7 @@ class DeadLetterFilter:
             and self.tag in (None, draft.tag)
             and (self.key is None or self.key in draft.keys)
             and (self.since_ms is None or letter.at_ms >= self.since_ms)
+            and (self.ids is None or letter.message.id in self.ids)
         )
 
 
@@ -132,7 +138,7 @@ class DeadLetters:
         """The same of those consumers that are there, or nothing."""
         locations = list(self._locations(topic, group, message_id))
         if not locations:
-            return self._without_location(topic, group, [message_id])
+            return self._without_location(topic, group, message_id)
         return [
             letter
             for key, offset in locations
@@ -143,7 +149,7 @@ class DeadLetters:
         """The same in a broadcast, also of consumers that have left, in one read."""
         location = self._location_of(topic, message_id)
         if location is None or location[0] >= MAX_SHARDS:
-            return self._without_location(topic, group, [message_id])
+            return self._without_location(topic, group, message_id)
         shard, offset = location
         letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
         places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
@@ -152,24 +158,24 @@ class DeadLetters:
             key=lambda letter: places.get(letter.key.consumer_uid, MAX_CONSUMERS),
         )
 
-    def _without_location(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of messages that were delayed and whose rows have expired: only the letters themselves
-        have these ids then. Only the group's first thousand letters are searched."""
-        delayed_ids = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
-        letters: list[DeadLetter] = []
-        after = None
-        for _ in range(_PAGES if delayed_ids else 0):
-            rows = self._records.dead(topic, group, after, _PAGE)
-            letters += [letter for _, letter in rows if letter.message.id in delayed_ids]
-            if len(rows) < _PAGE:
-                break
-            after = rows[-1][0]
-        return letters
+    def _without_location(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The dead letters of a message that was delayed and whose row has expired: only the letters themselves have
+        its id then. Only the group's first thousand letters are searched."""
+        if not _is_delayed(message_id):
+            return []
+        return self.page(topic, group, DeadLetterFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
 
     def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of these messages, in their order; neighbours are read together. Letters of messages whose
-        rows have expired come last."""
-        locations = {id: list(self._locations(topic, group, id)) for id in message_ids}
+        """The dead letters of these messages, in their order; neighbours are read together. Left out are those of
+        messages that were delayed, and are not found in eight seconds among very many letters."""
+        asked_ids = list(message_ids)
+        delayed_ids = dict.fromkeys(filter(_is_delayed, asked_ids)).keys()
+        places = self._places_of_delayed(topic, group, delayed_ids)
+        locations = {
+            id: list(self._keys_at(topic, group, place))
+            for id in asked_ids
+            if (place := places.get(id) if id in delayed_ids else self._location_of(topic, id))
+        }
         by_key: dict[CursorKey, list[int]] = {}
         for key, offset in chain.from_iterable(locations.values()):
             by_key.setdefault(key, []).append(offset)
@@ -180,13 +186,42 @@ class DeadLetters:
             for offset, letter in self._records.letters_between(key, start, end - 1).items()
         }
         candidates = ((id, letters.get(location)) for id, there in locations.items() for location in there)
-        there = [letter for id, letter in candidates if letter and letter.message.id == id]
-        return there + self._without_location(topic, group, (id for id in locations if not locations[id]))
+        return [letter for id, letter in candidates if letter and letter.message.id == id]
+
+    def _places_of_delayed(
+        self, topic: Topic, group: Group, message_ids: Set[str]
+    ) -> Mapping[str, tuple[int, int]]:
+        """Shard and offset of those of these delayed messages that have dead letters. A page of letters tells many of
+        them with one read, and the log one with some thirty: it is asked only for those that are not among the first
+        letters, a thousand for each message."""
+        until_ms = self._clock.now_ms() + MOST_LISTING_MS
+
+        def in_time() -> bool:
+            return self._clock.now_ms() < until_ms
+
+        places: dict[str, tuple[int, int]] = {}
+        after = None
+        for _ in message_ids:
+            letter_filter = DeadLetterFilter(ids=message_ids - places.keys())
+            most = len(message_ids) - len(places)
+            letters, after = self.page(topic, group, letter_filter, after, most, may_go_on=in_time)
+            places |= {letter.message.id: (letter.message.shard, letter.offset) for letter in letters}
+            if after is None or len(places) == len(message_ids) or not in_time():
+                break
+        for id in message_ids:
+            if after and id not in places and in_time() and (place := self._location_of(topic, id)):
+                places[id] = place
+        return places
 
     def _locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        location = self._location_of(topic, message_id)
-        if location and location[0] < MAX_SHARDS:  # `topic` may be of before it grew
-            shard, offset = location
+        if location := self._location_of(topic, message_id):
+            yield from self._keys_at(topic, group, location)
+
+    def _keys_at(
+        self, topic: Topic, group: Group, location: tuple[int, int]
+    ) -> Iterator[tuple[CursorKey, int]]:
+        shard, offset = location
+        if shard < MAX_SHARDS:  # `topic` may be of before it grew
             for uid in self._catalog.cursor_owners(topic, group):
                 yield cursor_key(topic, group, shard, uid), offset
 
@@ -215,11 +250,38 @@ class DeadLetters:
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(new, version=letter.version + 1)
 
+    def edit_all(
+        self, topic: Topic, group: Group, message_id: str, body: bytes, by: str = ""
+    ) -> list[DeadLetter]:
+        """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited; one
+        that somebody else changed just now stays as that one left it. Raises NotFound, TooLarge, and Conflict if none
+        was edited."""
+        letters = self.find(topic, group, message_id)
+        edited_letters, error = _one_by_one(letters, lambda x: self.edit(topic, group, x, body, by))
+        if error:
+            raise error
+        return edited_letters
+
     def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
         """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
         if not self._records.discard(letter):
             raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.DELETED, by)
+
+    def discard_all(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
+        """Delete a message's dead letter, in a broadcast that of each consumer. Raises NotFound, Conflict if none was
+        deleted, and Unavailable if some of them are left."""
+
+        def discard(letter: DeadLetter) -> bool:
+            self.discard(topic, group, letter, by)
+            return True
+
+        letters = self.find(topic, group, message_id)
+        deletions, error = _one_by_one(letters, discard)
+        if error:
+            raise error
+        if len(deletions) < len(letters) and self._of_all_consumers(topic, group, message_id):
+            raise unavailable("Somebody else edited some of the dead letters just now; try again.")
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         """Nothing else remembers it: one write."""
@@ -304,14 +366,18 @@ class DeadLetters:
         return next(worst, RedriveOutcome.SUCCEEDED if outcomes else RedriveOutcome.PENDING)
 
     def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
-        """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict if there is nothing to try."""
-        attempts = [
-            self._retry_delivery_now(topic, group, key, offset, message_id, by)
-            for key, offset in self._locations(topic, group, message_id)
-        ]
-        if not any(attempts):
+        """Make the next attempt of a RETRYING or DEAD delivery now, in a broadcast of each that can be tried. Raises
+        Conflict if there is nothing to try."""
+        attempts, error = _one_by_one(
+            self._locations(topic, group, message_id),
+            lambda place: self._retry_delivery_now(topic, group, *place, message_id, by),
+        )
+        if attempts:
+            self._waker.wake_group(topic, group)
+        if error:
+            raise error
+        if not attempts:
             raise self._nothing_to_try(topic, group, message_id)
-        self._waker.wake_group(topic, group)
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
         if any(map(_is_unreadable, self.letters(topic, group, message_id))):
@@ -373,6 +439,21 @@ class DeadLetters:
         return offset_state(cursor, offset)[0] is OffsetState.RETRYING
 
 
+def _one_by_one(places: Iterable[_T], act: Callable[[_T], _R]) -> tuple[list[_R], HeadraceError | None]:
+    """What was done, of an act at each of these places, whatever became of it at the others; and the error to answer
+    with. A refusal says that nothing happened (I20): it is the answer only where nothing was done anywhere."""
+    results: list[_R] = []
+    errors: list[HeadraceError] = []
+    for place in places:
+        try:
+            if result := act(place):
+                results.append(result)
+        except HeadraceError as error:
+            errors.append(error)
+    unknown_outcomes = [e for e in errors if isinstance(e, Unavailable) and not isinstance(e, Unreadable)]
+    return results, next(iter(unknown_outcomes or ([] if results else errors)), None)
+
+
 def _outcome(record: Record | None) -> RedriveOutcome:
     if record is None:
         return RedriveOutcome.PENDING
@@ -383,6 +464,11 @@ def _outcome(record: Record | None) -> RedriveOutcome:
         if record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
         else RedriveOutcome.PENDING
     )
+
+
+def _is_delayed(message_id: str) -> bool:
+    """Is it the id of a message that was delayed, or in a transaction? It does not say where that is in the log."""
+    return bool(ids.parse_timed_id(message_id) or ids.parse_half_id(message_id))
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ...domain.topic import CursorKey
@@ -30,10 +30,10 @@ class MemoryTraces:
             rows = self._homes.get(trace_home(key), {})
             return in_order((rows[place] for place in sorted(rows)), offset)
 
-    def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
+    def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow | None]:
         with self._lock:
             rows = self._homes.get(trace_home(key), {})
-            return [rows[place] for place in sorted(rows, reverse=True)[:limit]]
+            return iter([rows[place] for place in sorted(rows, reverse=True)])
 
     def drop_expired(self, now_s: int) -> None:
         """Delete expired rows, as DynamoDB's TTL does."""

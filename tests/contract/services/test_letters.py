@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -22,7 +23,7 @@ from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter, RedriveOutcome
+from chalicelib.services.manage.dead_letters import DeadLetterFilter, DeadLetters, RedriveOutcome
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
@@ -382,6 +383,61 @@ def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(s
     ids = [table.ids[2], table.ids[0], table.ids[1]]
     letters = table.dead_letters.letters_of(table.topic, table.group, ids)
     assert [letter.message.id for letter in letters] == ids
+
+
+def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_by_one_in_the_log(
+    stage: Stage,
+) -> None:
+    table = Table(stage, *make.drafts(MANY))
+    ids = delayed_and_buried(table, 40)
+    dead_letters, calls = counted(stage)
+    letters = dead_letters.letters_of(table.topic, table.group, [ids[1], table.ids[0], *ids])
+    assert [letter.message.id for letter in letters] == [ids[1], table.ids[0], ids[0], *ids[2:]]
+    assert calls() == {"dead": 3, "letters_between": 2}
+    assert table.redrive(*letters) == 41
+    assert dead_letters.letters_of(table.topic, table.group, ids) == []
+    assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_letters_of_delayed_messages_behind_very_many_are_found_in_the_log_while_there_is_time(
+    stage: Stage, slow: bool
+) -> None:
+    table = Table(stage, *make.drafts(1_000))
+    (id,) = delayed_and_buried(table, 1)
+    dead_letters, calls = counted(stage, slow=slow)
+    letters = dead_letters.letters_of(table.topic, table.group, [id, table.ids[7]])
+    assert [letter.message.id for letter in letters] == ([] if slow else [id]) + [table.ids[7]]
+    seen = calls()
+    assert (seen["dead"] < 10, "read" not in seen) == (slow, slow)
+
+
+def delayed_and_buried(table: Table, count: int) -> list[str]:
+    """Ids of messages that were delayed and then buried, each with a row of its own."""
+    now_ms = table.desk.stage.clock.now_ms()
+    drafts = [make.draft(n, due_ms=now_ms + (1 + n) * SECOND_MS) for n in range(count)]
+    results = table.desk.produce(*drafts)
+    for _ in results:
+        table.desk.stage.clock.advance(SECOND_MS)
+        table.bury()
+    return [result.id for result in results]
+
+
+def counted(stage: Stage, *, slow: bool = False) -> tuple[DeadLetters, Callable[[], Counter[str]]]:
+    """Those of a further process; and what was asked of its store since the last look."""
+    names = ("log", "records", "timers")
+    ports: dict[str, Any] = {name: Counted(getattr(stage.adapters, name)) for name in names}
+    clock = Hasty() if slow else stage.clock
+
+    def calls() -> Counter[str]:
+        total = sum((port.calls for port in ports.values()), Counter[str]())
+        for port in ports.values():
+            port.calls.clear()
+        return total
+
+    dead_letters = Deps(replace(stage.adapters, clock=clock, **ports)).dead_letters
+    calls()
+    return dead_letters, calls
 
 
 def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:

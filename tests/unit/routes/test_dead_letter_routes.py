@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from chalicelib import wiring
 from chalicelib.api.list_filters import LETTER_FILTERS
+from chalicelib.domain.topic import CursorKey, cursor_key
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty
-from tests.support.dead_letters import bury
+from tests.support.damage import NEWER, change_cursor, change_letter
+from tests.support.dead_letters import bury, retry_now
 from tests.support.http import Client, Group, Topic
+from tests.support.push import Inbox
+from tests.support.scars import scarred
+from tests.support.troubled import Troubled
 
 OTHERS = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
 """Values of filters that no dead letter of these tests has."""
@@ -76,3 +82,68 @@ def test_each_filter_keeps_letters_out_of_the_list_of_a_change_and_of_a_redrive(
     redrive = {"filter": {name: OTHERS[name]}}
     assert topic.api.post(f"{path}/redrive", redrive).expect(200) == {"redriven": 0}
     assert len(topic.api.get(path).expect(200)["items"]) == 1
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("lost", ["cursor", "letter"])
+def test_i20_a_retry_of_a_broadcast_goes_on_with_those_whose_rows_can_be_read(
+    api: Client, deps: Deps, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, lost: str, order: str
+) -> None:
+    process = Deps(scarred(deps.adapters))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    group = broadcast(api, order, buries="ab" if lost == "letter" else "a")
+    (id,) = ids_of(group, "a")
+    if lost == "letter":
+        change_letter(process, key_of(process, group, "b"), 0, NEWER)
+    else:
+        group.receive(consumer="b")
+        change_cursor(process, key_of(process, group, "b"), NEWER)
+    inbox.asked.clear()
+    answer = retry_now(group, id).expect(200)
+    assert (answer["id"], answer["group"]) == (id, "g")
+    assert [event["group"] for function, event in inbox.asked if function == "deliver"] == ["g"]
+    assert [each["attempt"] for each in group.receive(consumer="a")] == [2]
+    assert retry_now(group, id).status == (409 if lost == "letter" else 503), "there is no other any more"
+
+
+def test_i20_a_retry_of_a_broadcast_whose_outcome_is_unknown_for_one_says_so_and_the_others_are_woken(
+    api: Client, deps: Deps, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = broadcast(api, "abc", buries="abc")
+    (id,) = ids_of(group, "a")
+    keys = [key_of(deps, group, name) for name in "ab"]
+    records: Any = Troubled(
+        deps.adapters.records, lambda call, *place: call == "dead_letter" and place[0] in keys
+    )
+    process = Deps(replace(deps.adapters, records=records))
+    monkeypatch.setattr(wiring, "deps", lambda: process)
+    inbox.asked.clear()
+    retry_now(group, id).refused(503, "UNAVAILABLE")
+    assert [event["group"] for function, event in inbox.asked if function == "deliver"] == ["g"]
+    assert [each["attempt"] for each in group.receive(consumer="c")] == [2]
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    retry_now(group, id).expect(200)
+    assert [len(group.receive(consumer=name)) for name in "ab"] == [1, 1]
+
+
+def broadcast(api: Client, consumers: str, *, buries: str) -> Group:
+    """A broadcast with a message that some of its consumers, and of its subscribers, have refused."""
+    group = api.topic(shards=1, mode="broadcast").group()
+    for name in consumers:
+        group.register(name)
+    api.put(f"{group.path}/consumers/pushed", {"url": "https://hooks.example.com"}).expect(201)
+    group.topic.produce("x")
+    for name in buries:
+        assert bury(group, consumer=name)
+    return group
+
+
+def ids_of(group: Group, consumer: str) -> list[str]:
+    items = group.api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    return [item["id"] for item in items if item["consumer"] == consumer]
+
+
+def key_of(deps: Deps, group: Group, consumer: str) -> CursorKey:
+    topic = deps.catalog.topic(group.topic.name)
+    group_there = deps.catalog.group(topic, group.name)
+    return cursor_key(topic, group_there, 0, deps.catalog.consumer(topic, group_there, consumer).uid)

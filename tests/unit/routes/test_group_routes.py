@@ -82,6 +82,18 @@ def test_a_broadcast_is_sought_back_without_the_consumer_that_leaves_meanwhile(
         assert group.bodies(consumer="b") == ["x"]
 
 
+def test_a_list_of_attempts_that_takes_long_to_read_ends_early_and_says_so(
+    deps: Deps, api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = api.topic(shards=16).group()
+    group.register("mail")
+    path = f"{group.path}/consumers/mail/attempts"
+    assert api.get(path).expect(200)["complete"]
+    slow = Deps(replace(deps.adapters, clock=Hasty()))
+    monkeypatch.setattr(wiring, "deps", lambda: slow)
+    assert not api.get(path).expect(200)["complete"]
+
+
 @pytest.mark.parametrize(("port", "call"), [("control", "assignment"), ("timers", "store")])
 def test_a_new_secret_is_shown_though_what_follows_its_storing_fails(
     deps: Deps, topic: Topic, monkeypatch: pytest.MonkeyPatch, port: str, call: str
