@@ -52,6 +52,7 @@ class Member:
     absence: Absence = field(default_factory=Absence)
     seen_ms: int = 0  # when it surely showed life,
     perhaps_seen_ms: int = 0  # and when perhaps
+    leased_until_ms: int = 0  # perhaps: who holds a lease is not away
     missed: set[str] = field(default_factory=set)  # what it surely skipped
     done: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)  # acknowledged, and nobody heard the answer

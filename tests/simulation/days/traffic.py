@@ -148,6 +148,8 @@ def received(days: Days, home: Home, name: str, most: int, lease_seconds: int = 
         return deps.receiver.receive(topic, group, consumer, most, 0, lease_seconds)
 
     now_ms = days.clock.at_ms
+    if live:
+        live.leased_until_ms = max(live.leased_until_ms, now_ms + lease_seconds * 1000)
     answer: list[ClaimedMessage] | None = days.ask(f"receive {topic_name} {name} {most}", request)
     if live and answer is not None:
         live.seen_ms = now_ms
@@ -172,7 +174,10 @@ def _comes_back(days: Days, home: Home, member: Member) -> set[str]:
     member.skipped |= came.keys() - member.done
     # Whoever was asked may have committed them meanwhile, which the ledger notes when somebody is told.
     member.skipped |= {deal.label for deal in days.deals.values() if deal.home is home}
-    if now_ms < member.absence.surely_from_ms or now_ms - since_ms <= _CERTAIN_ABSENCE_MS + skew_ms:
+    is_certain = (
+        now_ms - since_ms > _CERTAIN_ABSENCE_MS + skew_ms and now_ms > member.leased_until_ms + skew_ms
+    )
+    if now_ms < member.absence.surely_from_ms or not is_certain:
         return set()
     new_labels = {label for label, each in came.items() if each.at_ms > since_ms and not each.waited}
     return new_labels - member.given
