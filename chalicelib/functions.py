@@ -91,7 +91,8 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Ask producers about transactions; or the owner of a URL whether it may be called, and answer what it said.
 
-    Raises Unavailable after all other checks, if the store had no answer for one: Lambda repeats the call."""
+    Raises Unavailable after all other checks, if the store had no answer for one, or there was no time for it: Lambda
+    repeats the call."""
     from .services.produce.check_back import Check
 
     if "greet" in event:
@@ -99,9 +100,10 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     outcomes = deps.checker.check(checks, _seconds_left(context))
-    observe.metrics(deps.adapters.stage, {"Checks": outcomes.total()} if outcomes else {})
     report = _report("check", dict(outcomes), deps)
-    if outcomes["unavailable"]:  # the next timer may be a day away; who has been asked is not asked again
+    if (
+        outcomes["unavailable"] or outcomes["postponed"]
+    ):  # the next timer may be a day away; who has been asked is not asked again
         raise unavailable()
     return report
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..domain.cursor import CLOSED, Cursor, Lease
+from ..domain.cursor import CLOSED, Cursor, Lease, unsettled
 from ..domain.cursor_transitions import amend
 from ..domain.cursor_write import Change, was_stored
 from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
@@ -312,13 +312,17 @@ def _readable(item: Item) -> Cursor | None:
 
 def _cursor(item: Item) -> Cursor:
     waiting_spans = (parse_span(v["S"], int(k)) for k, v in item["w"]["M"].items())
-    return Cursor(
+    cursor = Cursor(
         leases={t: parse_lease(t, v["S"]) for t, v in item["l"]["M"].items()},
         waiting=tuple(sorted(waiting_spans, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
         **{field: int(item.get(name, _ABSENT.get(name, {}))["N"]) for name, field in _SCALARS.items()},
     )
+    # They would be granted again, and to list those of a damaged count may take all memory.
+    if any(span.end > cursor.next for span in unsettled(cursor)):
+        raise ValueError("it holds offsets that were never claimed")
+    return cursor
 
 
 def _or_first(item: Item, note_unreadable: NoteUnreadable) -> Cursor:

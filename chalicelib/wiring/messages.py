@@ -102,7 +102,9 @@ class MessageServices(CoreServices):
         from ..services.produce.check_back import Checker
 
         a = self.adapters
-        return Checker(a.transactions, self.transactor, a.timers, self.sender, a.clock, a.threads)
+        return Checker(
+            a.transactions, self.transactor, a.timers, self.sender, a.clock, a.threads, self.counters
+        )
 
     @cached_property
     def claimer(self) -> Claimer:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.cursor import Cursor, Lease
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.meter import MINUTES, GroupReading, Reading
 from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.replay import Replay
@@ -209,6 +209,28 @@ def test_whatever_becomes_of_a_row_its_reader_raises_what_it_says(name: str, dat
 )
 def test_what_once_was_an_error_that_nobody_expected_is_told_as_damage(name: str, damage: Item) -> None:
     read(ROWS[name], {**ROWS[name].item, **damage})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"l": {"M": {"1.a": {"S": "0+3000000;1;me"}}}},
+        {"l": {"M": {"1.a": {"S": "30%_;1;me"}, "1.b": {"S": "35%_;1;me"}}}},
+        {"w": {"M": {"9": {"S": "+32"}}}},
+        {"x": {"N": "22"}},
+    ],
+    ids=["a lease", "a mask", "what waits", "next"],
+)
+def test_a_cursor_that_holds_what_was_never_claimed_is_damaged(damage: Item) -> None:
+    """To list the offsets of such a lease may take all memory, and the process's other work with it."""
+    with pytest.raises(Unreadable):
+        cursors.cursor_of({**ROWS["cursor"].item, **damage})
+
+
+def test_a_cursor_may_hold_all_that_was_claimed() -> None:
+    at_the_end = {"l": {"M": {"1.a": {"S": "34%_;1;me"}}}, "w": {"M": {"9": {"S": "+25"}}}}
+    cursor = cursors.cursor_of({**ROWS["cursor"].item, **at_the_end})
+    assert (cursor.in_flight, cursor.next) == (6, 40)
 
 
 def read(row: Stored, item: Item) -> None:

@@ -66,7 +66,7 @@ def test_a_cursor_is_read_as_it_was_written(leases: list[Lease], number: int) ->
     spans = tuple(Span(number + n, 1, 2, "-", n) for n in range(3))
     cursor = Cursor(
         number,
-        number + 9,
+        max([number + 9, *(span.end for lease in leases for span in lease.spans)]),
         {f"{n}.{lease.token}": Lease(f"{n}.{lease.token}", *_rest(lease)) for n, lease in enumerate(leases)},
         spans,
         number % 7,

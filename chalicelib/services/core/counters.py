@@ -12,6 +12,7 @@ FAILED = "Failed"
 DEAD = "Dead"
 UNDECODABLE = "Undecodable"
 NEWER_FORMAT = "NewerFormat"
+CHECKS = "Checks"
 _MOST_EVENTS = 100
 
 

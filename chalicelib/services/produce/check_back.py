@@ -3,7 +3,8 @@
 The mover stores the CHECK timer of the next time before it hands the check over, so that no crash ends a transaction's
 checks. A check is begun under a condition (the transaction is PREPARED, and as it was read), so that however often it
 is handed over, one call is made, and none after the decision. The call is counted with its answer: one that a crash
-prevented, or whose answer a crash swallowed, does not count, and the next timer's is made in its place.
+prevented, or whose answer a crash swallowed, does not count, and the next timer's is made in its place. An answer that
+the store does not take at once is tried again for a while: nobody asks for it before the next timer.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from ...domain.transaction import CheckAnswer, Transaction, TransactionState, an
 from ...ports.timers import Timers
 from ...ports.transactions import Transactions
 from ...ports.world import Clock, Sender
+from ..core.counters import CHECKS, Counters
 from .transactions import Transactor
 
 _MARGIN_SECONDS = 5  # for what follows an answer
+_PAUSES_SECONDS = (1, 2, 4, 8, 16)  # before an answer is tried again that the store did not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,12 @@ class Checker:
     sender: Sender
     clock: Clock
     threads: Callable[[], Executor]
+    counters: Counters
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
         """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
-        has no answer for it, may be made again at once; what could not end within `seconds_left()`, or cannot be
-        read, is left to the next timers."""
+        has no answer for it, or "postponed", because it could not end within `seconds_left()`, may be made again at
+        once; what cannot be read is left to the next timers."""
 
         def check(one: Check) -> str:
             try:
@@ -82,13 +86,30 @@ class Checker:
         seconds = answer_seconds(transaction, check.next_ms, self.clock.now_ms())
         if not self.transactions.change(transaction, new):
             return "repeated"
-        return self._conclude(new, self.sender.ask(new, secrets, seconds))
+        self.counters.add(CHECKS, 1)
+        return self._conclude_in_time(new, self.sender.ask(new, secrets, seconds), seconds_left)
 
     def _end(self, check: Check) -> None:
         anywhere = ShardKey("", "", ANY)
         self.timers.drop(
             [Timer(due_ms=check.next_ms, id=check.transaction_id, kind=TimerKind.CHECK, shard=anywhere)]
         )
+
+    def _conclude_in_time(
+        self, version: Transaction, answer: CheckAnswer, seconds_left: Callable[[], float]
+    ) -> str:
+        """Try it until the store takes the answer, at most until the function's time ends or the next check begins."""
+        for pause in _PAUSES_SECONDS:
+            try:
+                return self._conclude(version, answer)
+            except Unreadable:
+                raise
+            except Unavailable:
+                next_seconds = (version.check_ms - self.clock.now_ms()) / 1000
+                if pause > min(seconds_left() - _MARGIN_SECONDS, next_seconds):
+                    raise
+            self.clock.sleep(pause)
+        return self._conclude(version, answer)
 
     def _conclude(self, version: Transaction, answer: CheckAnswer) -> str:
         """Do what the producer said; count the call."""
@@ -99,6 +120,8 @@ class Checker:
                     return self.transactor.decide(transaction, answer.decision, answer).state
                 if transaction.state is not TransactionState.PREPARED:
                     return "decided before"
+                if transaction.check_ms == version.check_ms and transaction.checks > version.checks:
+                    return "unknown"  # counted by a try of which the store gave no answer
                 new = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
                 if new.checks >= MAX_CHECKS:
                     if self._give_up(transaction, new):

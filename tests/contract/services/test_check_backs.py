@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -44,6 +45,17 @@ def later(desk: PushDesk, transaction: Transaction, seconds: int, step: int = 10
         desk.stage.clock.advance(min(step * SECOND_MS, end_ms - desk.stage.clock.now_ms()))
         desk.deps.mover.tick([fragment_of(transaction.id)])
         desk.run()
+
+
+def first_of(transaction: Transaction) -> Check:
+    """Its first check."""
+    return Check(transaction.id, transaction.check_ms + transaction.check_after_ms)
+
+
+def troubled_by(desk: PushDesk, refuses: Callable[..., bool], *, after: bool = False) -> Deps:
+    """A process whose table of transactions refuses some calls, or (`after`) loses their answers."""
+    troubled = cast(Transactions, Troubled(desk.deps.adapters.transactions, refuses, after=after))
+    return Deps(replace(desk.deps.adapters, transactions=troubled))
 
 
 def test_i13_fifteen_checks_one_a_minute_then_the_undecided_list(stage: Stage) -> None:
@@ -190,8 +202,7 @@ def test_i13_a_check_for_which_the_store_does_not_answer_is_made_by_lambdas_next
     def refuses(name: str, *call: Any) -> bool:
         return name == refused and (call[0] == away or call[0] == transactions[1]) and next(answers, False)
 
-    troubled = cast(Transactions, Troubled(desk.deps.adapters.transactions, refuses))
-    deps = Deps(replace(desk.deps.adapters, transactions=troubled))
+    deps = troubled_by(desk, refuses)
     stage.clock.advance(DAY_MS)
     event = {"checks": [[each.id, each.prepared_ms + 2 * DAY_MS] for each in transactions]}
     with pytest.raises(Unavailable):
@@ -199,6 +210,70 @@ def test_i13_a_check_for_which_the_store_does_not_answer_is_made_by_lambdas_next
     assert {id for _, id in desk.subscribers.asked} == {transactions[0].id, transactions[2].id}
     assert functions.check(event, MINUTE, deps) == {"repeated": 2, "unknown": 1}
     assert [reread(desk, each).checks for each in transactions] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["not done", "answer lost"])
+@pytest.mark.parametrize("refused", ["get", "change"])
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK, None])
+def test_i13_what_a_producer_said_outlasts_a_throttled_store(
+    stage: Stage, decision: TransactionState | None, refused: str, is_done: bool
+) -> None:
+    """Nobody asks it again before the next timer, which may be a day away."""
+    desk = PushDesk.at(stage)
+    desk.subscribers.producer = lambda _: CheckAnswer(decision, "said")
+    transaction = prepare(desk, checks=Checks("https://bank.example.com/check", 86_400))
+    answers = iter([True] * 3)
+
+    def refuses(name: str, *_: Any) -> bool:
+        return name == refused and bool(desk.subscribers.asked) and next(answers, False)
+
+    deps = troubled_by(desk, refuses, after=is_done)
+    stage.clock.advance(DAY_MS)
+    assert deps.checker.check([first_of(transaction)], lambda: 60.0) == {decision or "unknown": 1}
+    after = reread(desk, transaction)
+    assert (after.state, after.checks, after.last_answer) == (decision or transaction.state, 1, "said")
+    assert len(desk.subscribers.asked) == 1
+
+
+@pytest.mark.parametrize(("after_seconds", "most_ms"), [(86_400, 25_000), (4, 4_000)])
+def test_i19_what_the_store_does_not_take_is_given_up_in_time(
+    stage: Stage, after_seconds: int, most_ms: int
+) -> None:
+    """The function's, and that of the next check, which asks again."""
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks("https://bank.example.com/check", after_seconds))
+    deps = troubled_by(desk, lambda name, *_: name == "get" and bool(desk.subscribers.asked))
+    stage.clock.advance(after_seconds * SECOND_MS)
+    start_ms = stage.clock.now_ms()
+    outcomes = deps.checker.check(
+        [first_of(transaction)], lambda: 30 - (stage.clock.now_ms() - start_ms) / 1000
+    )
+    assert outcomes == {"unavailable": 1}
+    assert most_ms / 2 < stage.clock.now_ms() - start_ms <= most_ms
+
+
+def test_i13_a_check_that_could_not_end_in_time_is_made_by_lambdas_next_attempt(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks("https://bank.example.com/check", 86_400))
+    stage.clock.advance(DAY_MS)
+    event = {"checks": [[transaction.id, first_of(transaction).next_ms]]}
+    with pytest.raises(Unavailable):
+        functions.check(event, SimpleNamespace(get_remaining_time_in_millis=lambda: 5_000), desk.deps)
+    assert functions.check(event, MINUTE, desk.deps) == {"unknown": 1}
+
+
+def test_a_producer_that_is_asked_is_one_check_of_the_metric(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transactions = [prepare(desk) for _ in range(3)]
+    checks = [first_of(each) for each in transactions]
+    stage.clock.advance(60 * SECOND_MS)
+    answers = iter([True])
+    deps = troubled_by(desk, lambda name, *_: name == "get" and next(answers, False))
+    deps.counters.take()
+    assert deps.checker.check(checks, lambda: 60.0) == {"unknown": 2, "unavailable": 1}
+    assert deps.counters.take() == {"Checks": 2}
+    assert deps.checker.check(checks, lambda: 60.0) == {"unknown": 1, "repeated": 2}
+    assert deps.counters.take() == {"Checks": 1}
 
 
 def test_a_check_whose_topic_cannot_be_read_is_told_and_not_repeated(stage: Stage) -> None:
