@@ -101,9 +101,8 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     outcomes = deps.checker.check(checks, _seconds_left(context))
     report = _report("check", dict(outcomes), deps)
-    if (
-        outcomes["unavailable"] or outcomes["postponed"]
-    ):  # the next timer may be a day away; who has been asked is not asked again
+    # The next timer may be a day away; who has been asked is not asked again.
+    if outcomes["unavailable"] or outcomes["postponed"]:
         raise unavailable()
     return report
 
