@@ -22,6 +22,7 @@ from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.timers import Timers
 from ...ports.world import Clock
+from .by_time import first_since
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
@@ -109,27 +110,25 @@ class Positions:
         were slow, so it is looked for from somewhat earlier on. In a busy shard that would be much to look through:
         there the clocks are trusted."""
         at = self._at_time(shard, at_ms - CLOCKS_DIFFER_MS, low, high)
+        untimed_at: int | None = None  # as in `first_since`
         for _ in range(_PAGES):
             rows = self._log.read(shard, at, _ROWS, consistent=True)
             if not rows:
-                return high
-            if row := next((row for row in rows if row.accepted_ms >= at_ms), None):
-                return row.first
+                return high if untimed_at is None else untimed_at
+            for row in rows:
+                if row.accepted_ms >= at_ms:
+                    return row.first if untimed_at is None else untimed_at
+                if row.accepted_ms:
+                    untimed_at = None
+                elif untimed_at is None:
+                    untimed_at = row.first
             at = rows[-1].end
-        return self._at_time(shard, at_ms, at, high)
+        return self._at_time(shard, at_ms, at if untimed_at is None else untimed_at, high)
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
-        """The first segment accepted at or after a time, by binary search: about log2(n) reads."""
-        while low < high:
-            middle = (low + high) // 2
-            rows = self._log.read_back(shard, middle, 1, consistent=True)
-            if not rows or rows[0].end <= low:
-                low = middle + 1
-            elif rows[0].accepted_ms < at_ms:
-                low = rows[0].end
-            else:
-                high = rows[0].first
-        return low
+        return first_since(
+            lambda offset: self._log.read_back(shard, offset, 1, consistent=True), at_ms, low, high
+        )
 
     def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
         """Store the first cursors of a group (or of a broadcast's consumer) on every shard; no cursor at 0 for

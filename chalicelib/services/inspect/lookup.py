@@ -249,7 +249,8 @@ class Lookup:
         ]
         messages: list[Message] = []
         weight = 0
-        for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
+        # what lost its time comes at once, after its newer neighbour: last of all, it would hold up its shard
+        for message in heapq.merge(*walks, key=lambda m: (-(m.accepted_ms or ends_ms), -m.offset)):
             in_time = not message.accepted_ms or filters.covers(message.accepted_ms)
             passes = in_time and filters.passes(
                 message.shard, message.draft, partial(topic_statuses.status, message)

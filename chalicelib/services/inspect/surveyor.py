@@ -19,6 +19,7 @@ from ...ports.cursors import Cursors
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.world import Clock
+from ..core.by_time import first_since
 from ..core.catalog import Catalog
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
 
@@ -69,17 +70,14 @@ class Surveyor:
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
         """The first offset of a shard that was accepted at or after a time, by binary search. If `may_go_on()` ends
         it, the last offset known to be earlier."""
-        low, high = extent.first, extent.tail + 1
         key = topic.shard_key(extent.shard)
-        while low < high and may_go_on():
-            rows = self._log.read_back(key, (low + high) // 2, 1)
-            if not rows or rows[0].end <= low:
-                low = (low + high) // 2 + 1
-            elif rows[0].accepted_ms < at_ms:
-                low = rows[0].end
-            else:
-                high = min(rows[0].first, (low + high) // 2)
-        return low
+        return first_since(
+            lambda offset: self._log.read_back(key, offset, 1),
+            at_ms,
+            extent.first,
+            extent.tail + 1,
+            may_go_on,
+        )
 
     def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:
         key = topic.shard_key(shard)
