@@ -23,9 +23,9 @@ def calms(days: Days) -> None:
 
 
 def heals(days: Days) -> None:
-    """Everybody takes what can be had, until there is no more. Who has not agreed is asked when
-    the job that comes by all topics has come by."""
-    for _ in range(4):
+    """Everybody takes what can be had, until there is no more. Who has not agreed is asked when the job that comes by
+    all topics has come by, which takes it up to three runs; strangers want to be asked three times."""
+    for _ in range(12):
         if not _has_strangers(days):
             break
         days.passes((days.slot + 1) * SLOT_MS - days.clock.at_ms)
