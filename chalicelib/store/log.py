@@ -335,14 +335,16 @@ def _with_origins(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tup
 
 def _head(item: Item) -> dict[str, Any]:
     """The fields of a row beside its messages."""
-    count = int(item["n"]["N"])
+    count, accepted_ms = int(item["n"]["N"]), int(item["a"]["N"])
     if not 1 <= count <= _MOST_MESSAGES:
         raise ValueError("no row covers so many offsets")
+    if accepted_ms < 0:
+        raise ValueError("no row is of before 1970")
     return {
         "first": int_of(item, "o"),
         "count": count,
         "request_id": str(item["r"]["S"]),
-        "accepted_ms": int(item["a"]["N"]),
+        "accepted_ms": accepted_ms,
         "expires_s": int(item["x"]["N"]),
         "allocation": Allocation(text_of(item, "w") or Allocation.OPTIMISTIC),
         "edition": int_of(item, "e"),

@@ -12,7 +12,7 @@ from chalicelib.services.core import by_time
 from chalicelib.services.inspect.filters import Filters
 from tests.contract.services.damaged.scenes import anew, letters
 from tests.support import factories as make
-from tests.support.damage import change_row, without
+from tests.support.damage import change_row, having, without
 from tests.support.desk import Desk
 from tests.support.stages import memory_stage
 
@@ -96,6 +96,13 @@ def test_rows_without_a_time_do_not_hide_what_came_since_a_time(lost_offsets: tu
             assert places(desk, group, at_ms) == (expected, expected), f"row {offset}"
         else:
             assert max(places(desk, group, at_ms)) <= offset, f"row {offset}"
+
+
+def test_a_row_of_before_1970_has_lost_its_time() -> None:
+    desk, times_ms = every(MINUTE_MS)
+    group = desk.group()
+    change_row(desk.stage, desk.topic.shard_key(0), 20, having("a", {"N": "-5"}))
+    assert places(desk, group, times_ms[5]) == (5, 5)
 
 
 def test_among_more_rows_without_a_time_than_are_looked_at_rather_more_is_given(
