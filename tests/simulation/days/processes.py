@@ -95,14 +95,14 @@ class Sky:
 
 
 class Seat:
-    """One process: its clock, its caches, and the call at which it dies (0: none). `sent` are attempts that it has made
-    and not settled yet."""
+    """One process: its clock, its caches, and the call at which it dies (0: none). `sent` are attempts that succeeded
+    and are not settled yet: the consumer's uid, its member and the label."""
 
     def __init__(self, days: Days, clock: SeatClock, name: str) -> None:
         self.clock = clock
         self.calls = 0
         self.last = 0
-        self.sent: list[tuple[Member, str]] = []
+        self.sent: list[tuple[str, Member, str]] = []
         adapters = days.adapters
         ports: dict[str, Any] = {
             port: Mortal(port, getattr(adapters, port), self, days.sky) for port in PORTS
@@ -139,7 +139,7 @@ class Caller:
         for attempt, outcome in zip(push_batch.attempts, outcomes, strict=True):
             inspect(days, home, member, attempt.message, member is home.members.get(member.name))
             if outcome.verdict is Verdict.DONE:
-                self._seat.sent.append((member, label_of(attempt.message.draft.body)))
+                self._seat.sent.append((consumer.uid, member, label_of(attempt.message.draft.body)))
         return outcomes
 
     def refusal(self, kind: str, target: str) -> str | None:

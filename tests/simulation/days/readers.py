@@ -128,9 +128,8 @@ def changes_mood(days: Days) -> None:
     if uids:
         uid = days.random.choice(uids)
         days.moods[uid] = days.random.choice(("good", "good", "mixed", "failing", "silent", "gone"))
-        days.bad_since_ms.setdefault(uid, days.clock.at_ms)
-        if days.moods[uid] in ("good", "mixed"):
-            del days.bad_since_ms[uid]
+        if days.moods[uid] != "good":
+            days.bad_since_ms.setdefault(uid, days.clock.at_ms)
         days.note(f"{uid} is {days.moods[uid]} now")
 
 

@@ -73,7 +73,7 @@ class Days:
         self.moods: dict[str, str] = {}  # likewise
         self.targets: defaultdict[str, set[str]] = defaultdict(set)
         self.asked: Counter[str] = Counter()  # how often, by target
-        self.bad_since_ms: dict[str, int] = {}  # likewise by uid, while it only fails
+        self.bad_since_ms: dict[str, int] = {}  # likewise by uid, since no call surely succeeded
         self.disabled: set[str] = set()  # likewise
         self.homes: dict[str, Home] = {}
         self.gone: list[Home] = []
@@ -223,10 +223,19 @@ class Days:
     def _settled(self, *, certain: bool) -> None:
         """A delivery has ended: what it sent is done, or perhaps."""
         for seat in self.used:
-            for member, label in seat.sent:
+            for uid, member, label in seat.sent:
+                if certain:
+                    self._succeeds(uid)
                 (member.done if certain else member.perhaps).add(label)
             seat.sent.clear()
         self.used.clear()
+
+    def _succeeds(self, uid: str) -> None:
+        """A call succeeded. Who is not good may have failed beside it."""
+        if self.moods[uid] == "good":
+            self.bad_since_ms.pop(uid, None)
+        else:
+            self.bad_since_ms[uid] = self.clock.at_ms
 
     def _explain_disabled(self) -> None:
         """Nobody may have been switched off who was not bad for as long as is said."""
