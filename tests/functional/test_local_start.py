@@ -56,6 +56,15 @@ def test_a_file_that_cannot_be_used_is_named(durable: dict[str, str], tmp_path: 
     assert f"{tmp_path / name} cannot be used (Is a directory)" in refusal(*_DURABLE, **durable)
 
 
+def test_a_full_disk_is_told_and_costs_no_token(durable: dict[str, str], tmp_path: Path) -> None:
+    """Once the token was valid, its text was shown now or never."""
+    (tmp_path / "token.new").symlink_to("/dev/full")
+    assert "(No space left on device)" in refusal(*_DURABLE, **durable)
+    (tmp_path / "token.new").unlink()
+    with serving(command=_DURABLE, **durable) as service:
+        assert service.ask("GET", "/topics") == {"items": []}
+
+
 @pytest.mark.engine
 def test_no_account_of_aws_is_asked(tmp_path: Path) -> None:
     environment = {
