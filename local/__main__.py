@@ -78,7 +78,8 @@ def run(options: Options) -> None:
         with _port_of(options):
             server.start()
         ticket = _ticket(services(), token) if token else None
-        print(hello(options, token, store.ending, clock.ahead, ticket), file=out, flush=True)
+        if not log.say(hello(options, token, store.ending, clock.ahead, ticket), out) and options.as_json:
+            raise Unusable("Standard output cannot be written, where --json says the address and the token.")
         # first of all, so that the server need not wait for who waits for messages
         stack.callback(end_event.set)
         if options.lifeline:

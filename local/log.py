@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +30,19 @@ def see_to_streams() -> None:
     sys.stderr = Unheard(sys.stderr)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of few characters
+
+
+def say(text: str, out: TextIO | None) -> bool:
+    """Print to standard output. False where it cannot be written: then all that goes there is dropped from now on."""
+    if out is None:  # closed at the start
+        return False
+    try:
+        print(text, file=out, flush=True)
+    except OSError:
+        # by its number: Python flushes what is left at its end, too, and functions of users print
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        return False
+    return True
 
 
 class Unheard(io.TextIOBase):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -170,6 +170,40 @@ def test_it_ends_with_a_standard_input_that_never_was(environment: dict[str, str
     )
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout.startswith(b"Headrace serves on ")
+
+
+def _full() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def _gone() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("output", [_full, _gone])
+def test_it_serves_though_nobody_reads_standard_output(output: Callable[[], int], tmp_path: Path) -> None:
+    functions = tmp_path / "functions.py"
+    functions.write_text("import atexit\natexit.register(print, 'from a function')")
+    place = output()
+    process = subprocess.run(
+        [*_IN_MEMORY, "--port", "0", "--until-stdin-ends", "--functions", str(functions)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=place,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(place)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("ending", [">/dev/full", *rarely(">&-")])
+def test_what_a_program_is_to_read_and_cannot_is_told(ending: str) -> None:
+    complaint = refusal(*_in_shell(f'exec "$@" {ending}'), "--json")
+    assert complaint.startswith("Standard output cannot be written, ")
 
 
 @contextmanager
