@@ -73,7 +73,8 @@ def run(options: Options) -> None:
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
-        server.gateway = LoggedGateway(gateway, logger)
+        server.gateway = logged = LoggedGateway(gateway, logger)
+        server.tell = logged.tell
         stack.callback(server.shutdown)
         with _port_of(options):
             server.start()

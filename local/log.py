@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from local.problems import Answer
+from local.problems import Answer, Refusal
 from local.server import Handler
 
 HUMAN, JSON = FORMS = ("human", "json")
@@ -95,10 +95,16 @@ class LoggedGateway:
         """Answer one request, and write its line."""
         start = self._clock()
         answer = self._gateway.handle(method, path, headers, body)
-        ms = round((self._clock() - start) * 1000)
-        place = _printable(path.partition("?")[0])  # a query may hold a key, or what signs in
-        self._log.info(REQUEST, extra={"method": method, "path": place, "status": answer[0], "ms": ms})
+        self._write(method, path, answer[0], round((self._clock() - start) * 1000))
         return answer
+
+    def tell(self, refusal: Refusal) -> None:
+        """Write the line of a request that the server refused."""
+        self._write(refusal.method, refusal.target, refusal.status, 0)
+
+    def _write(self, method: str, target: str, status: int, ms: int) -> None:
+        path = _printable(target.partition("?")[0])  # a query may hold a key, or what signs in
+        self._log.info(REQUEST, extra={"method": method, "path": path, "status": status, "ms": ms})
 
 
 class Lines(logging.Formatter):
