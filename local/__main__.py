@@ -73,12 +73,14 @@ def run(options: Options) -> None:
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
-        server.gateway = LoggedGateway(gateway, logger)
+        server.gateway = logged = LoggedGateway(gateway, logger)
+        server.tell = logged.tell
         stack.callback(server.shutdown)
         with _port_of(options):
             server.start()
         ticket = _ticket(services(), token) if token else None
-        print(hello(options, token, store.ending, clock.ahead, ticket), file=out, flush=True)
+        if not log.say(hello(options, token, store.ending, clock.ahead, ticket), out) and options.as_json:
+            raise Unusable("Standard output cannot be written, where --json says the address and the token.")
         # first of all, so that the server need not wait for who waits for messages
         stack.callback(end_event.set)
         if options.lifeline:
@@ -156,13 +158,12 @@ def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
         _create_tables(options, deps)
     file = store.tokens
     try:
-        token = deps.tokens.ensure_admin(options.token or (file.read() if file else None))
+        if file and not options.token:
+            return deps.tokens.ensure_admin(file.read(), file.write)
+        return deps.tokens.ensure_admin(options.token)
     except ValueError as error:
         place = f" (it is read from {file.path})" if file and not options.token else ""
         raise Unusable(f"{error}{place}.") from None
-    if file and token and not options.token:
-        file.write(token)
-    return token
 
 
 def _ticket(deps: Deps, token: str) -> str:
@@ -220,9 +221,9 @@ def main(program: str = "python -m local", engine: str = DYNAMODB) -> int:
     except HeadraceError as error:  # of what is stored, or the key to it
         why = error.detail
     except OSError as error:
-        if error.filename is None:
-            raise
         why = f"{error.filename} cannot be used ({error.strerror}). HEADRACE_DATA chooses another folder."
+        if error.filename is None:
+            why = f"This machine lacks something ({error.strerror or error}): is the disk of HEADRACE_DATA full?"
     else:
         return 0
     print(why, file=sys.stderr)

@@ -52,8 +52,16 @@ def fetch() -> Path:
     if own:
         return _own_folder(Path(own).expanduser())
     home = _cache()
-    if not _is_complete(home):
-        _fill(home)
+    try:
+        is_new = not _is_complete(home)
+        if is_new:
+            _fill(home)
+    except OSError as error:
+        raise EngineError(
+            f"The engine cannot be kept in {home} ({error.strerror or error}). HEADRACE_ENGINE_CACHE chooses another "
+            "folder."
+        ) from None
+    if is_new:
         print(_NOTICE.format(version=VERSION, licence=home / _FOLDER / "LICENSE.txt"), file=sys.stderr)
     return home / _FOLDER
 

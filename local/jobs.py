@@ -30,11 +30,19 @@ class LocalJobs:
         self._is_stopped = False
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them); and once the
-        service ends."""
+        """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them); where the
+        folder cannot be used, which standard error tells; and once the service ends."""
         tools = importlib.util.find_spec("pyspark") and shutil.which("java")
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
+        try:
+            return self._begin(job, arguments)
+        except OSError as error:
+            place = error.filename or self._folder
+            print(f"A job was not started: {place} cannot be used ({error.strerror}).", file=sys.stderr)
+            return False
+
+    def _begin(self, job: str, arguments: Mapping[str, str]) -> bool:
         self._folder.mkdir(parents=True, exist_ok=True)
         argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
         file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
@@ -50,7 +58,9 @@ class LocalJobs:
                 start_new_session=True,  # with the Java machine that it starts: see `stop`
             )
             self._running = [*self._still_running(), process]
-        threading.Thread(target=_tell_failure, args=(process, file), daemon=True).start()
+        threading.Thread(
+            target=self._tell_failure, args=(process, file), name=f"job {file.stem}", daemon=True
+        ).start()
         return True
 
     def stop(self, seconds: float = 5.0) -> None:
@@ -70,8 +80,13 @@ class LocalJobs:
     def _still_running(self) -> list[subprocess.Popen[bytes]]:
         return [each for each in self._running if each.poll() is None]
 
-
-def _tell_failure(process: subprocess.Popen[bytes], log: Path) -> None:
-    """One that cannot even begin does not tell the service, either."""
-    if process.wait() > 0:
-        print(f"A job failed: {log} says why.", file=sys.stderr)
+    def _tell_failure(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        """One that cannot even begin does not tell the service, either."""
+        code = process.wait()
+        if self._is_stopped:
+            return
+        if code > 0:
+            print(f"A job failed: {log} says why.", file=sys.stderr)
+        elif code < 0:
+            how = f"signal {-code}; out of memory?"
+            print(f"A job was killed ({how}): {log} says how far it came.", file=sys.stderr)

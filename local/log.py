@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from local.problems import Answer
+from local.problems import Answer, Refusal
 from local.server import Handler
 
 HUMAN, JSON = FORMS = ("human", "json")
@@ -29,6 +30,19 @@ def see_to_streams() -> None:
     sys.stderr = Unheard(sys.stderr)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of few characters
+
+
+def say(text: str, out: TextIO | None) -> bool:
+    """Print to standard output. False where it cannot be written: then all that goes there is dropped from now on."""
+    if out is None:  # closed at the start
+        return False
+    try:
+        print(text, file=out, flush=True)
+    except OSError:
+        # by its number: Python flushes what is left at its end, too, and functions of users print
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        return False
+    return True
 
 
 class Unheard(io.TextIOBase):
@@ -81,10 +95,16 @@ class LoggedGateway:
         """Answer one request, and write its line."""
         start = self._clock()
         answer = self._gateway.handle(method, path, headers, body)
-        ms = round((self._clock() - start) * 1000)
-        place = _printable(path.partition("?")[0])  # a query may hold a key, or what signs in
-        self._log.info(REQUEST, extra={"method": method, "path": place, "status": answer[0], "ms": ms})
+        self._write(method, path, answer[0], round((self._clock() - start) * 1000))
         return answer
+
+    def tell(self, refusal: Refusal) -> None:
+        """Write the line of a request that the server refused."""
+        self._write(refusal.method, refusal.target, refusal.status, 0)
+
+    def _write(self, method: str, target: str, status: int, ms: int) -> None:
+        path = _printable(target.partition("?")[0])  # a query may hold a key, or what signs in
+        self._log.info(REQUEST, extra={"method": method, "path": path, "status": status, "ms": ms})
 
 
 class Lines(logging.Formatter):

@@ -26,6 +26,8 @@ class Refusal(Exception):
     detail: str
     retryable: bool = False
     headers: dict[str, str] = field(default_factory=dict)
+    method: str = "-"  # for the log, with the target: of a request that could be read so far
+    target: str = "-"
 
     def answer(self, request_id: str | None = None) -> Answer:
         """The problem document with its status and headers."""

@@ -51,14 +51,15 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
-        `start`, which raises OSError if another server listens there meanwhile. A connection may be silent for
-        `socket_seconds`; a request has to be there `request_seconds` after its first byte. There are
-        `most_connections` at once; more are closed."""
+        `start`, which raises OSError if another server listens there meanwhile; so is `tell`, which hears of what is
+        refused before any gateway. A connection may be silent for `socket_seconds`; a request has to be there
+        `request_seconds` after its first byte. There are `most_connections` at once; more are closed."""
         if gateway:
             self.gateway = gateway
         self.socket_seconds = socket_seconds
         self.request_seconds = request_seconds
         self._places = threading.BoundedSemaphore(most_connections)
+        self.tell: Callable[[Refusal], object] = lambda refusal: None
         self.closing = False
         self.pending_requests = PendingRequests()
         self._looping = False
@@ -224,6 +225,7 @@ class _Connection(socketserver.StreamRequestHandler):
         try:
             request = read_request(self.rfile, self.connection.sendall)
         except Refusal as refusal:
+            self.server.tell(refusal)
             self.connection.sendall(encode(refusal.answer(), "GET", keep_alive=False))
             self._linger()
             return False

@@ -9,6 +9,7 @@ import sys
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from chalicelib.domain.errors import HeadraceError
 from local.unusable import Unusable
 
 
@@ -57,6 +58,10 @@ def main() -> int:
         return 0
     except Unusable as error:
         why = str(error)
+    except (
+        HeadraceError
+    ) as error:  # what the store has refused or left unanswered, however often it was asked
+        why = error.detail
     except ClientError as error:
         why = f"AWS refuses: {error}"
     except BotoCoreError as error:

@@ -62,12 +62,16 @@ def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Req
         raise _bad("The request line cannot be read.")
     method, minor = match[1].decode(), match[3]
     target = _path(match[2].decode())
-    headers = _headers(stream)
-    if minor == b"0":
-        _check_old(headers)
-    elif "host" not in headers:  # RFC 9112, 3.2
-        raise _bad("The Host header is missing.")
-    body = _body(stream, headers, send)
+    try:
+        headers = _headers(stream)
+        if minor == b"0":
+            _check_old(headers)
+        elif "host" not in headers:  # RFC 9112, 3.2
+            raise _bad("The Host header is missing.")
+        body = _body(stream, headers, send)
+    except Refusal as refusal:
+        refusal.method, refusal.target = method, target
+        raise
     return Request(method, target, headers, body, _keep_alive(headers, minor))
 
 

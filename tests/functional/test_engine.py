@@ -129,6 +129,16 @@ def test_two_may_fetch_at_once(trusted: Npm, cache: Path, monkeypatch: pytest.Mo
     assert leftovers(cache) == []
 
 
+@pytest.mark.parametrize("place", ["file/engine", "/proc/no-such/engine"])
+def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
+    trusted: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HEADRACE_ENGINE_CACHE", str(tmp_path / place))
+    with pytest.raises(EngineError, match=f"{place} .*HEADRACE_ENGINE_CACHE chooses another folder"):
+        fetch()
+
+
 def test_a_failing_npm_is_quoted(npm: Npm) -> None:
     npm.write(is_failing=True)
     with pytest.raises(EngineError, match="npm error 404"):

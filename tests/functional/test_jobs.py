@@ -24,6 +24,8 @@ if "machine" in sys.argv:
     machine.wait()
 print(sys.argv[1:], os.environ["HEADRACE_URL"], flush=True)
 time.sleep(60 if "slow" in sys.argv else 0)
+if "killed" in sys.argv:
+    os.kill(os.getpid(), 9)
 sys.exit("bad" in sys.argv)
 """
 
@@ -73,16 +75,45 @@ def test_what_a_job_has_started_ends_with_it(local: LocalJobs, tmp_path: Path) -
     wait_until_gone(pid)
 
 
+@pytest.mark.parametrize(
+    ("replay", "complaint"),
+    [
+        ("bad", "A job failed: {log} says why.\n"),
+        ("killed", "A job was killed (signal 9; out of memory?): {log} says how far it came.\n"),
+    ],
+)
 def test_a_job_that_fails_is_told_of(
-    local: LocalJobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    local: LocalJobs, tmp_path: Path, capsys: pytest.CaptureFixture[str], replay: str, complaint: str
 ) -> None:
-    assert local.start("replay", {"replay": "bad"})
+    assert local.start("replay", {"replay": replay})
     pause, complaints = threading.Event(), ""
     for _ in range(600):
-        if complaints := complaints + capsys.readouterr().err:
+        if (complaints := complaints + capsys.readouterr().err).endswith("\n"):
             break
         pause.wait(0.1)
-    assert complaints == f"A job failed: {tmp_path / 'jobs' / 'replay-bad.log'} says why.\n"
+    assert complaints == complaint.format(log=tmp_path / "jobs" / f"replay-{replay}.log")
+
+
+def test_a_job_that_ends_with_the_service_has_not_failed(
+    local: LocalJobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert local.start("replay", {"replay": "slow"})
+    printed(local, tmp_path, "replay-slow.log")
+    [teller] = [each for each in threading.enumerate() if each.name == "job replay-slow"]
+    local.stop()
+    teller.join(60)
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_is_started_whose_log_cannot_be_written(
+    local: LocalJobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs").touch()
+    assert local.start("replay", {"replay": "r1"}) is False
+    assert (
+        capsys.readouterr().err
+        == f"A job was not started: {tmp_path / 'jobs'} cannot be used (File exists).\n"
+    )
 
 
 @pytest.mark.parametrize("program", ["pyspark", "java"])

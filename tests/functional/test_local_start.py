@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -54,6 +54,15 @@ def refusal(*command: str, **environment: str) -> str:
 def test_a_file_that_cannot_be_used_is_named(durable: dict[str, str], tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     assert f"{tmp_path / name} cannot be used (Is a directory)" in refusal(*_DURABLE, **durable)
+
+
+def test_a_full_disk_is_told_and_costs_no_token(durable: dict[str, str], tmp_path: Path) -> None:
+    """Once the token was valid, its text was shown now or never."""
+    (tmp_path / "token.new").symlink_to("/dev/full")
+    assert "(No space left on device)" in refusal(*_DURABLE, **durable)
+    (tmp_path / "token.new").unlink()
+    with serving(command=_DURABLE, **durable) as service:
+        assert service.ask("GET", "/topics") == {"items": []}
 
 
 @pytest.mark.engine
@@ -161,6 +170,40 @@ def test_it_ends_with_a_standard_input_that_never_was(environment: dict[str, str
     )
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout.startswith(b"Headrace serves on ")
+
+
+def _full() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def _gone() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("output", [_full, _gone])
+def test_it_serves_though_nobody_reads_standard_output(output: Callable[[], int], tmp_path: Path) -> None:
+    functions = tmp_path / "functions.py"
+    functions.write_text("import atexit\natexit.register(print, 'from a function')")
+    place = output()
+    process = subprocess.run(
+        [*_IN_MEMORY, "--port", "0", "--until-stdin-ends", "--functions", str(functions)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=place,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(place)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("ending", [">/dev/full", *rarely(">&-")])
+def test_what_a_program_is_to_read_and_cannot_is_told(ending: str) -> None:
+    complaint = refusal(*_in_shell(f'exec "$@" {ending}'), "--json")
+    assert complaint.startswith("Standard output cannot be written, ")
 
 
 @contextmanager

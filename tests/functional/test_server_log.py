@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from chalicelib import observe
 from local.functions import Context, attempt
 from local.log import HUMAN, JSON, Lines, LoggedGateway, Unheard, logger
 from local.problems import Answer
+from tests.functional.raw_http import talk
+from tests.support.local_service import serving
 
 _FAILED = {
     "topic": "orders",
@@ -90,6 +93,33 @@ def test_programs_read_an_object_for_each(capsys: pytest.CaptureFixture[str]) ->
     assert (report["message"], report["SUCCESS"]) == ("deliver", 3)
     assert alarm["messages"] == 12
     assert "secret" not in output.err
+
+
+def test_what_is_no_request_that_can_be_answered_has_a_line_too(tmp_path: Path) -> None:
+    """Without its query, and with what could be read of it."""
+    log = tmp_path / "log"
+    command = ("sh", "-c", f'exec "$@" 2>{log}', "sh", sys.executable, "-m", "headrace_local")
+    with serving("--log", "json", command=command) as service:
+        port = int(service.url.rpartition(":")[2])
+        for request in (
+            b"nonsense secret\r\n",
+            b"GET ftp://me:secret@host/ HTTP/1.1\r\n",
+            b"GET /v1/" + b"secret" * 2000 + b" HTTP/1.1\r\n",
+            b"GET /v1/topics?key=secret HTTP/1.1\r\n\r\n",
+            b"GET /v1/groups HTTP/1.1\r\nX-A: " + b"secret" * 2000 + b"\r\n\r\n",
+            b"POST /v1/topics HTTP/1.1\r\nHost: here\r\nContent-Length: 99999999\r\n\r\n",
+        ):
+            talk(port, request)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["method"], line["path"], line["status"]) for line in lines if "ms" in line] == [
+        ("-", "-", 400),
+        ("-", "-", 400),
+        ("-", "-", 414),
+        ("GET", "/v1/topics", 400),
+        ("GET", "/v1/groups", 431),
+        ("POST", "/v1/topics", 413),
+    ]
+    assert "secret" not in log.read_text()
 
 
 def test_the_form_follows_the_terminal(

@@ -12,22 +12,36 @@ from local.server import serve
 from local.token import main
 
 
-class ForReaders:
-    """A DynamoDB whose caller may look at tables, but not into them."""
+class Refusing:
+    """A DynamoDB whose caller may look at tables; into them, all is refused with this code."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         target = {name.lower(): value for name, value in headers.items()}["x-amz-target"]
         if target.endswith(".DescribeTable"):
             return 200, {}, json.dumps({"Table": {"TableStatus": "ACTIVE"}}).encode()
-        refusal = {"__type": "com.amazon.coral.service#AccessDeniedException", "Message": f"not {target}"}
+        refusal = {"__type": f"com.amazon.coral.service#{self._code}", "Message": f"not {target}"}
         return 400, {}, json.dumps(refusal).encode()
 
 
 @pytest.mark.parametrize("options", [(), ("--another",)])
-def test_who_may_not_write_the_table_is_told_so(
-    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("AccessDeniedException", "AWS refuses: An error occurred (AccessDeniedException)"),
+        ("ProvisionedThroughputExceededException", "The store did not answer in time; try again."),
+    ],
+)
+def test_who_cannot_write_the_table_is_told_so(
+    code: str,
+    why: str,
+    options: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    server = serve(ForReaders())
+    server = serve(Refusing(code))
     server.start()
     for name, value in (
         ("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{server.port}"),
@@ -44,7 +58,7 @@ def test_who_may_not_write_the_table_is_told_so(
         assert main() == 1
     finally:
         server.shutdown()
-    assert "AWS refuses: An error occurred (AccessDeniedException)" in capsys.readouterr().err
+    assert why in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("region", [None, "eu-west-1"])

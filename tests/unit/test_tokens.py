@@ -239,6 +239,19 @@ def test_the_first_admin_token_is_made_once() -> None:
     assert stage.mine.ensure_admin(None) is None
 
 
+def test_no_first_admin_token_is_valid_whose_text_could_not_be_kept() -> None:
+    def full(text: str) -> None:
+        raise OSError(text)
+
+    stage, kept = Stage(), list[str]()
+    with pytest.raises(OSError, match="hr_") as lost:
+        stage.mine.ensure_admin(None, full)
+    with pytest.raises(Unauthorized):
+        stage.mine.authenticate(str(lost.value))
+    assert [stage.mine.ensure_admin(None, kept.append)] == kept
+    assert stage.mine.ensure_admin(None, full) is None
+
+
 def test_a_given_admin_token_is_valid_exactly_as_given() -> None:
     stage = Stage()
     assert stage.mine.ensure_admin("hr_me_12345678") == "hr_me_12345678"
