@@ -58,9 +58,7 @@ def main() -> int:
         return 0
     except Unusable as error:
         why = str(error)
-    except (
-        HeadraceError
-    ) as error:  # what the store has refused or left unanswered, however often it was asked
+    except HeadraceError as error:  # the store refuses, or does not answer
         why = error.detail
     except ClientError as error:
         why = f"AWS refuses: {error}"
