@@ -44,6 +44,7 @@ class HandClock:
         """`file` keeps what was added, where what is stored stays, for that bears this time. Raises Unusable."""
         self._file = file
         self._ahead_ms = _read(file) if file and file.exists() else 0
+        self._moved_ms = 0  # all that was added, also what a reset has taken back: who waits waits by it
         self._lock = threading.Lock()
         self.steps = threading.Lock()
         """Held by who moves the time step by step, or begins anew: one at a time."""
@@ -57,7 +58,7 @@ class HandClock:
         return time.time_ns() // 1_000_000 + self._ahead_ms
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+        return time.monotonic_ns() // 1_000_000 + self._moved_ms
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -70,12 +71,14 @@ class HandClock:
     def move_to(self, at_ms: int) -> None:
         """Move forward to a time; never back."""
         with self._lock:
-            ahead_ms = self._ahead_ms + max(0, at_ms - self.now_ms())
+            step_ms = max(0, at_ms - self.now_ms())
+            ahead_ms = self._ahead_ms + step_ms
             if self._file:  # first: what is stored at this time must not lie in the future after a restart
                 draft = self._file.with_suffix(".new")
                 draft.write_text(str(ahead_ms))
                 draft.replace(self._file)
             self._ahead_ms = ahead_ms
+            self._moved_ms += step_ms
 
 
 def _read(file: Path) -> int:

@@ -180,6 +180,17 @@ def test_a_reset_in_the_middle_of_a_move_ends_at_the_machines_time() -> None:
     assert (reset.is_alive(), clock.ahead) == (False, timedelta())
 
 
+def test_a_reset_takes_no_time_back_from_those_who_wait() -> None:
+    """A waiting receive hung for as long as the clock had been moved."""
+    clock = HandClock()
+    clock.move_to(clock.now_ms() + DAY_SECONDS * 1000)
+    until_ms = clock.monotonic_ms()
+    clock.reset()
+    assert clock.monotonic_ms() >= until_ms
+    clock.move_to(clock.now_ms() + DAY_SECONDS * 1000)
+    assert clock.monotonic_ms() >= until_ms + DAY_SECONDS * 1000
+
+
 def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscriber that hangs keeps the clock from arriving, ten days later; expired rows go each minute."""
     desk = Desk.at(memory_stage(), retention_days=1)
