@@ -222,6 +222,29 @@ def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
     assert desk.rows() == []
 
 
+def test_i1_a_move_that_has_not_buried_all_keeps_the_rows_and_says_so() -> None:
+    """`POST /v1/clock` dropped them, and answered that it had finished."""
+    desk = Desk.at(memory_stage(), retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
+
+    def advance(**seconds: float) -> bool:
+        return ClockController(
+            clock=HandClock(),
+            deps=lambda: desk.deps,
+            invocations=Invocations({}),
+            forget=desk.stage.drop_expired,
+            **seconds,
+        ).advance(0)
+
+    assert advance(job_seconds=0) is False
+    assert len(desk.rows()) == 1
+    assert advance() is True
+    assert desk.rows() == []
+    assert [record.status for record in records(desk, group).values()] == [Status.DEAD]
+
+
 def test_no_deployed_stage_has_it() -> None:
     assert "/v1/clock" not in app.app.routes
     assert "/v1/clock" not in {call.path for call in CALLS}
