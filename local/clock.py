@@ -22,8 +22,8 @@ from chalicelib.api.responses.common import at
 from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
+from local.functions import FUNCTION_SECONDS, Invocations
 from local.functions import Context as FunctionContext
-from local.functions import Invocations
 from local.unusable import Unusable
 
 _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
@@ -44,6 +44,7 @@ class HandClock:
         """`file` keeps what was added, where what is stored stays, for that bears this time. Raises Unusable."""
         self._file = file
         self._ahead_ms = _read(file) if file and file.exists() else 0
+        self._moved_ms = 0  # all that was added, also what a reset has taken back: who waits waits by it
         self._lock = threading.Lock()
         self.steps = threading.Lock()
         """Held by who moves the time step by step, or begins anew: one at a time."""
@@ -57,7 +58,7 @@ class HandClock:
         return time.time_ns() // 1_000_000 + self._ahead_ms
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+        return time.monotonic_ns() // 1_000_000 + self._moved_ms
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -70,12 +71,14 @@ class HandClock:
     def move_to(self, at_ms: int) -> None:
         """Move forward to a time; never back."""
         with self._lock:
-            ahead_ms = self._ahead_ms + max(0, at_ms - self.now_ms())
+            step_ms = max(0, at_ms - self.now_ms())
+            ahead_ms = self._ahead_ms + step_ms
             if self._file:  # first: what is stored at this time must not lie in the future after a restart
                 draft = self._file.with_suffix(".new")
                 draft.write_text(str(ahead_ms))
                 draft.replace(self._file)
             self._ahead_ms = ahead_ms
+            self._moved_ms += step_ms
 
 
 def _read(file: Path) -> int:
@@ -98,12 +101,15 @@ class ClockController:
         deps: Callable[[], Deps],
         invocations: Invocations,
         forget: Callable[[], None] = lambda: None,
+        job_seconds: float = FUNCTION_SECONDS,
     ) -> None:
-        """`forget` removes expired rows, for a store that does not do so itself."""
+        """`forget` removes expired rows, for a store that does not do so itself. The schedules' functions have
+        `job_seconds` of real time, all together."""
         self._clock = clock
         self._deps = deps
         self._invocations = invocations
         self._forget = forget
+        self._job_seconds = job_seconds
 
     @property
     def call(self) -> Call:
@@ -118,14 +124,15 @@ class ClockController:
         deeds.add_call(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
-        """Move the time. The answer has the time reached, and `finished`: it is the time asked for, and no delivery is
-        under way."""
+        """Move the time. The answer has the time reached, and `finished`: it is the time asked for, no delivery is
+        under way, and what ended until then is buried."""
         is_finished = self.advance(context.body.advance_seconds)
         return Response({"now": at(self._clock.now_ms()), "finished": is_finished})
 
     def advance(self, seconds: int, within: float = _ENOUGH_SECONDS) -> bool:
         """Move the time by `seconds`, in at most `within` seconds of real time. Returns False if it was not reached, if
-        another call was moving the clock until then, or if deliveries are still under way."""
+        another call was moving the clock until then, if deliveries are still under way, or if the schedules' functions
+        are not through: then expired rows stay."""
         until = time.monotonic() + within
         if not self._clock.steps.acquire(timeout=within):
             return False
@@ -167,11 +174,14 @@ class ClockController:
 
     def _run_schedules(self, until: float) -> bool:
         self._run_due(until)
-        context = FunctionContext(function_name="clock", request_id="clock", stop=threading.Event())
+        context = FunctionContext(
+            function_name="clock", request_id="clock", stop=threading.Event(), seconds=self._job_seconds
+        )
         for frequent in (functions.assign, functions.sweep):
             frequent(context, self._deps())
-        for rare in (functions.expire, functions.checkpoint):
-            rare({}, context, self._deps())
+        reports = [rare({}, context, self._deps()) for rare in (functions.expire, functions.checkpoint)]
         is_all = self._run_due(until)
-        self._forget()
-        return is_all
+        is_through = all(report["finished"] for report in reports)
+        if is_through:  # else rows would go before what is owed of them is buried
+            self._forget()
+        return is_all and is_through

@@ -277,6 +277,8 @@ def _rotate_token(name: str, fields: Fields) -> Deed:
 def _move_clock(name: str, fields: Fields) -> Deed:
     body = _numbers(fields, "advance_seconds")
     if hours := _numbers(fields, "advance_hours").get("advance_hours"):
+        if not isfinite(hours * 3600):
+            raise invalid("advance_hours", "must be a number")
         body["advance_seconds"] = round(hours * 3600)
     if not deeds.has(name):
         raise Malformed("FORM_UNREADABLE", "This service's clock cannot be moved.")

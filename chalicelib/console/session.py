@@ -83,10 +83,18 @@ def is_foreign(headers: Mapping[str, str]) -> bool:
 def check_origin(headers: Mapping[str, str]) -> None:
     """Raises Forbidden for a form that another site sent. Whoever sends neither header is no browser."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+    if origin is not None and _host_of(origin) != headers.get("host", ""):
         raise _foreign_origin()
     if is_foreign(headers):
         raise _foreign_origin()
+
+
+def _host_of(origin: str) -> str | None:
+    """Its host and port; None if it is no URL."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def check_csrf(session: Session, text: str) -> None:

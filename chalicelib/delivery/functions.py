@@ -32,6 +32,7 @@ _ARN = re.compile(
 )
 _THROTTLED = {"TooManyRequestsException", "EC2ThrottledException"}
 _UNKNOWN = "ServiceException"  # Lambda's own fault: it may have begun
+_PAGE_STATUS = re.compile(r"5\d\d")  # for a code: a proxy answered in place of Lambda, which may have begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,14 @@ class LambdaFunctions:
             return FunctionFailed("the event is larger than Lambda takes")
         try:
             client = self._client(math.ceil(seconds))
-            answer = client.invoke(FunctionName=name, InvocationType="RequestResponse", Payload=event)
+            answer = _invoke(client, name, "RequestResponse", event)
             payload: bytes = answer["Payload"].read()
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _THROTTLED:
                 return Throttled()
+            if _PAGE_STATUS.fullmatch(code):
+                return FunctionFailed(f"Lambda did not answer ({code})", may_run=True)
             return FunctionFailed(f"not invoked: {code}", may_run=code == _UNKNOWN)
         except ReadTimeoutError:
             return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
@@ -170,10 +173,11 @@ class LambdaInvoker:
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """As `Invoker.ask`."""
-        answer, has_failed = self._call(function, event, "RequestResponse", seconds)
-        if has_failed:
+        payload, has_failed = self._call(function, event, "RequestResponse", seconds)
+        answer = None if has_failed else _json_or_none(payload)
+        if not isinstance(answer, dict):
             raise unavailable(f"The function {function} failed; try again.")
-        return dict(json.loads(answer))
+        return answer
 
     def _call(self, function: str, event: Mapping[str, Any], kind: str, seconds: int) -> tuple[bytes, bool]:
         """The answer, and whether the function failed. It is read also where it must be empty: a connection that has
@@ -181,9 +185,24 @@ class LambdaInvoker:
         payload = json.dumps(event).encode()
         try:
             client = self._client(seconds)
-            answer = client.invoke(FunctionName=self._names[function], InvocationType=kind, Payload=payload)
+            answer = _invoke(client, self._names[function], kind, payload)
             return answer["Payload"].read(), "FunctionError" in answer
         except (ClientError, BotoCoreError) as error:
             raise unavailable(
                 f"The function {function} was not started, or did not answer; try again."
             ) from error
+
+
+def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:
+    """Lambda's `Invoke`. Raises what the SDK says it raises, also for a page that it cannot read."""
+    try:
+        return client.invoke(FunctionName=name, InvocationType=kind, Payload=payload)
+    except (AttributeError, UnicodeDecodeError) as error:  # of a list, and of what is not UTF-8
+        raise HTTPClientError(error=error) from error
+
+
+def _json_or_none(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return None

@@ -180,6 +180,17 @@ def test_a_reset_in_the_middle_of_a_move_ends_at_the_machines_time() -> None:
     assert (reset.is_alive(), clock.ahead) == (False, timedelta())
 
 
+def test_a_reset_takes_no_time_back_from_those_who_wait() -> None:
+    """A waiting receive hung for as long as the clock had been moved."""
+    clock = HandClock()
+    clock.move_to(clock.now_ms() + DAY_SECONDS * 1000)
+    until_ms = clock.monotonic_ms()
+    clock.reset()
+    assert clock.monotonic_ms() >= until_ms
+    clock.move_to(clock.now_ms() + DAY_SECONDS * 1000)
+    assert clock.monotonic_ms() >= until_ms + DAY_SECONDS * 1000
+
+
 def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscriber that hangs keeps the clock from arriving, ten days later; expired rows go each minute."""
     desk = Desk.at(memory_stage(), retention_days=1)
@@ -209,6 +220,29 @@ def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
     assert len(desk.rows()) == 1
     pump.drop()
     assert desk.rows() == []
+
+
+def test_i1_a_move_that_has_not_buried_all_keeps_the_rows_and_says_so() -> None:
+    """`POST /v1/clock` dropped them, and answered that it had finished."""
+    desk = Desk.at(memory_stage(), retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
+
+    def advance(**seconds: float) -> bool:
+        return ClockController(
+            clock=HandClock(),
+            deps=lambda: desk.deps,
+            invocations=Invocations({}),
+            forget=desk.stage.drop_expired,
+            **seconds,
+        ).advance(0)
+
+    assert advance(job_seconds=0) is False
+    assert len(desk.rows()) == 1
+    assert advance() is True
+    assert desk.rows() == []
+    assert [record.status for record in records(desk, group).values()] == [Status.DEAD]
 
 
 def test_no_deployed_stage_has_it() -> None:

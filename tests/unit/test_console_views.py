@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chalicelib.api.parse import time_ms
 from chalicelib.console.links import Links
+from chalicelib.console.routes.messages import whole_time
 from chalicelib.console.views import figures, letters, message, strip
 from chalicelib.domain.cursor import Cursor, Lease
+from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
 from chalicelib.domain.topic import cursor_key
@@ -146,3 +149,20 @@ def test_figures_are_told_as_people_read_them() -> None:
         "10+",
         "1.5 KiB",
     )
+
+
+@pytest.mark.parametrize("zone", ["Z", "+05:30", "-05:00"])
+@pytest.mark.parametrize("begin", ["2026-01-01T00:00:00", "2026-01-01T00:00:00.250"])
+def test_a_page_takes_the_times_that_the_interface_takes(begin: str, zone: str) -> None:
+    assert time_ms(whole_time(f" {begin}{zone} "), "from") == time_ms(f"{begin}{zone}", "from")
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T00:00", "2026-01-01T00:00:00", "2026-01-01T00:00:00.000"])
+def test_a_page_takes_a_time_without_a_zone_for_utc(text: str) -> None:
+    assert time_ms(whole_time(text), "from") == time_ms("2026-01-01T00:00:00Z", "from")
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-01-01", "2026-01", "2026-01-01T00:00:00-0500", "+05:00"])
+def test_a_page_refuses_the_times_that_the_interface_refuses(text: str) -> None:
+    with pytest.raises(Malformed, match="must be a time"):
+        time_ms(whole_time(text), "from")

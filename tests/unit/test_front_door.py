@@ -162,6 +162,8 @@ def test_a_form_belongs_to_one_session(deps: Deps) -> None:
         ({"origin": "http://h:8001", "host": "h:8000"}, False),
         ({"origin": "http://evil", "host": "h"}, False),
         ({"origin": "null", "host": "h"}, False),
+        ({"origin": "http://[", "host": "h"}, False),
+        ({"origin": "http://["}, False),
         ({"sec-fetch-site": "same-site"}, False),
         ({"sec-fetch-site": "cross-site", "origin": "http://h", "host": "h"}, False),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...api.parse import whole_number
@@ -117,16 +118,17 @@ def canary(visit: Visit) -> Shown:
 
 @page("GET", f"{LETTERS}.jsonl")
 def letter_lines(visit: Visit) -> Shown:
-    """The dead letters that fit, whole, as JSON lines: up to 1,000 of them, or 4 MB. It costs what it reads."""
+    """Dead letters as JSON lines, each with its body where that has room: up to 1,000 of them, or 4 MB. It costs what
+    it reads."""
     check_may_read(visit)
     topic, group = visit.group()
     wanted = letter_filter(visit)
     lines: list[bytes] = []
-    size = 0
-    for letter in filter(wanted.matches, _letters(visit, topic, group)):
-        line = _line(_with_bodies(visit, [letter])[0])
-        size += len(line)
-        if size > _MOST_BYTES or len(lines) == _MOST_LINES:
+    room = _MOST_BYTES
+    for letter in islice(filter(wanted.matches, _letters(visit, topic, group)), _MOST_LINES):
+        line = _line_within(visit, letter, room)
+        room -= len(line)
+        if room < 0:
             break
         lines.append(line)
     name = f'attachment; filename="{topic.name}-{group.name}-dead-letters.jsonl"'
@@ -143,7 +145,18 @@ def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
         after = rows[-1][0]
 
 
-def _line(letter: DeadLetter) -> bytes:
+def _line_within(visit: Visit, letter: DeadLetter, room: int) -> bytes:
+    """The letter's line; without its body if there is no room for it."""
+    draft = letter.message.draft
+    text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
+    if text_bytes <= room:  # else very many could be read of which none has room
+        line = _line(letter, body_fields(_with_bodies(visit, [letter])[0].message.draft))
+        if len(line) <= room:
+            return line
+    return _line(letter, {})
+
+
+def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
     import msgspec
 
     from ..views.figures import moment
@@ -161,6 +174,7 @@ def _line(letter: DeadLetter) -> bytes:
         "tag": draft.tag,
         "keys": list(draft.keys),
         "headers": dict(draft.headers),
-        **body_fields(draft),
+        "size": draft.size,
+        **body,
     }
     return msgspec.json.encode(row) + b"\n"

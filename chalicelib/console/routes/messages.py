@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ..http import Page, Shown, Visit, page
@@ -17,6 +18,7 @@ _STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
 _FOR_THE_TRACE = 10  # read units that are left for what the page shows of the message that it looks for
 _ROLES = {"consume", "admin"}
 _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
+_ZONE = r"(?:Z|[+-]\d\d:\d\d)\Z"
 
 
 @page("GET", "/console/topics/{topic}/messages")
@@ -67,7 +69,7 @@ def whole_time(text: str) -> str:
     text = text.strip()
     if len(text) == 16:
         text += ":00"
-    return text if text.endswith("Z") or "+" in text else f"{text}Z"
+    return text if re.search(_ZONE, text) else f"{text}Z"
 
 
 @page("GET", "/console/topics/{topic}/messages/{id}")

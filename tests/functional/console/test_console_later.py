@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from chalicelib.console import forms
@@ -133,6 +135,16 @@ def test_a_local_service_offers_its_clock(api: Client, browser: Browser, local_c
     form = screen.form("move_clock")
     assert form.buttons[:3] == ["+ a minute", "+ an hour", "+ a day"]
     assert "/v1/clock" in screen.html
+
+
+@pytest.mark.parametrize("hours", ["1e308", "-1e308", "1e99", "-1"])
+def test_no_clock_moves_by_so_many_hours(
+    api: Client, browser: Browser, local_clock: HandClock, hours: str
+) -> None:
+    form = browser.get(f"/console/topics/{api.topic().name}/later").form("move_clock")
+    screen = browser.post("/console/do", {**form.fields, "advance_hours": hours})
+    assert screen.status == 400
+    assert local_clock.ahead == timedelta()
 
 
 def test_a_clock_that_has_not_arrived_is_not_called_moved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -145,3 +146,25 @@ def test_ids_and_a_query_do_not_go_together(group: Group) -> None:
     (item,) = group.api.call("PATCH", path, body).expect(200)["items"]
     assert item["changed"] is True
     assert sum(letter["edited"] for letter in left(group)) == 1
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"body_base64": base64.b64encode(bytes(3_100_000)).decode()},
+        {"body": "x" * 4_050_000},
+        {"body": "x" * 3_999_900},
+    ],
+    ids=["bytes", "JSON", "JSON that just fits"],
+)
+def test_a_large_letter_is_exported_without_its_body_and_the_others_follow(
+    api: Client, browser: Browser, large: dict[str, Any]
+) -> None:
+    group = api.topic(shards=1, max_body_bytes=4_194_304).group()
+    for fields in (large, {"body": 1}, {"body": 2}):
+        api.post(f"{group.topic.path}/messages", fields).expect(201)
+        group.nack(*group.receive(), dead_letter=True)
+    first, *others = [json.loads(line) for line in page(browser, group, ".jsonl").html.splitlines()]
+    assert not {"body", "body_base64"} & first.keys()
+    assert first["size"] >= 3_100_000
+    assert [line["body"] for line in others] == [1, 2]

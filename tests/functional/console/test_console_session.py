@@ -151,6 +151,11 @@ def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict[str, 
     assert "FOREIGN_ORIGIN" in screen.text
 
 
+def test_an_origin_that_is_none_is_a_foreign_one(stranger: Browser) -> None:
+    screen = stranger.post("/console/language", {"tongue": "zh"}, origin="http://[")
+    assert (screen.status, "FOREIGN_ORIGIN" in screen.text) == (403, True)
+
+
 def test_a_form_without_the_sessions_word_is_refused(browser: Browser) -> None:
     fields = {"deed": "put_topic", "topic": "forged", "csrf": "0" * 32}
     assert browser.post("/console/do", fields).status == 403

@@ -97,6 +97,37 @@ def test_each_refusal_of_lambda_has_its_meaning(
     assert len(receiver.seen) == 1
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("page", [b"<html>Gateway Time-out</html>", b"upstream is late", b"{}", b""])
+def test_a_page_of_what_stands_before_lambda_leaves_open_whether_the_function_runs(
+    functions: LambdaFunctions, receiver: Receiver, status: int, page: bytes
+) -> None:
+    receiver.status, receiver.body = status, page
+    assert functions.call(ARN, b"{}", 5) == FunctionFailed(f"Lambda did not answer ({status})", may_run=True)
+
+
+@pytest.mark.parametrize("page", ["gestört".encode("latin-1"), b"[1]"])
+def test_an_answer_that_the_sdk_cannot_read_is_a_failed_call(
+    functions: LambdaFunctions, client: Any, receiver: Receiver, page: bytes
+) -> None:
+    receiver.status, receiver.body = 502, page
+    assert functions.call(ARN, b"{}", 5) == FunctionFailed("the connection to Lambda broke", may_run=True)
+    invoker = LambdaInvoker(lambda _: client, {"deliver": "own-deliver"})
+    with pytest.raises(Unavailable):
+        invoker.invoke("deliver", {})
+    with pytest.raises(Unavailable):
+        invoker.ask("deliver", {}, 20)
+
+
+@pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"", b"7", "{gestört".encode("latin-1")])
+def test_an_answer_that_none_of_our_own_gives_is_unavailable(
+    client: Any, receiver: Receiver, page: bytes
+) -> None:
+    receiver.body = page
+    with pytest.raises(Unavailable):
+        LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}).ask("deliver", {}, 20)
+
+
 def test_a_function_that_takes_too_long_has_failed() -> None:
     with raw_receiver(hangs(5)) as receiver:
         client = client_of(receiver.url)
