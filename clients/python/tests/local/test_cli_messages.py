@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from cli_commands import Command
+from faulty_proxy import FAIL, PASS, faulty_proxy
 
-from headrace.cli.app import REFUSED, USAGE
+from headrace.cli.app import NO_ANSWER, REFUSED, USAGE
 from headrace.cli.output import Output
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
@@ -107,6 +108,29 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
     err = command("send", "orders", code=REFUSED)
     assert "message 2: BODY_TOO_LARGE" in err
     assert "2 sent, 1 refused" in err
+
+
+def test_a_service_that_goes_away_leaves_word_of_what_was_sent(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n" + "1\n" * 250))
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, *[FAIL] * 3])
+        err = command("send", "orders", "--url", proxy.url, code=NO_ANSWER)
+    assert "100 sent, up to standard input, line 101: go on behind it." in err
+    assert "The next 100 may be stored: sent again, only a dedup id" in err
+
+
+def test_a_line_that_is_no_json_leaves_word_of_what_was_sent(
+    command: Command, headrace: LocalHeadrace, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text("1\n" * 149 + "oops\n")
+    err = command("send", "orders", "--file", str(file), code=USAGE)
+    assert f"100 sent, up to {file}, line 100: go on behind it." in err
+    assert "may be stored" not in err
+    assert sum(1 for _ in headrace.list_messages("orders")) == 100
 
 
 def test_delayed_messages_are_listed_moved_and_cancelled(command: Command) -> None:
