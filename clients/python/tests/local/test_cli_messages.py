@@ -13,7 +13,7 @@ import pytest
 from cli_commands import Command
 from faulty_proxy import FAIL, PASS, faulty_proxy
 
-from headrace.cli.app import NO_ANSWER, REFUSED, USAGE
+from headrace.cli.app import NO_ANSWER, REFUSED, USAGE, run
 from headrace.cli.output import Output
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
@@ -170,6 +170,31 @@ def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: Local
         )
     )
     assert sorted(m["body"]["n"] for m in documents) == [1, 2]
+
+
+_ALL = ("tail", "orders", "--from", "2020-01-01T00:00:00Z", "--every", "0", "--json")
+
+
+def test_tail_begins_with_the_oldest_of_a_look_that_finds_very_many(
+    command: Command, headrace: LocalHeadrace
+) -> None:
+    headrace.send("orders", "the oldest")
+    headrace.send_many("orders", range(1200), chunk=600)
+    assert "the oldest" in [m["body"] for m in command(*_ALL, "-n", "1000")]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_tail_says_when_it_passes_over_some(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+) -> None:
+    monkeypatch.setattr("headrace.cli.messages._MOST_AT_ONCE", 3)
+    headrace.send_many("orders", range(count))
+    assert run([*_ALL, "-n", "3"]) == 0
+    assert ("more than 3 new ones: older ones are passed over" in capsys.readouterr().err) is (count > 3)
 
 
 def test_what_a_producer_left_on_disk_is_listed_and_sent(
