@@ -15,6 +15,7 @@ _REFUSAL = re.compile(r"An error occurred \((\w+)\) when calling the (\w+) opera
 _DISK = "The disk is full: free some space, and run the job again."
 _MEMORY = "Spark ran out of memory: run the job again with more of it (on AWS: more workers)."
 _KILLED = "Spark's process has ended: it was killed, or ran out of memory. Run the job again."
+_NO_READER = "Nobody reads its output any more."
 _NO_TABLES = (
     "DynamoDB has no tables of this prefix there: see --prefix and --region; --backfill no asks no table."
 )
@@ -78,6 +79,8 @@ def sentence(error: BaseException) -> str:
         return str(ours[-1])
     if silent := _SILENT.search(text):
         return f"{silent[1]} does not answer: see that it runs and can be reached, and run the job again."
+    if isinstance(error, BrokenPipeError):
+        return _NO_READER  # py4j makes a Py4JNetworkError of one of its own
     if isinstance(error, Py4JNetworkError | ConnectionError) or type(error) is Py4JError:
         return _KILLED  # what Java itself raises is a Py4JJavaError
     for sign, meaning in _SIGNS:
@@ -99,4 +102,4 @@ def is_debugging() -> bool:
 
 def ends_the_run(error: BaseException) -> bool:
     """Would whatever comes next fail as well?"""
-    return bool(_ENDED) or sentence(error) in (_DISK, _MEMORY, _KILLED, _NO_START)
+    return bool(_ENDED) or sentence(error) in (_DISK, _MEMORY, _KILLED, _NO_START, _NO_READER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -13,5 +14,8 @@ def progress(text: str) -> None:
 
 
 def summary(job: str, **counts: Any) -> None:
-    """The last line: what was done."""
-    print(json.dumps({"job": job, **counts}, separators=(",", ":")), flush=True)
+    """The last line: what was done. Whoever reads may be gone, as in `| head`: the work is done all the same."""
+    try:
+        print(json.dumps({"job": job, **counts}, separators=(",", ":")), flush=True)
+    except BrokenPipeError:  # Python writes the rest once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

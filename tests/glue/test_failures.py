@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[2]
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's process has ended", True),
         (Py4JError("An error occurred while calling o12.collect"), "Spark's process has ended", True),
         (ConnectionRefusedError(111, "Connection refused"), "Spark's process has ended", True),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "Nobody reads its output any more.", True),
         (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "Spark did not start", True),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space\n\tat x"), "ran out of memory", True),
         (RuntimeError("x\nglue_jobs.common.service.Refused: NO: it says no\n at y"), "NO: it", False),
@@ -128,6 +129,44 @@ def test_a_job_that_is_ended_from_outside_says_so(sent_signal: signal.Signals) -
         out = process.stdout.read()
     assert process.returncode == FAILED
     assert summary_of(out)["error"].startswith("The job was ended from outside")
+
+
+READ_SCRIPT = """
+import sys
+from glue_jobs.common import job
+from glue_jobs.common.output import summary
+def work():
+    sys.stdin.read()  # until the reader of the output is gone
+    print("x" * {})
+    summary("asof")
+    return 0
+sys.exit(job.run_guarded("asof", work))
+"""
+
+
+@pytest.mark.parametrize(
+    ("characters", "code", "told"),
+    [(1, 0, ""), (100_000, FAILED, "The job asof failed: Nobody reads its output any more.\n")],
+    ids=["before the summary", "amid the output"],
+)
+def test_a_job_whose_reader_has_gone_says_that_and_nothing_of_spark(
+    characters: int, code: int, told: str
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", READ_SCRIPT.format(characters)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == told
+    assert process.returncode == code
 
 
 ASKING_SCRIPT = """

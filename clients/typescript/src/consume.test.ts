@@ -71,6 +71,22 @@ for (const [kind, reason] of Object.entries(WORDLESS)) {
   });
 }
 
+test("a consumer settles again what may still be settled, and does not handle it again", async () => {
+  const stop = new AbortController();
+  const calls: string[] = [];
+  const answering = async (request: Request): Promise<Response> => {
+    const call = String(request.url.split("/").pop());
+    calls.push(call);
+    if (call === "receive") return Response.json({ messages: [{ id: "m", receipt: "r", body: 1 }] });
+    stop.abort();
+    const error = { code: "UNAVAILABLE", detail: "The store is busy.", status: 503, retryable: true };
+    return Response.json({ results: [calls.length < 4 ? { receipt: "r", error } : { receipt: "r", ok: true }] });
+  };
+  const handle = async (): Promise<void> => void calls.push("handle");
+  await clientOf({ fetch: answering, retries: { baseMs: 1 } }).consume("orders", "mailer", handle, { signal: stop.signal });
+  assert.deepEqual(calls, ["receive", "handle", "ack", "ack"]);
+});
+
 test("nothing is settled, and nothing sent, where there is nothing: no call is made", async () => {
   const hr = clientOf({ fetch: () => assert.fail("a call was made") });
   assert.deepEqual(await hr.ack("orders", "mailer", ...[]), []);

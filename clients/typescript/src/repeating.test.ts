@@ -120,6 +120,36 @@ test("where nobody answers the second try of a batch, the whole may be stored", 
   await assert.rejects(hr.sendMany("orders", [{ body: 1 }, { body: 2 }]), { status: 502, retryable: true });
 });
 
+const settled = (receipt: string) => ({ receipt, ok: true });
+const open = (receipt: string, code = "UNAVAILABLE", retryable = true) => ({ receipt, error: { code, retryable } });
+const claimed = ["r0", "r1"].map((receipt) => ({ receipt }) as Message);
+
+for (const call of ["ack", "nack", "extend"] as const) {
+  test(`a receipt to which ${call} has no answer yet is asked about again, and what came of the others stands`, async () => {
+    const first = { results: [settled("r0"), open("r1")] };
+    const second = { results: [open("r0", "RECEIPT_STALE", false), settled("r1")] };
+    const hr = clientOf({ fetch: answeringWith(Response.json(first), Response.json(second)) });
+    const path = { topic: "orders", group: "mailer" };
+    const calls = {
+      ack: () => hr.ack("orders", "mailer", ...claimed),
+      nack: () => hr.nack("orders", "mailer", claimed),
+      extend: async () => {
+        const body = { receipts: claimed.map(({ receipt }) => receipt), lease_seconds: 30 };
+        const { data } = await hr.api.POST("/v1/topics/{topic}/groups/{group}/extend", { params: { path }, body });
+        return data?.results;
+      },
+    };
+    assert.deepEqual(await calls[call](), [settled("r0"), settled("r1")]);
+  });
+}
+
+test("a receipt whose lease ends meanwhile is stale, and not asked about any more", async () => {
+  const stale = open("r0", "RECEIPT_STALE", false);
+  const answers = [open("r0"), stale].map((each) => Response.json({ results: [each] }));
+  const hr = clientOf({ fetch: answeringWith(...answers), retries: { attempts: 3, baseMs: 1 } });
+  assert.deepEqual(await hr.ack("orders", "mailer", ...claimed.slice(0, 1)), [stale]);
+});
+
 for (const topic of ["test", "redrive", "rotate-secret", "tokens"]) {
   test(`what is published to the topic ${topic} is sent again after a lost answer`, async () => {
     let tries = 0;

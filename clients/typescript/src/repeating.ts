@@ -6,7 +6,7 @@ import type { components } from "./schema.js";
 
 type Message = components["schemas"]["MessageBody"];
 type ReceiveBody = components["schemas"]["ReceiveBody"];
-type Batch = components["schemas"]["BatchView"];
+type Result = components["schemas"]["BatchView" | "ReceiptResults"]["results"][number];
 
 /** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`, which ends the last one, too. */
 export interface Retries {
@@ -18,7 +18,8 @@ export interface Retries {
 }
 
 const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
-const BATCH = /^POST .*\/v1\/topics\/[^/]+\/messages\/batch$/;
+/** Of these each message or receipt has an answer of its own. */
+const PARTED = /^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/;
 const RECEIVES = /^POST .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/receive$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
@@ -48,7 +49,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     const waitMs = RECEIVES.test(call) ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
     const [beganAt, start] = [Date.now(), performance.now()];
     let perhapsStored = false;
-    let results: Batch["results"] | undefined; // of a batch, so far
+    let results: Result[] | undefined; // so far
     for (let attempt = 1; ; attempt++) {
       const msLeft = Math.max(LEAST_MS, retries.totalMs - (performance.now() - start));
       const end = new AbortController();
@@ -62,9 +63,9 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
         return noAnswer(first.url, error);
       });
       const isLost = answer instanceof HeadraceError;
-      const outcomes = !isLost && answer.response.ok && BATCH.test(call) ? (answer.json as Batch).results : undefined;
-      if (outcomes) results = withStored(results, outcomes);
-      const partly = outcomes && results?.some((each) => each.error?.retryable); // those may be stored, now or the next time
+      const outcomes = !isLost && answer.response.ok && PARTED.test(call) ? (answer.json as { results: Result[] }).results : undefined;
+      if (outcomes) results = withDone(results, outcomes);
+      const partly = outcomes && results?.some((each) => each.error?.retryable); // those may be done, now or the next time
       const again = isLost || partly || isRetryable(answer);
       const unknown = isLost || partly || answer.response.status >= 500;
       const pause = pauseMs(retries, attempt, answer, Date.now());
@@ -130,8 +131,8 @@ function noAnswer(url: string, error: unknown): HeadraceError {
   return new HeadraceError("NO_ANSWER", `No answer from ${new URL(url).origin} (${why}). Is the service up?`, 0, true);
 }
 
-/** What came of each message of a batch after a further try of the whole: what one try has stored is stored. */
-function withStored(before: Batch["results"] | undefined, after: Batch["results"]): Batch["results"] {
+/** What came of each part of a call after a further try of the whole: what one try has done is done. */
+function withDone(before: Result[] | undefined, after: Result[]): Result[] {
   return after.map((each, index) => {
     const earlier = before?.[index];
     return earlier && !earlier.error ? earlier : each;

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 from cli_commands import Command
-from faulty_proxy import FAIL, PASS, THROTTLE, faulty_proxy
+from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, faulty_proxy
 from scripted_service import message
 from standardwebhooks import Webhook
 from tests.support.rarely import rarely
 
+from headrace.cli.app import run
 from headrace.cli.forward import Forwarder
 from headrace.testing import LocalHeadrace, Push
 
@@ -115,6 +116,37 @@ def test_a_listener_goes_on_after_trouble_that_passes(
         proxy.plan.extend([PASS, *plan])
         command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "1", "--url", proxy.url)
     assert not proxy.plan
+
+
+def test_an_ack_that_fails_leaves_its_neighbours_settled(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr("headrace.cli.listen.time", SimpleNamespace(sleep=lambda seconds: None))
+    headrace.send_many("orders", [1, 2, 3])
+    with headrace.subscriber("orders", "unused") as to, faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, PASS, *[REFUSE] * 3])
+        command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "3", "--url", proxy.url)
+    assert not proxy.plan
+    assert sum(path.endswith("/receive") for path, _ in proxy.requests) == 1
+    headrace.expect("orders", "mailer").delivered(2)
+
+
+def test_what_came_too_late_to_be_settled_is_told(
+    headrace: LocalHeadrace, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headrace.send("orders", 1)
+
+    def slowly(push: Push) -> int:
+        """Takes longer than the lease, after which somebody else has the message."""
+        if push.headers["headrace-group"] == "mailer":
+            headrace.clock.advance(hours=1)
+            assert headrace.receive("orders", "mailer")
+        return 204
+
+    with headrace.subscriber("orders", "unused", slowly) as to:
+        assert run(["listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "1"]) == 0
+    assert "RECEIPT_STALE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("user", ["SHOP\\Jörg Müller", *rarely("x" * 200, None)])

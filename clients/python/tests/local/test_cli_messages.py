@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from cli_commands import Command
+from faulty_proxy import FAIL, PASS, faulty_proxy
 
-from headrace.cli.app import REFUSED, USAGE
+from headrace.cli.app import NO_ANSWER, REFUSED, USAGE, run
 from headrace.cli.output import Output
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
@@ -109,6 +110,29 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
     assert "2 sent, 1 refused" in err
 
 
+def test_a_service_that_goes_away_leaves_word_of_what_was_sent(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n" + "1\n" * 250))
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, *[FAIL] * 3])
+        err = command("send", "orders", "--url", proxy.url, code=NO_ANSWER)
+    assert "100 sent, up to standard input, line 101: go on behind it." in err
+    assert "The next 100 may be stored: sent again, only a dedup id" in err
+
+
+def test_a_line_that_is_no_json_leaves_word_of_what_was_sent(
+    command: Command, headrace: LocalHeadrace, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text("1\n" * 149 + "oops\n")
+    err = command("send", "orders", "--file", str(file), code=USAGE)
+    assert f"100 sent, up to {file}, line 100: go on behind it." in err
+    assert "may be stored" not in err
+    assert sum(1 for _ in headrace.list_messages("orders")) == 100
+
+
 def test_delayed_messages_are_listed_moved_and_cancelled(command: Command) -> None:
     (first,) = command("send", "orders", "1", "--delay", "1h", "--dedup-id", "job-1", "--json")
     assert [m["id"] for m in command("find", "orders", "--dedup-id", "job-1", "--json")] == [first["id"]]
@@ -146,6 +170,31 @@ def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: Local
         )
     )
     assert sorted(m["body"]["n"] for m in documents) == [1, 2]
+
+
+_ALL = ("tail", "orders", "--from", "2020-01-01T00:00:00Z", "--every", "0", "--json")
+
+
+def test_tail_begins_with_the_oldest_of_a_look_that_finds_very_many(
+    command: Command, headrace: LocalHeadrace
+) -> None:
+    headrace.send("orders", "the oldest")
+    headrace.send_many("orders", range(1200), chunk=600)
+    assert "the oldest" in [m["body"] for m in command(*_ALL, "-n", "1000")]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_tail_says_when_it_passes_over_some(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+) -> None:
+    monkeypatch.setattr("headrace.cli.messages._MOST_AT_ONCE", 3)
+    headrace.send_many("orders", range(count))
+    assert run([*_ALL, "-n", "3"]) == 0
+    assert ("more than 3 new ones: older ones are passed over" in capsys.readouterr().err) is (count > 3)
 
 
 def test_what_a_producer_left_on_disk_is_listed_and_sent(

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from ..calls import is_url
-from ..errors import HeadraceError
+from ..errors import HeadraceError, of_problem
 from ..models import Message
 from ..webhook.signing import key_of
 from .arguments import AtMost, Topic
@@ -112,10 +112,17 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
             room = concurrency if most is None else min(concurrency, most - count)
             try:
                 messages = s.hr.receive(topic, group, max=room, wait=_WAIT_SECONDS)
+                failures = []
                 for message, result in zip(messages, pool.map(to.send, messages), strict=True):
                     count += 1
                     _tell(s.output, message, result)
-                    _settle(s, topic, group, message, result)
+                    try:
+                        _settle(s, topic, group, message, result)
+                    except HeadraceError as error:  # the others of the batch have been forwarded as well
+                        s.output.fail(f"{message.id} was not settled: {error}")
+                        failures.append(error)
+                if failures:
+                    raise min(failures, key=lambda error: error.retryable)
             except HeadraceError as error:
                 if not error.retryable:
                     raise
@@ -125,9 +132,9 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
 
 def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:
     if result.done:
-        s.hr.ack(topic, group, message)
+        answers = s.hr.ack(topic, group, message)
     else:
-        s.hr.nack(
+        answers = s.hr.nack(
             topic,
             group,
             message,
@@ -135,6 +142,9 @@ def _settle(s: Session, topic: str, group: str, message: Message, result: Result
             dead_letter=result.never_again,
             reason=result.detail,
         )
+    for answer in answers:
+        if answer.error:
+            s.output.fail(f"{message.id} was not settled: {of_problem(answer.error)}")
 
 
 def _tell(output: Output, message: Message, result: Result) -> None:

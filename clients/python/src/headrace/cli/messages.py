@@ -20,7 +20,7 @@ from .session import Session, session
 
 # clocks differ, and what is accepted a moment earlier may be listed a moment later
 _OVERLAP = timedelta(seconds=5)
-_MOST_AT_ONCE = 1000
+_MOST_AT_ONCE = 10_000  # they are held: the oldest, shown first, come last
 _REMEMBERED = 20_000
 _COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")
 
@@ -158,13 +158,17 @@ def _moment(text: str) -> datetime:
 def _fresh(
     s: Session, topic: str, since: datetime, filters: dict[str, str | None], seconds: float
 ) -> Iterator[StoredMessage]:
-    """Messages as they come, each once."""
+    """Messages as they come, each once. Where a look finds more than it can hold, it says that it shows the newest."""
     ids: dict[str, None] = {}
     earliest = since
     while True:
         try:
-            pager = s.hr.list_messages(topic, begin=earliest, limit=200, **filters)  # type: ignore[arg-type]
-            page = [m for m in islice(pager, _MOST_AT_ONCE) if m.id not in ids]
+            look = iter(s.hr.list_messages(topic, begin=earliest, limit=200, **filters))  # type: ignore[arg-type]
+            page = [m for m in islice(look, _MOST_AT_ONCE) if m.id not in ids]
+            if any(m.id not in ids for m in islice(look, 1)):
+                s.output.say(
+                    f"There are more than {len(page)} new ones: older ones are passed over; see `find`."
+                )
         except Unavailable as error:
             s.output.say(f"{error}; looking again.")
             page = []

@@ -17,6 +17,9 @@ from .arguments import Topic, headers_of, parsed
 from .session import Session, session
 
 _CHUNK = 100
+_STDIN = "standard input"
+_Placed = tuple[str, Outgoing]
+"""Where a message comes from, for people, and the message."""
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,6 +68,7 @@ def send(
     """Send one message, or many: from files or standard input, in batches.
 
     With exit code 0 all messages are durable. Refused messages are printed with their line numbers; the exit code is 1.
+    What ends it earlier leaves what was sent before: it says from where to go on.
     """
     _check_use(body, file, raw=raw, messages=messages, content_type=content_type)
     s = session(context)
@@ -98,14 +102,17 @@ def _check_use(
 
 def _messages_from(
     files: list[Path] | None, options: dict[str, Any], *, raw: bool, messages: bool
-) -> Iterable[Outgoing]:
+) -> Iterable[_Placed]:
     """The messages in files, or on standard input: whole files (`raw`), lines that are messages, or lines that are
     bodies. Files to be sent whole are all read before the first is sent."""
     if raw:
-        contents = [path.read_bytes() for path in files] if files else [sys.stdin.buffer.read()]
-        return (Outgoing(body=content, **options) for content in contents)
-    lines = _lines(files)
-    return (_message_of(line, options) if messages else Outgoing(body=line, **options) for line in lines)
+        contents = [(str(path), path.read_bytes()) for path in files or ()]
+        contents = contents or [(_STDIN, sys.stdin.buffer.read())]
+        return ((place, Outgoing(body=content, **options)) for place, content in contents)
+    return (
+        (place, _message_of(line, options) if messages else Outgoing(body=line, **options))
+        for place, line in _lines(files)
+    )
 
 
 def _tell(s: Session, receipt: Sent) -> None:
@@ -113,27 +120,44 @@ def _tell(s: Session, receipt: Sent) -> None:
     s.output.one(receipt, [*fields, ("duplicate", receipt.duplicate or None)])
 
 
-def _many(s: Session, topic: str, messages: Iterable[Outgoing]) -> None:
+def _many(s: Session, topic: str, messages: Iterable[_Placed]) -> None:
     """Batch by batch, so that a pipe is sent as it comes and nothing is held in memory."""
-    number, refusals = 0, 0
+    number, refusals, last, is_open = 0, 0, "", False
     with s.output.progress() as progress:
         task = progress.add_task("sent", total=None)
-        for part in _parts(messages):
-            for answer in s.hr.send_many(topic, part, chunk=_CHUNK):
-                number += 1
-                if isinstance(answer, HeadraceError):
-                    refusals += 1
-                    s.output.fail(f"message {number}: {answer}")
-                elif s.output.as_json:
-                    s.output.document(answer)
-            progress.update(task, completed=number)
-    s.output.say(f"{number - refusals} sent" + (f", {refusals} refused" if refusals else ""))
+        try:
+            for part in _parts(messages):
+                is_open = True
+                answers = s.hr.send_many(topic, [message for _, message in part], chunk=_CHUNK)
+                is_open, last = False, part[-1][0]
+                for answer in answers:
+                    number += 1
+                    if isinstance(answer, HeadraceError):
+                        refusals += 1
+                        s.output.fail(f"message {number}: {answer}")
+                    elif s.output.as_json:
+                        s.output.document(answer)
+                progress.update(task, completed=number)
+        except BaseException as error:  # also Ctrl-C
+            if last:
+                s.output.say(f"{_count(number, refusals)}, up to {last}: go on behind it.")
+            if is_open and (isinstance(error, KeyboardInterrupt) or getattr(error, "retryable", False)):
+                s.output.say(
+                    f"The {'next' if last else 'first'} {len(part)} may be stored: sent again, only a dedup id "
+                    "keeps them from being stored twice."
+                )
+            raise
+    s.output.say(_count(number, refusals))
     if refusals:
         raise typer.Exit(1)
 
 
-def _parts(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
-    part: list[Outgoing] = []
+def _count(number: int, refusals: int) -> str:
+    return f"{number - refusals} sent" + (f", {refusals} refused" if refusals else "")
+
+
+def _parts(messages: Iterable[_Placed]) -> Iterator[list[_Placed]]:
+    part: list[_Placed] = []
     for message in messages:
         part.append(message)
         if len(part) == _CHUNK:
@@ -143,8 +167,8 @@ def _parts(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
         yield part
 
 
-def _lines(files: list[Path] | None) -> Iterator[Any]:
-    """Each line's JSON; empty lines are passed over."""
+def _lines(files: list[Path] | None) -> Iterator[tuple[str, Any]]:
+    """Where each line is, and its JSON; empty lines are passed over."""
     if not files and sys.stdin.isatty():
         raise typer.BadParameter("Give a body, --file, or JSON lines on standard input.")
     sources: list[Path | None] = [*files] if files else [None]
@@ -152,7 +176,8 @@ def _lines(files: list[Path] | None) -> Iterator[Any]:
         with open(path, encoding="utf-8") if path else sys.stdin as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield parsed(line, f"{path or 'standard input'}, line {number},")
+                    place = f"{path or _STDIN}, line {number}"
+                    yield place, parsed(line, f"{place},")
 
 
 def _message_of(line: Any, options: dict[str, Any]) -> Outgoing:
