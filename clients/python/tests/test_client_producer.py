@@ -178,7 +178,10 @@ def test_a_file_that_is_no_spool_is_refused_and_left_as_it_is(tmp_path: Path) ->
     assert notes.read_text() == "not yours\n" * 100
 
 
-def test_a_spool_is_its_owners_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_spool_is_its_owners_only(tmp_path: Path, is_link: bool) -> None:
+    if is_link:
+        (tmp_path / "spool").symlink_to(tmp_path / "elsewhere")
     spool = Spool(tmp_path / "spool")
     spool.add("orders", b"{}")
     assert [file.name for file in tmp_path.iterdir() if file.stat().st_mode & 0o077] == []
@@ -296,10 +299,23 @@ def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(
     assert sorted(in_order(hr, line)) == [0, 1, 2]
 
 
-def test_one_spool_is_one_processs(tmp_path: Path) -> None:
+OPENS = """
+import sys
+from headrace.spool import Spool
+try:
+    Spool(sys.argv[1])
+except BlockingIOError:
+    sys.exit()
+sys.exit("It has the spool.")
+"""
+
+
+def test_one_spool_is_one_processs_also_after_another_was_refused(hr: Headrace, tmp_path: Path) -> None:
+    """The second one here, though refused, had opened the spool to others: what they took was lost."""
     spool = Spool(tmp_path / "spool")
     with pytest.raises(BlockingIOError, match="in use"):
         Spool(tmp_path / "spool")
+    programs.run(hr, OPENS, str(tmp_path / "spool"))
     spool.close()
 
 
