@@ -154,18 +154,6 @@ def test_a_forked_child_does_not_close_what_is_its_parents(path: Path) -> None:
     assert service.bodies == [[1]]
 
 
-def test_a_forked_child_whose_parent_has_the_spool_is_refused_each_time(path: Path) -> None:
-    """Its second send went into the parent's file by the parent's connection, and nobody sent it."""
-    sender = producer(Service(), spool=path)
-    sender._pid += 1
-    for _ in range(2):
-        with pytest.raises(BlockingIOError, match="another process"):
-            sender.send("orders", 1)
-    sender._pid -= 1
-    sender.close()
-    assert spool_contents(path) == []
-
-
 def test_a_forked_child_that_has_sent_nothing_has_nothing_to_wait_for() -> None:
     sender = producer(Service(), linger_ms=3_600_000)
     sender.send("orders", 1)

@@ -124,6 +124,8 @@ class Producer:
         if self._is_forked():
             with self._beginning:
                 if self._is_forked():
+                    if self._spool:
+                        self._spool.leave_to_parent()
                     self._begin()
         future: Future[Sent] = Future()
         with self._changed:

@@ -174,6 +174,16 @@ class Spool:
             count: int = self._file.execute("SELECT count(*) FROM refused").fetchone()[0]
             return count
 
+    def leave_to_parent(self) -> None:
+        """Let go of what a forked child inherited; the parent keeps the file. Before this, SQLite takes the parent's
+        lock for one of the child's own, and opens the file no more."""
+        # What a thread of the parent was doing during the fork is never over here.
+        if self._lock.acquire(blocking=False):
+            with suppress(sqlite3.ProgrammingError):  # it was closed before the fork
+                # Else closing would remove the parent's journal.
+                self._file.execute("PRAGMA journal_mode = OFF")
+            self._file.close()
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
