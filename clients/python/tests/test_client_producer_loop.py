@@ -463,6 +463,25 @@ def test_a_future_tells_that_its_message_was_left_in_the_spool(path: Path) -> No
     assert spool_contents(path) == [(1, None), (2, None)]
 
 
+def test_who_closes_it_waits_for_no_service_that_never_answers(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spool was closed after all retries of the send, two minutes later."""
+    monkeypatch.setattr(producer_module, "_LAST_SEND_SECONDS", 0, raising=False)
+    service = Service()
+    service.gate.clear()
+    sender = producer(service, spool=path)
+    future = sender.send("orders", 1)
+    assert service.asked.wait(SOON)
+    sender.close(timeout=0)
+    assert isinstance(future.exception(0), errors.ClientClosed)
+    with pytest.raises(BlockingIOError):
+        Spool(path)
+    service.gate.set()
+    sender._thread.join(SOON)
+    assert spool_contents(path) == [], "it came through all the same"
+
+
 def add(spool: Spool, *messages: tuple[str, str]) -> None:
     for topic, text in messages:
         spool.add(topic, text.encode())
