@@ -62,15 +62,17 @@ def sent_at(offset: int) -> Sent:
 
 
 class Clock:
-    """The producer's time, which its pauses let pass; they are noted. Each call of the service takes 5 seconds."""
+    """The producer's time, which its pauses let pass; they are noted. Each call of the service takes 5 seconds. By the
+    clock on the wall it is `set_back` seconds earlier."""
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.set_back = 0.0
         self.pauses: list[float] = []
         self.is_stopping = False
 
     def time(self) -> float:
-        return self.now
+        return self.now - self.set_back
 
     def monotonic(self) -> float:
         return self.now
@@ -222,11 +224,14 @@ def test_what_is_late_is_due_by_the_time_at_which_it_was_given() -> None:
     assert "delay_seconds" not in message
 
 
-def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Clock) -> None:
+@pytest.mark.parametrize("set_back", [0, 3600])
+def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Clock, set_back: float) -> None:
+    """A clock that was set back meanwhile stopped the producer for as long."""
     service = Service(*[AWAY] * 4)
 
     def takes_five_seconds() -> None:
         clock.now += 5
+        clock.set_back = set_back
 
     service.seen = takes_five_seconds
     with producer(service, resend_seconds=(30, 60, 90)) as sender:

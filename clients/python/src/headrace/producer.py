@@ -225,7 +225,7 @@ class Producer:
 
     def _deliver(self, batch: Batch) -> Sequence[Sent | Exception]:
         """What came of a batch: the client's own retries, then the resend schedule. Never raises."""
-        first_sent = time.time()
+        first_sent, begun_at = time.time(), time.monotonic()
         unknown: Unavailable | None = None
         for at in (*self._resend, None):
             try:
@@ -235,7 +235,7 @@ class Producer:
                     return [error] * len(batch.messages)
                 unknown = error
                 _LOG.warning("%d messages wait to be sent again: %s", len(batch.messages), error)
-                self._stopping.wait(max(0.0, first_sent + at - time.time()))
+                self._stopping.wait(max(0.0, begun_at + at - time.monotonic()))
                 batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
             except ClientClosed as error:  # nothing was sent now, but it may have been before
                 return [unknown or error] * len(batch.messages)
