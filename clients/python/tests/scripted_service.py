@@ -12,6 +12,8 @@ from headrace import Message, errors
 from headrace.consume.consumer import Consumer
 from headrace.consume.settings import ConsumerSettings
 
+BUSY = {"code": "UNAVAILABLE", "status": 503, "detail": "Busy, try again.", "retryable": True}
+
 
 def message(name: str, attempt: int = 1) -> Message:
     fields = {

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from scripted_service import Service, ignored, message
+from scripted_service import BUSY, Service, ignored, message
 
 from headrace import Message, errors
 from headrace.consume import consumer as consumer_module
@@ -37,10 +37,18 @@ class Clock:
 
 
 class Keeping:
-    """A service that extends leases, but those of `lost`, and is told who is online. A call takes two seconds."""
+    """A service that extends leases, but those of `lost` for the reason `error`, and is told who is online. A call
+    takes two seconds."""
 
-    def __init__(self, clock: Clock, *lost_ids: str, away: int = 0, trouble: Exception | None = None) -> None:
-        self.clock, self.lost, self.away = clock, lost_ids, away
+    def __init__(
+        self,
+        clock: Clock,
+        *lost_ids: str,
+        away: int = 0,
+        trouble: Exception | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> None:
+        self.clock, self.lost, self.away, self.error = clock, lost_ids, away, error
         self.trouble = trouble or errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
         self.extended: list[tuple[float, list[str], Any]] = []
         self.beats: list[float] = []
@@ -51,7 +59,10 @@ class Keeping:
             self.away -= 1
             raise self.trouble
         self.clock.now += 2
-        return [SimpleNamespace(ok=each.id not in self.lost) for each in messages]
+        return [
+            SimpleNamespace(ok=each.id not in self.lost, error=self.error if each.id in self.lost else None)
+            for each in messages
+        ]
 
     def heartbeat(self, topic: str, group: str, name: str) -> Any:
         self.beats.append(self.clock.now)
@@ -105,6 +116,18 @@ def test_what_was_not_extended_is_tried_again_in_the_next_round(
     assert [at for at, *_ in service.extended] == [6, 7, 8]
     clock.now = 17.9
     assert holdings.begin(message("a"))
+
+
+def test_a_lease_whose_shard_is_busy_is_tried_again_in_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was let go: the message was somebody else's while its handler ran."""
+    clock = Clock(monkeypatch, rounds=7)
+    service, holdings = Keeping(clock, "b", error=BUSY), Holdings(10, None)
+    holdings.take(message("a"))
+    holdings.take(message("b"))
+    keep(clock, service, holdings, 10)
+    assert [ids for _, ids, _ in service.extended] == [["a", "b"], ["b"]]
 
 
 def test_many_leases_are_extended_in_calls_that_the_service_takes(monkeypatch: pytest.MonkeyPatch) -> None:

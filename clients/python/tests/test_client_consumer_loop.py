@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -11,11 +12,12 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from scripted_service import Service, ignored, message
+from scripted_service import BUSY, Service, ignored, message
 
 from headrace import Bury, Message, Retry, errors
 from headrace.calls import encode
 from headrace.consume import holdings as holdings_module
+from headrace.consume import settling as settling_module
 from headrace.consume.consumer import Consumer
 from headrace.consume.handlers import bound
 from headrace.consume.holdings import Holdings
@@ -420,6 +422,51 @@ def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> Non
     service = Away()
     assert len(acknowledge(service, 501)) == 501
     assert [len(call) - 1 for call in service.settled] == [500, 1]
+
+
+class Waiting(queue.Queue[Any]):
+    """A queue whose waits for more let the time pass; they are noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now, self.waits = 0.0, list[float]()
+        monkeypatch.setattr(settling_module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if self.empty() and timeout is not None:
+            self.waits.append(timeout)
+            self.now += timeout
+        return super().get(block=False)
+
+
+@pytest.mark.parametrize(("busy", "pauses"), [(2, [0.5, 1]), (99, [0.5, 1, 2, 4, 8, 15])])
+def test_what_a_busy_shard_refuses_is_settled_again_a_little_later(
+    monkeypatch: pytest.MonkeyPatch, busy: int, pauses: list[float]
+) -> None:
+    """It was given up: the message was handled again."""
+    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Somebody else has it.", "retryable": False}
+
+    class Busy(Service):
+        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
+            super().ack(topic, group, *messages)
+            errors = {"a": BUSY if len(self.settled) <= busy else None, "b": stale}
+            return [SimpleNamespace(ok=False, error=errors.get(each.id)) for each in messages]
+
+    service, settled_ids, waiting = Busy(), list[str](), Waiting(monkeypatch)
+    settle_queue = SettleQueue(
+        cast(Any, service), "orders", "mailer", 0, lambda each: settled_ids.append(each.id)
+    )
+    settle_queue._queue = cast(Any, waiting)
+    for name in "abc":
+        settle_queue.settle(message(name), ACK)
+    settle_queue._queue.put(None)
+    settle_queue._work()
+    assert service.settled == [("ack", "a", "b", "c")] + [("ack", "a")] * len(pauses)
+    assert settled_ids == ["b", "c", "a"]
+    assert waiting.waits == pauses
 
 
 def test_whatever_keeps_a_call_from_settling_the_next_one_settles() -> None:

@@ -152,6 +152,56 @@ def test_a_forked_child_has_a_producer_of_its_own(hr: Headrace, line: str) -> No
     assert sorted(in_order(hr, line)) == ["child", "parent"]
 
 
+OPENS = """
+import sys
+from headrace.spool import Spool
+try:
+    Spool(sys.argv[1])
+except BlockingIOError:
+    sys.exit()
+sys.exit("It has the spool.")
+"""
+
+TAKES_OVER = """
+import os, subprocess, sys
+from headrace import Headrace, Producer
+line, path, opens = sys.argv[1:]
+(refused, has_refused), (closed, has_closed) = os.pipe(), os.pipe()
+producer = Producer(Headrace.from_env(), linger_ms=60_000, spool=path)
+producer.send(line, "parent")
+if pid := os.fork():
+    os.close(has_refused)
+    os.read(refused, 1)
+    subprocess.run([sys.executable, "-c", opens, path], check=True)
+    assert os.path.exists(f"{path}-journal"), "the parent's protection against a crash"
+    producer.close()
+    os.write(has_closed, b"x")
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+refusals, status = 0, 1
+try:
+    for _ in range(2):
+        try:
+            producer.send(line, "too early")
+        except BlockingIOError:
+            refusals += 1
+    os.write(has_refused, b"x")
+    os.read(closed, 1)
+    producer.send(line, "child")
+    status = not (refusals == 2 and producer.flush(30))
+finally:
+    os._exit(status)
+"""
+
+
+def test_a_forked_child_takes_over_the_spool_when_its_parent_has_closed_it(
+    hr: Headrace, line: str, tmp_path: Path
+) -> None:
+    """It was refused for ever, as if it were itself the other process. Until then it is refused each time: its second
+    send once went into the parent's file by the parent's connection, and nobody sent it."""
+    programs.run(hr, TAKES_OVER, line, str(tmp_path / "spool"), OPENS)
+    assert in_order(hr, line) == ["parent", "child"]
+
+
 def test_a_spool_outlives_the_outage_and_keeps_the_order(
     hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
 ) -> None:
@@ -178,7 +228,10 @@ def test_a_file_that_is_no_spool_is_refused_and_left_as_it_is(tmp_path: Path) ->
     assert notes.read_text() == "not yours\n" * 100
 
 
-def test_a_spool_is_its_owners_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_spool_is_its_owners_only(tmp_path: Path, is_link: bool) -> None:
+    if is_link:
+        (tmp_path / "spool").symlink_to(tmp_path / "elsewhere")
     spool = Spool(tmp_path / "spool")
     spool.add("orders", b"{}")
     assert [file.name for file in tmp_path.iterdir() if file.stat().st_mode & 0o077] == []
@@ -296,10 +349,12 @@ def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(
     assert sorted(in_order(hr, line)) == [0, 1, 2]
 
 
-def test_one_spool_is_one_processs(tmp_path: Path) -> None:
+def test_one_spool_is_one_processs_also_after_another_was_refused(hr: Headrace, tmp_path: Path) -> None:
+    """The second one here, though refused, had opened the spool to others: what they took was lost."""
     spool = Spool(tmp_path / "spool")
     with pytest.raises(BlockingIOError, match="in use"):
         Spool(tmp_path / "spool")
+    programs.run(hr, OPENS, str(tmp_path / "spool"))
     spool.close()
 
 

@@ -62,15 +62,17 @@ def sent_at(offset: int) -> Sent:
 
 
 class Clock:
-    """The producer's time, which its pauses let pass; they are noted. Each call of the service takes 5 seconds."""
+    """The producer's time, which its pauses let pass; they are noted. Each call of the service takes 5 seconds. By the
+    clock on the wall it is `set_back` seconds earlier."""
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.set_back = 0.0
         self.pauses: list[float] = []
         self.is_stopping = False
 
     def time(self) -> float:
-        return self.now
+        return self.now - self.set_back
 
     def monotonic(self) -> float:
         return self.now
@@ -154,18 +156,6 @@ def test_a_forked_child_does_not_close_what_is_its_parents(path: Path) -> None:
     assert service.bodies == [[1]]
 
 
-def test_a_forked_child_whose_parent_has_the_spool_is_refused_each_time(path: Path) -> None:
-    """Its second send went into the parent's file by the parent's connection, and nobody sent it."""
-    sender = producer(Service(), spool=path)
-    sender._pid += 1
-    for _ in range(2):
-        with pytest.raises(BlockingIOError, match="another process"):
-            sender.send("orders", 1)
-    sender._pid -= 1
-    sender.close()
-    assert spool_contents(path) == []
-
-
 def test_a_forked_child_that_has_sent_nothing_has_nothing_to_wait_for() -> None:
     sender = producer(Service(), linger_ms=3_600_000)
     sender.send("orders", 1)
@@ -234,11 +224,14 @@ def test_what_is_late_is_due_by_the_time_at_which_it_was_given() -> None:
     assert "delay_seconds" not in message
 
 
-def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Clock) -> None:
+@pytest.mark.parametrize("set_back", [0, 3600])
+def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Clock, set_back: float) -> None:
+    """A clock that was set back meanwhile stopped the producer for as long."""
     service = Service(*[AWAY] * 4)
 
     def takes_five_seconds() -> None:
         clock.now += 5
+        clock.set_back = set_back
 
     service.seen = takes_five_seconds
     with producer(service, resend_seconds=(30, 60, 90)) as sender:
@@ -473,6 +466,25 @@ def test_a_future_tells_that_its_message_was_left_in_the_spool(path: Path) -> No
     with pytest.raises(errors.ClientClosed, match="left in its spool"):
         future.result(SOON)
     assert spool_contents(path) == [(1, None), (2, None)]
+
+
+def test_who_closes_it_waits_for_no_service_that_never_answers(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spool was closed after all retries of the send, two minutes later."""
+    monkeypatch.setattr(producer_module, "_LAST_SEND_SECONDS", 0, raising=False)
+    service = Service()
+    service.gate.clear()
+    sender = producer(service, spool=path)
+    future = sender.send("orders", 1)
+    assert service.asked.wait(SOON)
+    sender.close(timeout=0)
+    assert isinstance(future.exception(0), errors.ClientClosed)
+    with pytest.raises(BlockingIOError):
+        Spool(path)
+    service.gate.set()
+    sender._thread.join(SOON)
+    assert spool_contents(path) == [], "it came through all the same"
 
 
 def add(spool: Spool, *messages: tuple[str, str]) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a type checker brings it
 
 _LOG = logging.getLogger("headrace")
 _SPOOL_CLOSE_SECONDS = 5.0
+_LAST_SEND_SECONDS = 2.0
 _NO_FAULT_OF_MESSAGES = (Unavailable, Unauthorized, Forbidden, ClientClosed)
 _SPOOL_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -124,6 +125,8 @@ class Producer:
         if self._is_forked():
             with self._beginning:
                 if self._is_forked():
+                    if self._spool:
+                        self._spool.leave_to_parent()
                     self._begin()
         future: Future[Sent] = Future()
         with self._changed:
@@ -170,7 +173,8 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is there, and end. After `timeout` seconds (with a spool 5, if not given) what is left is tried
-        once more, or left to the next one that opens the spool: its futures raise ClientClosed."""
+        once more, or left to the next one that opens the spool: its futures raise ClientClosed. A send under way has
+        2 seconds more; where it takes longer, it ends in the background, and so long keeps the spool."""
         if self._is_forked() or self._closed:
             return
         through = self.flush(_SPOOL_CLOSE_SECONDS if self._spool and timeout is None else timeout)
@@ -178,11 +182,11 @@ class Producer:
             self._closed = True
             self._stopping.set()
             self._changed.notify_all()
-        self._thread.join(None if through or self._spool else 0)
-        if self._spool:
-            self._spool.close()
-            left = ClientClosed("CLIENT_CLOSED", "The producer was closed; the message is left in its spool.")
-            _resolve([*self._futures.values()], [left] * len(self._futures))
+        self._thread.join(None if through else _LAST_SEND_SECONDS if self._spool else 0)
+        with self._changed:
+            futures, self._futures = [*self._futures.values()], {}
+        left = ClientClosed("CLIENT_CLOSED", "The producer was closed; the message is left in its spool.")
+        _resolve(futures, [left] * len(futures))
 
     def __enter__(self) -> Producer:
         return self
@@ -221,7 +225,7 @@ class Producer:
 
     def _deliver(self, batch: Batch) -> Sequence[Sent | Exception]:
         """What came of a batch: the client's own retries, then the resend schedule. Never raises."""
-        first_sent = time.time()
+        first_sent, begun_at = time.time(), time.monotonic()
         unknown: Unavailable | None = None
         for at in (*self._resend, None):
             try:
@@ -231,7 +235,7 @@ class Producer:
                     return [error] * len(batch.messages)
                 unknown = error
                 _LOG.warning("%d messages wait to be sent again: %s", len(batch.messages), error)
-                self._stopping.wait(max(0.0, first_sent + at - time.time()))
+                self._stopping.wait(max(0.0, begun_at + at - time.monotonic()))
                 batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
             except ClientClosed as error:  # nothing was sent now, but it may have been before
                 return [unknown or error] * len(batch.messages)
@@ -240,6 +244,7 @@ class Producer:
         raise AssertionError("the last try returns")
 
     def _work_spooled(self) -> None:
+        assert self._spool is not None
         troubles = 0
         while self._wait_for_spooled():
             try:
@@ -250,6 +255,7 @@ class Producer:
                 troubles += 1
             else:
                 troubles = 0
+        self._spool.close()
 
     def _send_spooled(self) -> None:
         """Send what goes together next. Raises what is in the way of all."""

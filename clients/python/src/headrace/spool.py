@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,9 @@ class Spool:
         """Raises BlockingIOError where another process has the file open, ValueError where it is no spool."""
         self._lock = threading.Lock()
         # Messages are nobody else's business. What SQLite puts beside the file has the file's mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        # One that is there is not touched: who closes a file gives up all locks that this process has on it.
+        with suppress(FileExistsError):
+            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.2)
         try:
             self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -171,6 +173,16 @@ class Spool:
         with self._lock:
             count: int = self._file.execute("SELECT count(*) FROM refused").fetchone()[0]
             return count
+
+    def leave_to_parent(self) -> None:
+        """Let go of what a forked child inherited; the parent keeps the file. Before this, SQLite takes the parent's
+        lock for one of the child's own, and opens the file no more."""
+        # What a thread of the parent was doing during the fork is never over here.
+        if self._lock.acquire(blocking=False):
+            with suppress(sqlite3.ProgrammingError):  # it was closed before the fork
+                # Else closing would remove the parent's journal.
+                self._file.execute("PRAGMA journal_mode = OFF")
+            self._file.close()
 
     def close(self) -> None:
         """Close the file."""

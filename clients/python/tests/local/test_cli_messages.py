@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cli_commands import Command
 from faulty_proxy import FAIL, PASS, faulty_proxy
+from scripted_service import BUSY
 
 from headrace.cli.app import NO_ANSWER, REFUSED, USAGE, run
 from headrace.cli.output import Output
@@ -51,6 +52,26 @@ def test_what_was_not_acknowledged_is_told(
 
     monkeypatch.setattr("headrace.cli.app.Output", Slow)
     assert "RECEIPT_STALE" in command("receive", "orders", "mailer", "--wait", "5s", "--ack", code=REFUSED)
+
+
+@pytest.mark.parametrize(("option", "action"), [("--ack", "ack"), ("--back", "nack")])
+@pytest.mark.parametrize(("busy", "code"), [(2, 0), (3, 1)])
+def test_what_a_busy_shard_did_not_settle_is_tried_again(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    action: str,
+    busy: int,
+    code: int,
+) -> None:
+    monkeypatch.setattr("headrace.cli.receive._PAUSES", (0.0, 0.0))
+    answer = json.dumps({"results": [{"receipt": "r", "error": BUSY}]}).encode()
+    headrace.send("orders", 1)
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS] + [answer] * busy)
+        command("receive", "orders", "mailer", "--wait", "5s", option, "--url", proxy.url, code=code)
+    assert [path.rpartition("/")[2] for path, _ in proxy.requests] == ["receive"] + [action] * 3
 
 
 def test_lines_files_and_raw_texts_are_sent(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
-from ..errors import of_problem
-from ..models import Settled
+from .._pause import pause
+from ..errors import HeadraceError, of_problem
+from ..models import Message, Settled
 from .arguments import Group, Topic
 from .output import short
 from .session import session
+
+_PAUSES = (1.0, 2.0, 4.0)
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +43,29 @@ def receive(
     messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer)
     rows = ((m, (m.id, m.attempt, m.keys, m.tag, short(m.body), m.receipt[:12] + "…")) for m in messages)
     s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, "Nothing there.")
-    answers: list[Settled] = []
+    refusals: list[tuple[Message, HeadraceError]] = []
     if ack:
-        answers = s.hr.ack(topic, group, *messages)
+        refusals = _refusals(messages, lambda *some: s.hr.ack(topic, group, *some))
     if back:
-        answers = s.hr.nack(topic, group, *messages, delay=0)
-    refusals = [(m.id, each.error) for m, each in zip(messages, answers, strict=False) if each.error]
-    for id, error in refusals:
-        s.output.fail(f"{id}: {of_problem(error)}")
+        refusals = _refusals(messages, lambda *some: s.hr.nack(topic, group, *some, delay=0))
+    for message, error in refusals:
+        s.output.fail(f"{message.id}: {error}")
     if refusals:
         raise typer.Exit(1)
+
+
+def _refusals(
+    messages: Sequence[Message], settle: Callable[..., list[Settled]]
+) -> list[tuple[Message, HeadraceError]]:
+    """What could not be settled, and why. A busy shard is asked again."""
+    refusals: list[tuple[Message, HeadraceError]] = []
+    for seconds in (*_PAUSES, None):
+        answers = settle(*messages)
+        errors = [(m, of_problem(a.error)) for m, a in zip(messages, answers, strict=True) if a.error]
+        again = [m for m, error in errors if error.retryable and seconds is not None]
+        refusals += [(m, error) for m, error in errors if m not in again]
+        if not again or seconds is None:
+            break
+        pause(seconds)
+        messages = again
+    return refusals

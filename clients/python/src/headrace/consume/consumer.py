@@ -17,7 +17,7 @@ from .handlers import Handler, bound, is_async
 from .holdings import Holdings
 from .outcomes import ACK, UNTRIED, Retry, Verdict, verdict_of
 from .settings import ConsumerSettings
-from .settling import SettleQueue
+from .settling import SettleQueue, may_go_again
 
 if TYPE_CHECKING:
     import asyncio
@@ -248,7 +248,7 @@ class Consumer:
                     for message, answer in zip(messages, answers, strict=True):
                         if answer.ok:
                             self._held.renew(message, since)
-                        else:
+                        elif not may_go_again(answer):
                             self._held.drop(message)
                 if name is not None and since > beat + _BEAT_SECONDS:
                     beat = since

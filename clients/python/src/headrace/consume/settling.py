@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .._sync.client import Operations
@@ -15,6 +16,18 @@ from .outcomes import Verdict
 
 _LOG = logging.getLogger("headrace")
 _MOST = 500
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+@dataclass(kw_only=True, frozen=True)
+class _Settlement:
+    """How a message ends. `tries`: how often the service could not say so just then; `due`: when it is asked again, in
+    monotonic seconds."""
+
+    message: Message
+    verdict: Verdict
+    tries: int = 0
+    due: float = 0.0
 
 
 class SettleQueue:
@@ -32,7 +45,8 @@ class SettleQueue:
         self._place = (topic, group)
         self._linger = linger_seconds
         self._settled = on_settled
-        self._queue: queue.SimpleQueue[tuple[Message, Verdict] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Settlement | None] = queue.SimpleQueue()
+        self._again: list[_Settlement] = []
         self._thread = threading.Thread(target=self._work, name=f"headrace-settle-{topic}", daemon=True)
 
     def start(self) -> None:
@@ -40,7 +54,7 @@ class SettleQueue:
 
     def settle(self, message: Message, verdict: Verdict) -> None:
         """Soon, in the order of these calls. Any thread."""
-        self._queue.put((message, verdict))
+        self._queue.put(_Settlement(message=message, verdict=verdict))
 
     def stop(self) -> None:
         """Settle what is left, and end."""
@@ -49,14 +63,22 @@ class SettleQueue:
 
     def _work(self) -> None:
         going_on = True
-        while going_on:
-            batch, going_on = self._batch()
-            for verdict, members in groupby(sorted(batch, key=_verdict_key), key=lambda each: each[1]):
-                self._send([message for message, _ in members], verdict)
+        while going_on or self._again:
+            batch, is_open = self._batch()
+            going_on = going_on and is_open
+            for verdict, members in groupby(sorted(batch, key=_verdict_key), key=lambda each: each.verdict):
+                self._send([*members], verdict)
 
-    def _batch(self) -> tuple[list[tuple[Message, Verdict]], bool]:
-        """What ends within the linger after the first; and whether more will come."""
-        first = self._queue.get()
+    def _batch(self) -> tuple[list[_Settlement], bool]:
+        """What ends within the linger after the first, or is due again; and whether more will come."""
+        now = time.monotonic()
+        if due_count := sum(each.due <= now for each in self._again[:_MOST]):
+            batch, self._again = self._again[:due_count], self._again[due_count:]
+            return batch, True
+        try:
+            first = self._queue.get(timeout=self._again[0].due - now if self._again else None)
+        except queue.Empty:
+            return [], True
         if first is None:
             return [], False
         batch = [first]
@@ -72,19 +94,27 @@ class SettleQueue:
             batch.append(each)
         return batch, True
 
-    def _send(self, messages: list[Message], verdict: Verdict) -> None:
+    def _send(self, settlements: list[_Settlement], verdict: Verdict) -> None:
         """The transport repeats what was lost: a receipt that was settled already is no error."""
+        messages = [each.message for each in settlements]
+        again: dict[str, _Settlement] = {}
         try:
-            for message, answer in zip(messages, self._settle_batch(messages, verdict), strict=True):
-                if answer.error:
+            answers = self._settle_batch(messages, verdict)
+            for each, answer in zip(settlements, answers, strict=True):
+                if may_go_again(answer) and each.tries < len(_PAUSES):
+                    due = time.monotonic() + _PAUSES[each.tries]
+                    again[each.message.receipt] = replace(each, tries=each.tries + 1, due=due)
+                elif answer.error:
                     _LOG.warning(
-                        "%s of %s was refused: %s", verdict.name, message.id, answer.error.get("detail")
+                        "%s of %s was refused: %s", verdict.name, each.message.id, answer.error.get("detail")
                     )
         except Exception as error:  # whatever it is, the thread goes on
             _LOG.error("%d messages could not be settled (%s): they come again", len(messages), error)
         finally:
+            self._again = sorted([*self._again, *again.values()], key=lambda each: each.due)
             for message in messages:
-                self._settled(message)
+                if message.receipt not in again:
+                    self._settled(message)
 
     def _settle_batch(self, messages: list[Message], verdict: Verdict) -> list[Settled]:
         if verdict.ack:
@@ -99,5 +129,10 @@ class SettleQueue:
         )
 
 
-def _verdict_key(each: tuple[Message, Verdict]) -> str:
-    return repr(each[1])
+def may_go_again(answer: Settled) -> bool:
+    """Was it refused for a reason that passes, such as a busy shard?"""
+    return bool(answer.error and answer.error.get("retryable"))
+
+
+def _verdict_key(each: _Settlement) -> str:
+    return repr(each.verdict)
