@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import createClient, { type Client } from "openapi-fetch";
 
 import { bodyOf } from "./bodies.js";
-import { HeadraceError, type Problem } from "./errors.js";
+import { HeadraceError } from "./errors.js";
 import { type Retries, repeating } from "./repeating.js";
 import type { components, paths } from "./schema.js";
 
@@ -37,8 +37,9 @@ export interface HeadraceOptions {
  *     await hr.send("orders", { order: 188 }, { keys: ["order-188"] });
  *
  * Methods throw `HeadraceError`. `api` has every other call of the interface, typed, as openapi-fetch gives it:
- * `{ data, error }`, and it throws where nobody answers; it names, repeats and waits in the same way. After a lost answer it does not repeat what would be done twice, such
- * as sending a message with a delay and no `dedup_id` (the methods give it one).
+ * `{ data, error }`, and it throws where nobody answers, or something else than Headrace; it names, repeats and waits in the same way.
+ * After a lost answer it does not repeat what would be done twice, such as sending a message with a delay and no `dedup_id` (the
+ * methods give it one).
  */
 export class Headrace {
   readonly api: Client<paths>;
@@ -216,6 +217,6 @@ function refuseNoNames(parts: Record<string, unknown> = {}): void {
 
 async function answerOf<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
   const { data, error, response } = await call;
-  if (data === undefined) throw HeadraceError.of(error as Problem | undefined, response.status);
+  if (data === undefined) throw HeadraceError.of(error, response.status);
   return data;
 }

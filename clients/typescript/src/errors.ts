@@ -22,12 +22,17 @@ export class HeadraceError extends Error {
   }
 
   /** The error of a problem document; one that is none (a proxy's page, say) keeps its status. */
-  static of(problem: Partial<Problem> | string | null | undefined, status: number): HeadraceError {
+  static of(problem: unknown, status: number): HeadraceError {
     const perhapsLater = status >= 500 || status === 429;
-    if (typeof problem !== "object" || typeof problem?.code !== "string") {
+    if (!isProblem(problem)) {
       return new HeadraceError("UNEXPECTED", `An answer ${status} that is not Headrace's.`, status, perhapsLater);
     }
     const { code, detail = "", retryable = perhapsLater, request_id: requestId, errors } = problem;
     return new HeadraceError(code, detail, status, retryable, requestId, errors ?? []);
   }
+}
+
+/** Is it a problem document, as Headrace writes them? */
+export function isProblem(json: unknown): json is Partial<Problem> & { code: string } {
+  return typeof (json as { code?: unknown } | null | undefined)?.code === "string";
 }

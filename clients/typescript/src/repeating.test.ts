@@ -92,6 +92,25 @@ for (const [status, body, code, retryable] of PROBLEMS) {
   });
 }
 
+const ELSEWHERE: [status: number, body: string | null][] = [
+  [503, null],
+  [503, "<html>Bad gateway</html>"],
+  [302, null],
+  [403, ""],
+  [403, '{"message": "Forbidden"}'],
+];
+for (const [status, body] of ELSEWHERE) {
+  for (const headers of [{}, { "Content-Length": String(body?.length ?? 0) }]) {
+    test(`a refusal ${status} ${body} of something in between passes for no success, ${JSON.stringify(headers)}`, async () => {
+      const { api } = clientOf({ fetch: async () => new Response(body, { status, headers }) });
+      const params = { path: { topic: "orders" }, query: { confirm: "orders" } };
+      const problem = { code: "UNEXPECTED", status, retryable: status >= 500 };
+      await assert.rejects(api.DELETE("/v1/topics/{topic}", { params }), problem);
+      await assert.rejects(api.PUT("/v1/topics/{topic}", { params: { path: params.path }, body: { shards: 1 } }), problem);
+    });
+  }
+}
+
 /** A `fetch` that answers with these, one after the other. */
 function answeringWith(...answers: Response[]): () => Promise<Response> {
   return async () => answers.shift() ?? assert.fail("one call too many");

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { type Answer, isRetryable, jsonOf, whole } from "./answers.js";
-import { HeadraceError } from "./errors.js";
+import { HeadraceError, isProblem } from "./errors.js";
 import type { components } from "./schema.js";
 
 type Message = components["schemas"]["MessageBody"];
@@ -73,8 +73,10 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
         if (isLost) throw answer;
-        if (results && attempt > 1 && answer.response.status < 500) return Response.json({ results });
-        return answer.response;
+        const { response, json } = answer;
+        if (results && attempt > 1 && response.status < 500) return Response.json({ results });
+        if (!response.ok && !isProblem(json)) throw HeadraceError.of(json, response.status); // without a body, `error` would be empty
+        return response;
       }
       perhapsStored ||= unknown;
       await sleep(Math.min(pause, MOST_MS), undefined, { signal }).catch(() => signal.throwIfAborted());
