@@ -62,6 +62,16 @@ const LOSSY: Record<string, unknown> = {
   "bytes within": { picture: Buffer.from("png") },
   "a buffer": new ArrayBuffer(8),
   "a big number": 188n,
+  "an error": { order: 188, error: new RangeError("card declined") },
+  "a date that is none": { at: new Date("31.12.2026") },
+  "a pattern": /order/,
+  "a weak map": new WeakMap(),
+  "a weak set": [new WeakSet()],
+  "a function": () => 188,
+  "a method": { order: 188, total() {} },
+  "a symbol within": { kind: Symbol("order") },
+  "nothing in a list": [188, undefined],
+  "a hole in a list": Array(2),
 };
 for (const [kind, body] of Object.entries(LOSSY)) {
   test(`${kind} has no JSON form, and nothing else is sent in its place`, async () => {
@@ -72,9 +82,10 @@ for (const [kind, body] of Object.entries(LOSSY)) {
 }
 
 test("what has a JSON form is sent in it", async () => {
-  const body = { at: new Date(0), missing: undefined, list: [null, -0, "\u00e9"], toJSON: undefined };
+  const told = Object.assign(new Error("declined"), { toJSON: () => ({ code: 51 }) });
+  const body = { at: new Date(0), missing: undefined, list: [null, -0, "\u00e9"], toJSON: undefined, told };
   const sent = await sending({}, (hr) => hr.send("orders", body));
-  assert.deepEqual(await sent.json(), { body: { at: "1970-01-01T00:00:00.000Z", list: [null, 0, "\u00e9"] } });
+  assert.deepEqual(await sent.json(), { body: { at: "1970-01-01T00:00:00.000Z", list: [null, 0, "\u00e9"], told: { code: 51 } } });
 });
 
 test("bytes are sent as bytes", async () => {
