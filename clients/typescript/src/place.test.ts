@@ -9,7 +9,7 @@ const sending = async (options: Partial<HeadraceOptions>, call: (hr: Headrace) =
   let sent: Request | undefined;
   const fetch = async (request: Request): Promise<Response> => {
     sent = request;
-    return Response.json({ id: "m", results: [] });
+    return Response.json({ id: "m", results: [{ id: "m" }] });
   };
   await call(new Headrace({ url: "http://127.0.0.1:8700", token: TOKEN, ...options, fetch }));
   return sent ?? assert.fail("nothing was sent");

@@ -169,6 +169,15 @@ test("a receipt whose lease ends meanwhile is stale, and not asked about any mor
   assert.deepEqual(await hr.ack("orders", "mailer", ...claimed.slice(0, 1)), [stale]);
 });
 
+for (const results of [[], [null], ["stored"], [[]], [{}, {}]]) {
+  test(`results ${JSON.stringify(results)} of one message or receipt are none, and the call is made again`, async () => {
+    const answers = [{ results }, { results: [stored(0)] }, { results }, { results: [settled("r0")] }];
+    const hr = clientOf({ fetch: answeringWith(...answers.map((answer) => Response.json(answer))) });
+    assert.deepEqual(await hr.sendMany("orders", [{ body: 1 }]), [stored(0)]);
+    assert.deepEqual(await hr.ack("orders", "mailer", ...claimed.slice(0, 1)), [settled("r0")]);
+  });
+}
+
 for (const topic of ["test", "redrive", "rotate-secret", "tokens"]) {
   test(`what is published to the topic ${topic} is sent again after a lost answer`, async () => {
     let tries = 0;

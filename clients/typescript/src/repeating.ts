@@ -57,7 +57,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", resendSeconds(beganAt, start));
       }
-      const ask = async (): Promise<Answer> => whole(await fetch(request), call);
+      const ask = async (): Promise<Answer> => whole(await fetch(request), call, body);
       const answer = await within(Math.min(timeoutMs, msLeft) + waitMs, signal, end, ask).catch((error: unknown) => {
         signal.throwIfAborted();
         return noAnswer(first.url, error);
