@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,50 @@ def test_retries_come_at_their_time(headrace: LocalHeadrace) -> None:
     headrace.expect("orders").delivered(1).retried(1).empty()
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_drain_tries_a_handler_again_at_once_as_a_run_does(headrace: LocalHeadrace, is_async: bool) -> None:
+    attempts: list[int] = []
+
+    def mail(message: Message) -> None:
+        attempts.append(message.attempt)
+        if len(attempts) < 3:
+            raise ValueError("no post today")
+
+    async def mail_later(message: Message) -> None:
+        mail(message)
+
+    headrace.consumer("orders", group="mailer", local_retries=2)(mail_later if is_async else mail)
+    headrace.send("orders", 1)
+    assert [verdict.ack for verdict in headrace.drain()] == [True]
+    assert attempts == [1, 1, 1]
+    headrace.expect("orders").delivered(1).retried(0)
+
+
+def test_a_drain_does_not_try_again_at_once_what_says_when_or_never(headrace: LocalHeadrace) -> None:
+    @headrace.consumer("orders", group="mailer", local_retries=2)
+    def mail(message: Message) -> None:
+        raise Bury("no such customer") if message.body == "bury" else Retry("1h")
+
+    headrace.send_many("orders", ["bury", "retry"])
+    assert sorted(verdict.name for verdict in headrace.drain()) == ["bury", "retry"]
+
+
+def test_a_drain_leaves_to_the_handler_what_it_acknowledges_itself(headrace: LocalHeadrace) -> None:
+    kept: list[Message] = []
+
+    @headrace.consumer("orders", group="mailer", auto_ack=False)
+    def mail(message: Message) -> None:
+        if message.body == "bad":
+            raise Bury("no such customer")
+        kept.append(message)
+
+    headrace.send_many("orders", ["good", "bad"])
+    assert sorted(verdict.name for verdict in headrace.drain()) == ["ack", "bury"]
+    headrace.expect("orders").delivered(0).dead(1)
+    headrace.ack("orders", "mailer", *kept)
+    headrace.expect("orders").delivered(1).empty()
+
+
 def test_what_is_buried_is_dead(headrace: LocalHeadrace) -> None:
     @headrace.consumer("orders", group="mailer")
     def mail(message):
@@ -124,6 +169,12 @@ def test_delays_count_from_the_services_time(headrace: LocalHeadrace) -> None:
     headrace.expect("orders").delayed(0).accepted(1)
 
 
+@pytest.mark.parametrize("step", [0.2, 0.5, 1.4])
+def test_a_part_of_a_second_passes_as_a_whole_one(headrace: LocalHeadrace, step: float) -> None:
+    start = headrace.clock.now()
+    assert headrace.clock.advance(seconds=step) >= start + timedelta(seconds=step)
+
+
 def test_time_goes_forward_only(headrace: LocalHeadrace) -> None:
     with pytest.raises(ValueError, match="forward only"):
         headrace.clock.advance(days=-1)
@@ -139,6 +190,19 @@ def test_pushes_have_ended_when_they_are_looked_for(headrace: LocalHeadrace) -> 
         headrace.clock.advance(minutes=2)
         headrace.expect("orders").delivered(1)
         assert [push.body for push in shop.pushes] == [{"order": 188}] * 2
+
+
+@pytest.mark.parametrize("answer", [None, "204", 2**20])
+def test_a_subscriber_whose_answer_is_no_status_answers_500(
+    headrace: LocalHeadrace, capfd: pytest.CaptureFixture[str], answer: object
+) -> None:
+    with headrace.subscriber("orders", "shop", lambda push: answer) as shop:  # type: ignore[arg-type, return-value]
+        headrace.send("orders", 1)
+        headrace.clock.settle()
+        assert len(shop.pushes) == 1
+        (attempt,) = headrace.get_attempts("orders", "shop", "test").items
+    assert attempt.detail == "HTTP 500"
+    assert capfd.readouterr().err == ""
 
 
 def test_order_is_that_of_the_attempts(headrace: LocalHeadrace) -> None:

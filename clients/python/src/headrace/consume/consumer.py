@@ -183,6 +183,10 @@ class Consumer:
     def _handle(self, message: Message) -> None:
         if not self._held.begin(message):
             raise _Lost
+        self.call_handler(message)
+
+    def call_handler(self, message: Message) -> None:
+        """Call the handler, again at once as often as `local_retries` allows. Raises what the last call raised."""
         s = self.settings
         with tracing.handling(s.topic, s.group, message.id, message.attempt, message.headers):
             for tries_left in range(s.local_retries, -1, -1):
@@ -196,6 +200,10 @@ class Consumer:
     async def _handle_async(self, message: Message) -> None:
         if not self._held.begin(message):
             raise _Lost
+        await self.call_async_handler(message)
+
+    async def call_async_handler(self, message: Message) -> None:
+        """The same for a handler that is async."""
         s = self.settings
         with tracing.handling(s.topic, s.group, message.id, message.attempt, message.headers):
             for tries_left in range(s.local_retries, -1, -1):
@@ -206,6 +214,10 @@ class Consumer:
                     if not tries_left or verdict_of(error).dead_letter or isinstance(error, Retry):
                         raise
 
+    def settles(self, verdict: Verdict) -> bool:
+        """Is this verdict told the service? Without `auto_ack` the handler acknowledges by itself."""
+        return self.settings.auto_ack or verdict != ACK
+
     def _finish(self, message: Message, error: BaseException | None) -> None:
         """A handler is through: settle by how it ended."""
         if isinstance(error, _Lost):
@@ -213,10 +225,10 @@ class Consumer:
         else:
             verdict = verdict_of(error)
             self._tell(message, verdict, error)
-            if verdict == ACK and not self.settings.auto_ack:
-                self._held.drop(message)
-            else:
+            if self.settles(verdict):
                 self._settle_queue.settle(message, verdict)
+            else:
+                self._held.drop(message)
         self._held.done(message)
 
     def _tell(self, message: Message, verdict: Verdict, error: BaseException | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta, timezone
 
 import msgspec
@@ -29,13 +30,13 @@ class Clock:
     def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> datetime:
-        """Let time pass; its new value. What is due on the way happens in its order, and deliveries have ended when
-        this returns. ValueError for a step back."""
+        """Let time pass, rounded up to whole seconds; its new value. What is due on the way happens in its order, and
+        deliveries have ended when this returns. ValueError for a step back."""
         step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if step < timedelta():
             raise ValueError(f"Time goes forward only, not by {step}.")
         target = self._advance(0).now + step
-        while (seconds_left := round((target - (answer := self._advance(0)).now).total_seconds())) > 0:
+        while (seconds_left := math.ceil((target - (answer := self._advance(0)).now).total_seconds())) > 0:
             answer = self._advance(seconds_left)
         outgoing.ahead = answer.now - datetime.now(timezone.utc)
         return answer.now

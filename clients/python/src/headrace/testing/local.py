@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -78,7 +77,8 @@ class LocalHeadrace(Headrace):
             for message in messages:
                 verdict = _call_handler(consumer, message)
                 verdicts.append(verdict)
-                self._settle_one(s.topic, s.group, message, verdict)
+                if consumer.settles(verdict):
+                    self._settle_one(s.topic, s.group, message, verdict)
         return verdicts
 
     def _settle_one(self, topic: str, group: str, message: Message, verdict: Verdict) -> None:
@@ -95,9 +95,10 @@ class LocalHeadrace(Headrace):
 
 def _call_handler(consumer: Consumer, message: Message) -> Verdict:
     try:
-        answer = consumer._call(message)
-        if inspect.isawaitable(answer):
-            asyncio.run(_await(answer))
+        if is_async(consumer.handler):
+            asyncio.run(consumer.call_async_handler(message))
+        else:
+            consumer.call_handler(message)
     except Exception as error:  # noqa: BLE001  whatever a handler raises is an answer
         return verdict_of(error)
     return ACK
@@ -109,7 +110,3 @@ def _is_in_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-async def _await(answer: Any) -> None:
-    await answer

@@ -24,7 +24,8 @@ class Push:
 
 
 class Subscriber:
-    """An HTTP server on this machine. `answer` gets a push and returns a status; what it raises is a 500."""
+    """An HTTP server on this machine. `answer` gets a push and returns a status (200 to 599); what it raises is
+    a 500, as is an answer that is no status."""
 
     def __init__(self, answer: Callable[[Push], int] = lambda push: 204) -> None:
         self.pushes: list[Push] = []
@@ -51,9 +52,10 @@ class Subscriber:
         """Remember a push, and answer it."""
         self.pushes.append(push)
         try:
-            return self.answer(push)
+            status = self.answer(push)
         except Exception:  # noqa: BLE001  as a web framework would answer
             return 500
+        return status if status in range(200, 600) else 500
 
 
 def _handler(subscriber: Subscriber) -> type[BaseHTTPRequestHandler]:
