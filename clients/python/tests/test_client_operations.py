@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import re
 import threading
@@ -407,3 +408,21 @@ def test_what_would_do_more_the_second_time_is_not_sent_again(
     assert waiting.deliver_at is not None
     assert delayed.deliver_at == waiting.deliver_at + timedelta(hours=1)
     assert [letter.id for letter in hr.list_dead_letters(topic, "g")] == ids[2:]
+
+
+def test_a_registration_whose_answer_shows_a_secret_once_is_not_sent_again(
+    hr: Headrace, proxy: FaultyProxy, topic: str
+) -> None:
+    """The second answer had none, and the call passed for a success."""
+    hr.put_group(topic, "g")
+    url = "http://127.0.0.1:9/"
+    secret = "whsec_" + base64.b64encode(bytes(range(24))).decode()
+    with Headrace(proxy.url, hr.transport.token, retries=Retries(base_seconds=0.01)) as client:
+        proxy.plan.append(LOSE)
+        with pytest.raises(errors.NoAnswer):
+            client.put_consumer(topic, "g", "hook", url=url)
+        assert client.put_consumer(topic, "g", "hook", url=url).secret is None
+        assert client.rotate_secret(topic, "g", "hook").startswith("whsec_")
+        for name, fields in (("own", {"url": url, "secret": secret}), ("pull", {})):
+            proxy.plan.append(LOSE)
+            assert client.put_consumer(topic, "g", name, **fields).consumer == name

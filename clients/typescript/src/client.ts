@@ -39,7 +39,8 @@ export interface HeadraceOptions {
  * Methods throw `HeadraceError`. `api` has every other call of the interface, typed, as openapi-fetch gives it:
  * `{ data, error }`, and it throws where nobody answers, or something else than Headrace; it names, repeats and waits in the same way.
  * After a lost answer it does not repeat what would be done twice, such as sending a message with a delay and no `dedup_id` (the
- * methods give it one).
+ * methods give it one), nor what shows a secret only once, such as registering a `url` without a `secret` of your own (`rotate-secret`
+ * makes another).
  */
 export class Headrace {
   readonly api: Client<paths>;

@@ -190,6 +190,27 @@ for (const topic of ["test", "redrive", "rotate-secret", "tokens"]) {
   });
 }
 
+const REGISTRATIONS: [body: { url?: string; secret?: string; function?: string }, tries: number][] = [
+  [{ url: "https://example.com/hooks" }, 1], // the second answer would have no secret
+  [{ url: "https://example.com/hooks", secret: "whsec_own" }, 2],
+  [{ function: "shop" }, 2],
+  [{}, 2],
+];
+for (const [body, most] of REGISTRATIONS) {
+  test(`a registration with ${JSON.stringify(body)} is tried ${most} times where nobody answers`, async () => {
+    let tries = 0;
+    const fetch = async (): Promise<Response> => {
+      tries++;
+      throw new TypeError("the connection was cut");
+    };
+    const params = { path: { topic: "orders", group: "shop", consumer: "hook" } };
+    const { api } = clientOf({ fetch });
+    const call = api.PUT("/v1/topics/{topic}/groups/{group}/consumers/{consumer}", { params, body });
+    await assert.rejects(call, { code: "NO_ANSWER" });
+    assert.equal(tries, most);
+  });
+}
+
 test("how long ago a send was sent first is told whatever the clock does, and within what the service takes", async (t) => {
   let ms = 0;
   t.mock.method(performance, "now", () => ms);

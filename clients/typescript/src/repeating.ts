@@ -6,6 +6,7 @@ import type { components } from "./schema.js";
 
 type Message = components["schemas"]["MessageBody"];
 type ReceiveBody = components["schemas"]["ReceiveBody"];
+type ConsumerBody = components["schemas"]["ConsumerBody"];
 type Result = components["schemas"]["BatchView" | "ReceiptResults"]["results"][number];
 
 /** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`, which ends the last one, too. */
@@ -21,6 +22,7 @@ const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]
 /** Of these each message or receipt has an answer of its own. */
 const PARTED = /^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/;
 const RECEIVES = /^POST .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/receive$/;
+const REGISTERS = /^PUT .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/consumers\/[^/]+$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
 const LEAST_MS = 100; // for the last try
@@ -44,8 +46,8 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     if (named && !first.headers.has("Headrace-Request")) {
       first.headers.set("Headrace-Request", `${sender}-${sends++}`);
     }
-    const repeatable = !NOT_REPEATABLE.test(call);
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
+    const repeatable = !NOT_REPEATABLE.test(call) && !(REGISTERS.test(call) && makesSecret(body));
     const waitMs = RECEIVES.test(call) ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
     const [beganAt, start] = [Date.now(), performance.now()];
     let perhapsStored = false;
@@ -91,6 +93,12 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
 function resendSeconds(beganAt: number, start: number): string {
   const ms = Math.max(Date.now() - beganAt, performance.now() - start);
   return String(Math.min(86_400, Math.max(1, Math.ceil(ms / 1000))));
+}
+
+/** Does a registration with this body make a secret? Only its first answer shows it. */
+function makesSecret(body: Uint8Array | null): boolean {
+  const { url, secret } = (jsonOf(body) ?? {}) as ConsumerBody;
+  return Boolean(url) && !secret;
 }
 
 /** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */

@@ -71,9 +71,13 @@ class AsyncGroups(AsyncCaller):
         function: str | None = None,
         timeout_seconds: int | None = None,
     ) -> Consumer:
-        """Register a consumer: with a `url` or a `function` it is called, with neither it pulls."""
+        """Register a consumer: with a `url` or a `function` it is called, with neither it pulls. Only the first answer
+        shows the secret that the service made for a `url`: without a `secret` of your own it is not repeated after a
+        lost answer; `rotate_secret` makes another."""
+        url_path = group_path(topic, group, "consumers", consumer)
         body = given(url=url, secret=secret, function=function, timeout_seconds=timeout_seconds)
-        return await self._ask(Consumer, "PUT", group_path(topic, group, "consumers", consumer), body)
+        makes_secret = url is not None and secret is None
+        return await self._ask(Consumer, "PUT", url_path, body, repeatable=not makes_secret)
 
     async def get_consumer(self, topic: str, group: str, consumer: str) -> Consumer:
         """A consumer, its rank among those online, and its shards."""
