@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.infra import ministack
 from tests.infra.rehearse import failure, follow
 
 _RUN = """\
@@ -47,3 +50,39 @@ def test_a_failure_is_one_line_with_the_step_the_reason_and_what_to_do() -> None
 
 def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
     assert failure("", Path("log")).startswith("The rehearsal failed at its start: pytest could not run it.")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that HEADRACE_MINISTACK names, which nothing is downloaded into."""
+
+    def run(*_: Any, **__: Any) -> None:
+        home.mkdir(exist_ok=True)
+
+    home = tmp_path / "there"
+    monkeypatch.setenv("HEADRACE_MINISTACK", str(home))
+    monkeypatch.setattr(subprocess, "run", run)
+    return home
+
+
+@pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden"])
+def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: Path, file: str) -> None:
+    home.mkdir()
+    (home / file).write_text("mine")
+    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
+        ministack.installed()
+    assert {each.name: each.read_text() for each in home.iterdir()} == {file: "mine"}
+
+
+@pytest.mark.parametrize("files", [None, [], ["pyvenv.cfg", "old"], ["pyvenv.cfg", "requirements.txt"]])
+def test_a_folder_that_is_new_empty_or_ministacks_own_becomes_the_present_one(
+    home: Path, files: list[str] | None
+) -> None:
+    for file in files or ():
+        home.mkdir(exist_ok=True)
+        (home / file).write_text("old")
+    if files == []:
+        home.mkdir()
+    assert ministack.installed() == home / "bin"
+    assert [each.name for each in home.iterdir()] == ["requirements.txt"]
+    assert (home / "requirements.txt").read_text() != "old"
