@@ -19,21 +19,31 @@ _DAYS = "-P14D"  # of what S3 counts once a day
 
 
 def resource(
-    prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True
+    prefix: str,
+    bucket: str,
+    functions: Iterable[str] = names.FUNCTIONS,
+    archives: bool = True,
+    iam: bool = False,
 ) -> dict[str, Any]:
     """The dashboard as a CloudFormation resource; the arguments as for `dashboard`."""
-    body = json.dumps(dashboard(prefix, bucket, functions, archives))
+    body = json.dumps(dashboard(prefix, bucket, functions, archives, iam))
     properties = {"DashboardName": prefix, "DashboardBody": {"Fn::Sub": body}}
     return {"Dashboard": {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}}
 
 
 def dashboard(
-    prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True
+    prefix: str,
+    bucket: str,
+    functions: Iterable[str] = names.FUNCTIONS,
+    archives: bool = True,
+    iam: bool = False,
 ) -> dict[str, Any]:
     """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
-    `functions` are those of app.py; `archives`: the archive is made each night."""
+    `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there is an API for callers who
+    sign with SigV4, too."""
     function_names = list(functions)
-    stage = _Stage(prefix, bucket, function_names, alarm_names(prefix, function_names, archives))
+    apis = {prefix: "", **({names.iam_api(prefix): " (signed)"} if iam else {})}
+    stage = _Stage(prefix, bucket, function_names, alarm_names(prefix, function_names, archives, iam), apis)
     widgets: list[dict[str, Any]] = []
     y = 0
     for title, advice, row in stage.rows():
@@ -51,11 +61,13 @@ Row = tuple[str, str, Sequence[dict[str, Any]]]
 
 
 class _Stage:
-    """The rows of one stage."""
+    """The rows of one stage. `apis`: what the lines of an API have behind their names, by its name."""
 
-    def __init__(self, prefix: str, bucket: str, functions: list[str], alarms: list[str]) -> None:
+    def __init__(
+        self, prefix: str, bucket: str, functions: list[str], alarms: list[str], apis: dict[str, str]
+    ) -> None:
         self._prefix, self._bucket, self._functions = prefix, bucket, functions
-        self._named = alarms
+        self._named, self._apis = alarms, apis
 
     def rows(self) -> list[Row]:
         return [
@@ -89,9 +101,10 @@ class _Stage:
 
     def _flow(self) -> Row:
         flow = [self._own_metric(name, "Sum") for name in ("Accepted", "Delivered", "Failed", "Dead")]
-        api = {"ApiName": self._prefix}
-        calls = [_aws("AWS/ApiGateway", name, api, "Sum") for name in ("Count", "4XXError", "5XXError")]
-        latency = [_aws("AWS/ApiGateway", "Latency", api, s, s) for s in ("p50", "p99")]
+        calls = [
+            line for name in ("Count", "4XXError", "5XXError") for line in self._calls(name, "Sum", name)
+        ]
+        latency = [line for s in ("p50", "p99") for line in self._calls("Latency", s, s)]
         row = [
             _graph("Messages a minute", flow),
             _graph(
@@ -241,6 +254,13 @@ class _Stage:
     def _function_metric(self, function: str, metric: str, statistic: str) -> Line:
         dimensions = {"FunctionName": names.function(self._prefix, function)}
         return _aws("AWS/Lambda", metric, dimensions, statistic, function)
+
+    def _calls(self, metric: str, statistic: str, label: str) -> list[Line]:
+        """A line for each API."""
+        return [
+            _aws("AWS/ApiGateway", metric, {"ApiName": name}, statistic, label + ending)
+            for name, ending in self._apis.items()
+        ]
 
     def _table(self, noun: str, metric: str, statistic: str) -> Line:
         dimensions = {"TableName": names.table(self._prefix, noun)}

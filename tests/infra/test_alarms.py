@@ -27,7 +27,7 @@ def lambda_alarms(function: str, metric: str) -> list[Alarm]:
 
 def deployed(name: str) -> Alarm:
     """An alarm as CloudFormation gets it."""
-    properties = alarms("p")[f"{name}Alarm"]["Properties"]
+    properties = alarms("p", iam=True)[f"{name}Alarm"]["Properties"]
     assert properties["AlarmActions"] == properties["OKActions"] == [{"Ref": "AlarmTopic"}]
     dimensions = {each["Name"]: each["Value"] for each in properties["Dimensions"]}
     return Alarm(
@@ -134,6 +134,7 @@ TROUBLE: dict[str, tuple[Points, Points]] = {
     "NotArchived": (series(1), series(0)),
     "Unavailable": (series(1, 6, 10), series(1, 5, 10)),
     "CallsFail": (series(1, 6, 10), series(1, 5, 10)),
+    "IamCallsFail": (series(1, 6, 10), series(1, 5, 10)),
     "RouteLate": (series(60_001, 5), [*series(60_001, 4), *series(60_000, 60)]),
     "JournalLate": (series(HOUR_MS + 1), series(HOUR_MS, 60)),
     "FailureQueue": (series(1), series(0, 60)),
@@ -177,6 +178,12 @@ def test_a_token_that_is_refused_is_no_failure_of_the_authorizer_which_callers_s
     assert deployed("CallsFail").metric == ("AWS/ApiGateway", "5XXError", {"ApiName": "p"})
 
 
+def test_the_second_api_has_an_alarm_of_its_own() -> None:
+    assert deployed("IamCallsFail").metric == ("AWS/ApiGateway", "5XXError", {"ApiName": "p-iam"})
+    assert "IamCallsFailAlarm" not in alarms("p")
+
+
 def test_every_alarm_is_one_of_those_that_are_tried_here() -> None:
     stops = {f"{names.logical(name)}Stopped" for name in names.TIMED}
-    assert {alarm.name for alarm in all_alarms("p", names.FUNCTIONS)} == {*TROUBLE, *stops, "ArchiveLate"}
+    all_names = {alarm.name for alarm in all_alarms("p", names.FUNCTIONS, iam=True)}
+    assert all_names == {*TROUBLE, *stops, "ArchiveLate"}

@@ -107,6 +107,17 @@ def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> Non
         assert alarm["Properties"]["AlarmDescription"]
 
 
+@pytest.mark.parametrize(("iam", "apis"), [(False, {"p"}), (True, {"p", "p-iam"})])
+def test_calls_are_shown_of_each_api_of_the_stage(iam: bool, apis: set[str]) -> None:
+    page_widgets = dashboard("p", "b", iam=iam)["widgets"]
+    for title in ("HTTP calls a minute", "HTTP latency, ms"):
+        [graph] = [w["properties"] for w in page_widgets if w["properties"].get("title") == title]
+        assert {line[3] for line in graph["metrics"]} == apis
+        labels = [line[-1]["label"] for line in graph["metrics"]]
+        assert len(labels) == len({*labels})
+    assert ("p-IamCallsFail" in json.dumps(page_widgets)) == iam
+
+
 def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:
     some = ["api", "route", "deliver", "mover"]
     text = json.dumps([dashboard("p", "b", some), alarms("p", some)])
