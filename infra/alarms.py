@@ -184,7 +184,10 @@ def _route(prefix: str) -> Alarm:
 
 
 def _journal(prefix: str) -> Alarm:
-    why = "The journal is an hour behind: after a day, the streams forget what it has not written down."
+    why = (
+        "The journal is an hour behind: it gives up what is six hours old, and edits and cancellations in that do not "
+        "come to the archive by themselves."
+    )
     return Alarm("JournalLate", why, _function_metric(prefix, "journal", "IteratorAge"), 3_600_000)
 
 

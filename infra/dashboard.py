@@ -202,7 +202,7 @@ class _Stage:
             row.insert(
                 0, _graph("Journal behind, ms", [self._function_metric("journal", "IteratorAge", "Maximum")])
             )
-        advice = "The streams keep a day: a journal that is behind by hours is in danger. A job that failed says why"
+        advice = "The journal gives up what is six hours old. A job that failed says why"
         return "Archive", f"{advice} in `/aws-glue/{self._prefix}/output`.", row
 
     def _cost(self) -> Row:
