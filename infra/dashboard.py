@@ -149,7 +149,9 @@ class _Stage:
         )
         for line in (deliveries, failures):
             line[-1]["visible"] = False
-        share = [{"expression": "100 * failed / (done + failed)", "label": "failed, %", "id": "share"}]
+        all_attempts = f"({_filled('done')} + {_filled('failed')})"
+        expression = f"100 * {_filled('failed')} / {all_attempts}"
+        share = [{"expression": expression, "label": "failed, %", "id": "share"}]
         at_work = self._function_metric("deliver", "ConcurrentExecutions", "Maximum")
         row = [
             _graph("Attempts that failed, %", [deliveries, failures, share]),
@@ -235,7 +237,7 @@ class _Stage:
         ]
         messages = self._own_metric("Accepted", "Sum", id="accepted")
         messages[-1]["visible"] = False
-        total = " + ".join(f"w{n}" for n in range(len(writes)))
+        total = " + ".join(_filled(f"w{n}") for n in range(len(writes)))
         expression = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
         return [*hidden_lines, messages, [expression]]
 
@@ -265,6 +267,11 @@ class _Stage:
     def _table(self, noun: str, metric: str, statistic: str) -> Line:
         dimensions = {"TableName": names.table(self._prefix, noun)}
         return _aws("AWS/DynamoDB", metric, dimensions, statistic, noun)
+
+
+def _filled(line: str) -> str:
+    """A line in an expression, with 0 where it has no point: else the whole expression has none there."""
+    return f"FILL({line}, 0)"
 
 
 def _aws(
