@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.infra import ministack
-from tests.infra.rehearse import failure, follow
+from tests.infra import ministack, test_rehearsal
+from tests.infra.rehearse import STEPS, failure, follow, main
 
 _RUN = """\
 Installing MiniStack into .ministack (once, half a minute)
@@ -48,6 +51,31 @@ def test_a_failure_is_one_line_with_the_step_the_reason_and_what_to_do() -> None
     assert "\n" not in text
 
 
+def test_a_failure_tells_which_steps_a_part_has() -> None:
+    text = failure(_RUN, Path("log"))
+    assert "ARGS='-k used' (steps 1 to 7) or ARGS='-k deleted' (steps 8 to 9)" in text
+
+
+@pytest.mark.parametrize("part", STEPS)
+def test_a_parts_steps_are_those_of_its_test(part: str) -> None:
+    [test] = [
+        each for name, each in vars(test_rehearsal).items() if name.startswith("test_") and part in name
+    ]
+    assert tuple(re.findall(r'^ +step\("(.*)"\)', inspect.getsource(test), re.MULTILINE)) == STEPS[part]
+
+
+def test_a_name_that_no_part_has_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["rehearse", "-k", "usd"])
+    with pytest.raises(SystemExit):
+        main()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "'usd'" in err
+    assert all(part in err for part in STEPS)
+
+
 def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
     assert failure("", Path("log")).startswith("The rehearsal failed at its start: pytest could not run it.")
 
@@ -56,13 +84,14 @@ def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that HEADRACE_MINISTACK names, which nothing is downloaded into."""
 
-    def run(*_: Any, **__: Any) -> None:
-        home.mkdir(exist_ok=True)
+    folder = tmp_path / "there"
 
-    home = tmp_path / "there"
-    monkeypatch.setenv("HEADRACE_MINISTACK", str(home))
+    def run(*_: Any, **__: Any) -> None:
+        folder.mkdir(exist_ok=True)
+
+    monkeypatch.setenv("HEADRACE_MINISTACK", str(folder))
     monkeypatch.setattr(subprocess, "run", run)
-    return home
+    return folder
 
 
 @pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden"])
