@@ -44,22 +44,28 @@ def alarms(
     functions: Iterable[str] = names.FUNCTIONS,
     topic: str = "AlarmTopic",
     archives: bool = True,
+    iam: bool = False,
 ) -> dict[str, Any]:
     """The alarms as CloudFormation resources; `topic` is the logical id of the SNS topic, the rest as for
     `all_alarms`."""
     return {
         f"{alarm.name}Alarm": _resource(prefix, alarm, topic)
-        for alarm in all_alarms(prefix, functions, archives)
+        for alarm in all_alarms(prefix, functions, archives, iam)
     }
 
 
-def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True) -> list[str]:
+def alarm_names(
+    prefix: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True, iam: bool = False
+) -> list[str]:
     """The deployed names of the alarms."""
-    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives)]
+    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives, iam)]
 
 
-def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> list[Alarm]:
-    """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night."""
+def all_alarms(
+    prefix: str, functions: Iterable[str], archives: bool = True, iam: bool = False
+) -> list[Alarm]:
+    """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there
+    is an API for callers who sign with SigV4, too."""
     function_names = list(functions)
     own = [_own_alarm(prefix, *row) for row in _OWN]
     # Of `authorize` each refused token is an error, which API Gateway wants for its 401; its failures are callers' 5xx.
@@ -68,7 +74,7 @@ def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> 
     journal = [_journal(prefix)] if "journal" in function_names else []
     stops = [_stopped_alarm(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
-    return [*own, _calls(prefix), *lambdas, _queue(prefix), *_archive(prefix, archives)]
+    return [*own, *_calls(prefix, iam), *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
 
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
@@ -178,13 +184,21 @@ def _route(prefix: str) -> Alarm:
 
 
 def _journal(prefix: str) -> Alarm:
-    why = "The journal is an hour behind: after a day, the streams forget what it has not written down."
+    why = (
+        "The journal is an hour behind: it gives up what is six hours old, and edits and cancellations in that do not "
+        "come to the archive by themselves."
+    )
     return Alarm("JournalLate", why, _function_metric(prefix, "journal", "IteratorAge"), 3_600_000)
 
 
-def _calls(prefix: str) -> Alarm:
+def _calls(prefix: str, iam: bool) -> list[Alarm]:
     why = "Calls are answered with 5xx, also by API Gateway: the authorizer or the API fails, or takes too long."
-    return Alarm("CallsFail", why, ("AWS/ApiGateway", "5XXError", {"ApiName": prefix}), 5, "Sum")
+    signed = "Signed calls are answered with 5xx, also by API Gateway: the API fails, or takes too long."
+    apis = [("CallsFail", why, prefix), *([("IamCallsFail", signed, names.iam_api(prefix))] if iam else [])]
+    return [
+        Alarm(name, text, ("AWS/ApiGateway", "5XXError", {"ApiName": api}), 5, "Sum")
+        for name, text, api in apis
+    ]
 
 
 def _errors(prefix: str, name: str) -> Alarm:

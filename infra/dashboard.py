@@ -19,21 +19,31 @@ _DAYS = "-P14D"  # of what S3 counts once a day
 
 
 def resource(
-    prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True
+    prefix: str,
+    bucket: str,
+    functions: Iterable[str] = names.FUNCTIONS,
+    archives: bool = True,
+    iam: bool = False,
 ) -> dict[str, Any]:
     """The dashboard as a CloudFormation resource; the arguments as for `dashboard`."""
-    body = json.dumps(dashboard(prefix, bucket, functions, archives))
+    body = json.dumps(dashboard(prefix, bucket, functions, archives, iam))
     properties = {"DashboardName": prefix, "DashboardBody": {"Fn::Sub": body}}
     return {"Dashboard": {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}}
 
 
 def dashboard(
-    prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True
+    prefix: str,
+    bucket: str,
+    functions: Iterable[str] = names.FUNCTIONS,
+    archives: bool = True,
+    iam: bool = False,
 ) -> dict[str, Any]:
     """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
-    `functions` are those of app.py; `archives`: the archive is made each night."""
+    `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there is an API for callers who
+    sign with SigV4, too."""
     function_names = list(functions)
-    stage = _Stage(prefix, bucket, function_names, alarm_names(prefix, function_names, archives))
+    apis = {prefix: "", **({names.iam_api(prefix): " (signed)"} if iam else {})}
+    stage = _Stage(prefix, bucket, function_names, alarm_names(prefix, function_names, archives, iam), apis)
     widgets: list[dict[str, Any]] = []
     y = 0
     for title, advice, row in stage.rows():
@@ -51,11 +61,13 @@ Row = tuple[str, str, Sequence[dict[str, Any]]]
 
 
 class _Stage:
-    """The rows of one stage."""
+    """The rows of one stage. `apis`: what the lines of an API have behind their names, by its name."""
 
-    def __init__(self, prefix: str, bucket: str, functions: list[str], alarms: list[str]) -> None:
+    def __init__(
+        self, prefix: str, bucket: str, functions: list[str], alarms: list[str], apis: dict[str, str]
+    ) -> None:
         self._prefix, self._bucket, self._functions = prefix, bucket, functions
-        self._named = alarms
+        self._named, self._apis = alarms, apis
 
     def rows(self) -> list[Row]:
         return [
@@ -89,9 +101,10 @@ class _Stage:
 
     def _flow(self) -> Row:
         flow = [self._own_metric(name, "Sum") for name in ("Accepted", "Delivered", "Failed", "Dead")]
-        api = {"ApiName": self._prefix}
-        calls = [_aws("AWS/ApiGateway", name, api, "Sum") for name in ("Count", "4XXError", "5XXError")]
-        latency = [_aws("AWS/ApiGateway", "Latency", api, s, s) for s in ("p50", "p99")]
+        calls = [
+            line for name in ("Count", "4XXError", "5XXError") for line in self._calls(name, "Sum", name)
+        ]
+        latency = [line for s in ("p50", "p99") for line in self._calls("Latency", s, s)]
         row = [
             _graph("Messages a minute", flow),
             _graph(
@@ -136,7 +149,9 @@ class _Stage:
         )
         for line in (deliveries, failures):
             line[-1]["visible"] = False
-        share = [{"expression": "100 * failed / (done + failed)", "label": "failed, %", "id": "share"}]
+        all_attempts = f"({_filled('done')} + {_filled('failed')})"
+        expression = f"100 * {_filled('failed')} / {all_attempts}"
+        share = [{"expression": expression, "label": "failed, %", "id": "share"}]
         at_work = self._function_metric("deliver", "ConcurrentExecutions", "Maximum")
         row = [
             _graph("Attempts that failed, %", [deliveries, failures, share]),
@@ -189,7 +204,7 @@ class _Stage:
             row.insert(
                 0, _graph("Journal behind, ms", [self._function_metric("journal", "IteratorAge", "Maximum")])
             )
-        advice = "The streams keep a day: a journal that is behind by hours is in danger. A job that failed says why"
+        advice = "The journal gives up what is six hours old. A job that failed says why"
         return "Archive", f"{advice} in `/aws-glue/{self._prefix}/output`.", row
 
     def _cost(self) -> Row:
@@ -222,7 +237,7 @@ class _Stage:
         ]
         messages = self._own_metric("Accepted", "Sum", id="accepted")
         messages[-1]["visible"] = False
-        total = " + ".join(f"w{n}" for n in range(len(writes)))
+        total = " + ".join(_filled(f"w{n}") for n in range(len(writes)))
         expression = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
         return [*hidden_lines, messages, [expression]]
 
@@ -242,9 +257,21 @@ class _Stage:
         dimensions = {"FunctionName": names.function(self._prefix, function)}
         return _aws("AWS/Lambda", metric, dimensions, statistic, function)
 
+    def _calls(self, metric: str, statistic: str, label: str) -> list[Line]:
+        """A line for each API."""
+        return [
+            _aws("AWS/ApiGateway", metric, {"ApiName": name}, statistic, label + ending)
+            for name, ending in self._apis.items()
+        ]
+
     def _table(self, noun: str, metric: str, statistic: str) -> Line:
         dimensions = {"TableName": names.table(self._prefix, noun)}
         return _aws("AWS/DynamoDB", metric, dimensions, statistic, noun)
+
+
+def _filled(line: str) -> str:
+    """A line in an expression, with 0 where it has no point: else the whole expression has none there."""
+    return f"FILL({line}, 0)"
 
 
 def _aws(

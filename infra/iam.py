@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+from . import names
 from .api import acl_association, response
 
 API = "IamAPI"
@@ -28,10 +29,10 @@ def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
     resources = template["Resources"]
     api = copy.deepcopy(resources["RestAPI"])
     properties = api["Properties"]
-    properties["Name"] = f"{prefix}-iam"
+    properties["Name"] = names.iam_api(prefix)
     properties.pop("Domain", None)
     definition = properties["DefinitionBody"]
-    definition["info"]["title"] = f"{prefix}-iam"
+    definition["info"]["title"] = names.iam_api(prefix)
     definition["securityDefinitions"] = _SIGNED
     definition["paths"] = _signed_paths(definition["paths"])
     if policy := definition.get(_POLICY):

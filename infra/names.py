@@ -37,6 +37,11 @@ def table(prefix: str, noun: str) -> str:
     return f"{prefix}-{noun}"
 
 
+def iam_api(prefix: str) -> str:
+    """The API for callers who sign with SigV4; the other has the prefix alone."""
+    return f"{prefix}-iam"
+
+
 def failures(prefix: str) -> str:
     """The queue of invocations that were given up."""
     return f"{prefix}-failures"

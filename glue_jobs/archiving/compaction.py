@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -42,7 +44,7 @@ class Target:
 @dataclass
 class Totals:
     """What one run did. `removed` are files that were replaced earlier, or by this run if there is no grace; `failed`
-    says which days it could not do, and why."""
+    says which days, and which of their partitions, it could not do, and why."""
 
     partitions: int = 0
     rows: int = 0
@@ -81,19 +83,28 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
 
 
 def compact(start: Start, bucket: Bucket, target: Target) -> Totals:
-    """Compact day after day; a bad one stops no other. Raises what would stop every day."""
+    """Compact day after day; a bad partition or day stops no other. Raises what would stop every day."""
     start_time, totals = time.monotonic(), Totals()
     for name in manifest.days(bucket, target.first, target.last):
-        try:
-            with name_damage(bucket):
-                _compact_day(start, bucket, name, target, totals)
-        except Exception as error:
-            if ends_the_run(error):
-                raise
-            totals.failed[name] = sentence(error)
-            progress(f"{name} failed: {sentence(error)}")
+        with _failure_told(bucket, name, totals):
+            _compact_day(start, bucket, name, target, totals)
     totals.seconds = time.monotonic() - start_time
     return totals
+
+
+@contextmanager
+def _failure_told(
+    bucket: Bucket, name: str, totals: Totals, manifests: Sequence[Manifest] = (), topic: str = ""
+) -> Iterator[None]:
+    """What fails within stops nothing else. Raises what would stop everything."""
+    try:
+        with name_damage(bucket, manifests, [topic]):
+            yield
+    except Exception as error:
+        if ends_the_run(error):
+            raise
+        totals.failed[name] = sentence(error)
+        progress(f"{name} failed: {sentence(error)}")
 
 
 def _compact_day(start: Start, bucket: Bucket, name: str, target: Target, totals: Totals) -> None:
@@ -104,8 +115,10 @@ def _compact_day(start: Start, bucket: Bucket, name: str, target: Target, totals
         for part in day.tables.get(table, ()):
             files = file_count(part, target.target_mb * _MB)
             if files < len(part.files):
-                progress(f"{name} {table} {part.topic}: {len(part.files)} files to {files} …")
-                totals.add(part, _rewrite(start, bucket, name, table, part, files, target))
+                partition = f"{name} {table} {part.topic}"
+                progress(f"{partition}: {len(part.files)} files to {files} …")
+                with _failure_told(bucket, partition, totals, [day], part.topic):
+                    totals.add(part, _rewrite(start, bucket, name, table, part, files, target))
     latest = manifest.load(bucket, name) or day
     totals.removed += publish.sweep(bucket, latest, target.grace_ms, target.now_ms)
 

@@ -23,7 +23,7 @@ from glue_jobs.common.manifest import Part
 from glue_jobs.common.schemas import MESSAGES
 from tests.glue import archives
 from tests.glue.archives import frame
-from tests.glue.jobs import Killed, Stopping, either_engine
+from tests.glue.jobs import Killed, Stopping, either_engine, read_summary
 from tests.glue.journals import DAY, Place, message
 
 made_by = either_engine
@@ -95,6 +95,25 @@ def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(many_files: 
     files = many_files.files()
     assert many_files.compact() == FAILED
     assert many_files.files() == files
+
+
+def test_a_damaged_partition_stops_neither_the_others_of_its_day_nor_the_sweep(
+    many_files: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many_files.journal("b", [message(n * 4_096, topic="bills") for n in range(3)])
+    many_files.archive("--rows-per-file", "1")
+    orders, bills = (
+        many_files.folder / f"archive/messages/day={DAY}/topic={name}" for name in ("orders", "bills")
+    )
+    with_a_flipped_bit(min(bills.iterdir()))
+    (orders / "leftover.parquet").write_bytes(b"of a run that was stopped")
+    damaged_files = sorted(bills.iterdir())
+    assert many_files.compact() == FAILED
+    summary = read_summary(capsys)
+    assert list(summary["failed"]) == [f"{DAY} messages bills"]
+    assert "is damaged" in summary["failed"][f"{DAY} messages bills"]
+    assert (summary["partitions"], len([*orders.iterdir()]), sorted(bills.iterdir())) == (1, 1, damaged_files)
+    assert many_files.named() == set(many_files.files())
 
 
 def with_a_changed_body(path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -195,6 +197,45 @@ def test_files_have_so_many_rows_and_what_was_added(tmp_path: Path, most: int) -
     assert [entry.name for entry in bucket.entries("aside")] == [f"aside/{path.name}" for path in files.local]
 
 
+class Weighed:
+    """Rows that count how often somebody asks for their bytes."""
+
+    num_rows, asked = 1, 0
+
+    def slice(self, offset: int, length: int | None = None) -> Weighed | pa.Table:
+        return pa.table({}) if offset else self
+
+    @property
+    def nbytes(self) -> int:
+        self.asked += 1
+        return 10
+
+
+def test_the_bytes_of_a_block_are_asked_for_once_however_many_follow(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path / "bucket", "b")
+    files = Files(bucket=bucket, home="aside", folder=tmp_path / "made", schema=pa.schema([]), most=1_000)
+    blocks = [Weighed() for _ in range(50)]
+    for block in blocks:
+        files.add(block)
+    assert {block.asked for block in blocks} == {1}
+
+
+def test_each_group_of_rows_of_a_file_has_the_bytes_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glue_jobs.archiving.on_arrow.files._GROUP_BYTES", 20)
+    schema = pa.schema({"offset": pa.int64()})
+    bucket = FolderBucket(tmp_path / "bucket", "b")
+    files = Files(bucket=bucket, home="aside", folder=tmp_path / "made", schema=schema, most=7)
+    for offset in range(14):
+        files.add(pa.table({"offset": pa.array([offset])}, schema=schema))
+    files.close()
+    groups = [pq.read_metadata(path) for path in files.local]
+    assert [[each.row_group(n).num_rows for n in range(each.num_row_groups)] for each in groups] == [
+        [3, 3, 1]
+    ] * 2
+
+
 def test_a_file_that_holds_something_else_is_not_put_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +366,23 @@ def test_what_the_journal_knows_of_a_groups_attempts_is_not_brought_again(
     assert job._known_traces(counts_by_group[0, "g2", "u1"]) == {("t1", 2)}
     assert job._known_traces(counts_by_group[1, "g1", "u1"]) == {("t1", 3)}
     assert job._known_traces(counts_by_group[0, "g1", "u2"]) == {("t1", 4)}
+
+
+def test_what_the_journal_knows_of_many_groups_is_read_once_for_each(
+    bucket: FolderBucket, arrow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "MEMORY_BYTES", 0)
+    put(bucket, "a", [delivery(n % 3, group=f"group-{n}", group_uid=f"g{n}") for n in range(20)])
+    job, read_table, reads = arrow(), pyarrow.feather.read_table, Counter[Path]()
+
+    def counting(file: Path) -> pa.Table:
+        reads[file] += 1
+        return read_table(file)
+
+    counts = job.attempt_counts()
+    monkeypatch.setattr(pyarrow.feather, "read_table", counting)
+    assert [job._known_traces(each) for each in counts] == [{("t1", each.first)} for each in counts]
+    assert (len(reads), reads.total()) == (20, 20)
 
 
 def test_what_is_gone_or_empty_or_much_is_sparks(

@@ -32,10 +32,18 @@ _REFUSALS = {401: problems.unauthorized, 403: problems.forbidden}
 
 
 def installed() -> Path:
-    """The folder of MiniStack's own environment's commands, made at the first use (half a minute)."""
+    """The folder of MiniStack's own environment's commands, made at the first use (half a minute).
+
+    Raises FileExistsError: the folder has something else in it."""
     home = Path(os.environ.get("HEADRACE_MINISTACK") or ROOT / ".ministack")
     stamp = home / "requirements.txt"
     if not stamp.exists() or stamp.read_text() != _REQUIREMENTS.read_text():
+        # A requirements.txt may be anybody's: only what venv makes says that the folder is an environment.
+        if home.exists() and any(home.iterdir()) and not (home / "pyvenv.cfg").exists():
+            raise FileExistsError(
+                f"{home} holds something else, which would be lost: let HEADRACE_MINISTACK name a folder that is new "
+                "or empty."
+            )
         print(f"\nInstalling MiniStack into {home.name} (once, half a minute)", flush=True)
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)

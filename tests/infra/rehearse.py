@@ -14,6 +14,19 @@ from pathlib import Path
 from tests.infra.ministack import ROOT
 
 REHEARSAL = "tests/infra/test_rehearsal.py"
+STEPS = {
+    "used": (
+        "package and deploy",
+        "delay one, prepare one, pull in three modes",
+        "push, retry, bury, redrive",
+        "walk over the console's pages",
+        "update while somebody produces and consumes",
+        "wait for the minute's schedules",
+        "read the journal, take a right from a role",
+    ),
+    "deleted": ("deploy two stages side by side", "delete both, and deploy one again"),
+}
+"""Of each test, by what `-k` takes of its name."""
 LOG = ROOT / "build" / "rehearsal.log"
 STEP = re.compile(r"step (?P<number>\d+) of (?P<count>\d+): (?P<about>.*)")
 _SHOWN = re.compile(STEP.pattern + r"|Installing .*")
@@ -42,11 +55,20 @@ def failure(output: str, log: Path) -> str:
         if steps
         else "at its start"
     )
-    reason = error["error"] if error else "pytest could not run it"
+    reason = error["error"].rstrip(".") if error else "pytest could not run it"
     return (
         f"The rehearsal failed {place}: {reason}. Everything that was said is in {log}; a busy machine may be the "
-        "reason: run `make rehearse` again, or only what failed: ARGS='-k used' (steps 1 to 6) or ARGS='-k deleted'."
+        "reason: run `make rehearse` again, or only what failed: "
+        f"{' or '.join(_parts())}."
     )
+
+
+def _parts() -> Iterable[str]:
+    """How each test is run alone, and which steps it has."""
+    last = 0
+    for name, steps in STEPS.items():
+        first, last = last + 1, last + len(steps)
+        yield f"ARGS='-k {name}' (steps {first} to {last})"
 
 
 def _since(start: float) -> Iterable[float]:
@@ -57,7 +79,7 @@ def _since(start: float) -> Iterable[float]:
 def main() -> int:
     """Run it; the exit code of pytest."""
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
-    parser.add_argument("-k", metavar="NAME", help="only the tests whose names hold this: used, deleted")
+    parser.add_argument("-k", choices=[*STEPS], help="only the test whose name holds this")
     choices = parser.parse_args()
     start = time.monotonic()
     print(f"This takes 2 to 15 minutes, and half a minute more the first time. Its whole output: {LOG}")

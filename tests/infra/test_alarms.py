@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,14 @@ from app import app
 from chalicelib.domain.times import DAY_SECONDS, HOUR_MS
 from infra import names
 from infra.alarms import Alarm, alarms, all_alarms
+from infra.dashboard import dashboard
+from infra.functions import stream_mappings
 from infra.stages import CONFIG
 from local.schedule import schedules_of
 
 PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
 MOVER_SECONDS = json.loads(CONFIG.read_text())["lambda_functions"]["mover"]["lambda_timeout"]
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 Points = Iterable[tuple[int, float]]  # second, value
 
 
@@ -27,7 +31,7 @@ def lambda_alarms(function: str, metric: str) -> list[Alarm]:
 
 def deployed(name: str) -> Alarm:
     """An alarm as CloudFormation gets it."""
-    properties = alarms("p")[f"{name}Alarm"]["Properties"]
+    properties = alarms("p", iam=True)[f"{name}Alarm"]["Properties"]
     assert properties["AlarmActions"] == properties["OKActions"] == [{"Ref": "AlarmTopic"}]
     dimensions = {each["Name"]: each["Value"] for each in properties["Dimensions"]}
     return Alarm(
@@ -134,6 +138,7 @@ TROUBLE: dict[str, tuple[Points, Points]] = {
     "NotArchived": (series(1), series(0)),
     "Unavailable": (series(1, 6, 10), series(1, 5, 10)),
     "CallsFail": (series(1, 6, 10), series(1, 5, 10)),
+    "IamCallsFail": (series(1, 6, 10), series(1, 5, 10)),
     "RouteLate": (series(60_001, 5), [*series(60_001, 4), *series(60_000, 60)]),
     "JournalLate": (series(HOUR_MS + 1), series(HOUR_MS, 60)),
     "FailureQueue": (series(1), series(0, 60)),
@@ -171,12 +176,31 @@ def test_what_is_late_is_measured_where_it_is_read() -> None:
         assert deployed(name).metric == metric
 
 
+def test_a_late_journal_is_told_with_the_age_at_which_its_batches_are_given_up() -> None:
+    mappings = [each["Properties"] for each in stream_mappings(["journal"]).values()]
+    assert {each["MaximumRecordAgeInSeconds"] for each in mappings} == {6 * 3600}
+    page = next(line for line in OPERATIONS.read_text().splitlines() if "`JournalLate`" in line)
+    texts = [w["properties"].get("markdown", "") for w in dashboard("p", "b")["widgets"]]
+    [archive] = [text for text in texts if text.startswith("## Archive")]
+    for text in (deployed("JournalLate").why, page, archive):
+        assert "six hours" in text
+        assert "a day" not in text
+    for text in (deployed("JournalLate").why, page):
+        assert "edits and cancellations" in text
+
+
 def test_a_token_that_is_refused_is_no_failure_of_the_authorizer_which_callers_see() -> None:
     """To have 401 answered an authorizer must raise, and Lambda counts that as an error of the function."""
     assert not lambda_alarms(names.AUTHORIZE, "Errors")
     assert deployed("CallsFail").metric == ("AWS/ApiGateway", "5XXError", {"ApiName": "p"})
 
 
+def test_the_second_api_has_an_alarm_of_its_own() -> None:
+    assert deployed("IamCallsFail").metric == ("AWS/ApiGateway", "5XXError", {"ApiName": "p-iam"})
+    assert "IamCallsFailAlarm" not in alarms("p")
+
+
 def test_every_alarm_is_one_of_those_that_are_tried_here() -> None:
     stops = {f"{names.logical(name)}Stopped" for name in names.TIMED}
-    assert {alarm.name for alarm in all_alarms("p", names.FUNCTIONS)} == {*TROUBLE, *stops, "ArchiveLate"}
+    all_names = {alarm.name for alarm in all_alarms("p", names.FUNCTIONS, iam=True)}
+    assert all_names == {*TROUBLE, *stops, "ArchiveLate"}

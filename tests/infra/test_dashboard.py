@@ -58,6 +58,36 @@ def test_an_expression_asks_only_for_lines_of_its_own_graph() -> None:
     assert expression_count == 2
 
 
+_FILLED = re.compile(r"FILL\((\w+), 0\)")
+
+
+def at_a_minute(title: str, points: dict[str, float]) -> float | None:
+    """What the graph with this one expression shows for a minute with points of these lines: CloudWatch works nothing
+    out where a line that is not filled has none."""
+    [expression] = [e for line in graph(title)["metrics"] if (e := line[-1].get("expression"))]
+    expression = _FILLED.sub(lambda match: str(points.get(match[1], 0)), expression)
+    if not set(IDENTIFIER.findall(expression)) <= points.keys():
+        return None
+    result: float = eval(expression, {}, points)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("title", "points", "shown"),
+    [
+        ("Attempts that failed, %", {"done": 3, "failed": 1}, 25),
+        ("Attempts that failed, %", {"failed": 4}, 100),
+        ("Attempts that failed, %", {"done": 4}, 0),
+        ("Write units a message", {"w0": 6, "accepted": 3}, 2),
+        ("Write units a message", {"w0": 6, "w1": 3}, None),
+    ],
+)
+def test_a_share_is_shown_for_a_minute_in_which_a_line_has_no_point(
+    title: str, points: dict[str, float], shown: float | None
+) -> None:
+    assert at_a_minute(title, points) == shown
+
+
 def test_write_units_a_message_are_those_of_all_tables() -> None:
     [graph] = [w for w in widgets() if w["properties"].get("title") == "Write units a message"]
     tables = {line[3] for line in graph["properties"]["metrics"] if line[0] == "AWS/DynamoDB"}
@@ -105,6 +135,17 @@ def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> Non
     for alarm in resources.values():
         assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": "Warned"}]
         assert alarm["Properties"]["AlarmDescription"]
+
+
+@pytest.mark.parametrize(("iam", "apis"), [(False, {"p"}), (True, {"p", "p-iam"})])
+def test_calls_are_shown_of_each_api_of_the_stage(iam: bool, apis: set[str]) -> None:
+    page_widgets = dashboard("p", "b", iam=iam)["widgets"]
+    for title in ("HTTP calls a minute", "HTTP latency, ms"):
+        [graph] = [w["properties"] for w in page_widgets if w["properties"].get("title") == title]
+        assert {line[3] for line in graph["metrics"]} == apis
+        labels = [line[-1]["label"] for line in graph["metrics"]]
+        assert len(labels) == len({*labels})
+    assert ("p-IamCallsFail" in json.dumps(page_widgets)) == iam
 
 
 def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:

@@ -13,6 +13,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
@@ -24,6 +25,7 @@ from infra.stack import Deployment
 from infra.stages import read
 from infra.template import Stack, StackError
 from tests.infra.ministack import MiniStack, ministack, wait_until
+from tests.infra.rehearse import STEPS
 from tests.infra.rehearsed_stage import (
     HOST,
     PATIENCE_SECONDS,
@@ -56,17 +58,6 @@ pytestmark = [
         reason="takes minutes, as many as the machine likes: `make rehearse`",
     ),
 ]
-STEPS = (
-    "package and deploy",
-    "delay one, prepare one, pull in three modes",
-    "push, retry, bury, redrive",
-    "walk over the console's pages",
-    "update while somebody produces and consumes",
-    "wait for the minute's schedules",
-    "read the journal, take a right from a role",
-    "deploy two stages side by side",
-    "delete both, and deploy one again",
-)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +108,8 @@ def test_a_stage_is_deployed_used_and_updated(
 
 def step(about: str) -> None:
     """Tell whoever waits how far it is; `make rehearse` shows these lines."""
-    print(f"\nstep {STEPS.index(about) + 1} of {len(STEPS)}: {about}", flush=True)
+    steps = [*chain(*STEPS.values())]
+    print(f"\nstep {steps.index(about) + 1} of {len(steps)}: {about}", flush=True)
 
 
 def is_updated_without_losing_a_message(

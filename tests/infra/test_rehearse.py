@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.infra.rehearse import failure, follow
+from tests.infra import ministack, test_rehearsal
+from tests.infra.rehearse import STEPS, failure, follow, main
 
 _RUN = """\
 Installing MiniStack into .ministack (once, half a minute)
@@ -45,5 +51,67 @@ def test_a_failure_is_one_line_with_the_step_the_reason_and_what_to_do() -> None
     assert "\n" not in text
 
 
+def test_a_failure_tells_which_steps_a_part_has() -> None:
+    text = failure(_RUN, Path("log"))
+    assert "ARGS='-k used' (steps 1 to 7) or ARGS='-k deleted' (steps 8 to 9)" in text
+
+
+@pytest.mark.parametrize("part", STEPS)
+def test_a_parts_steps_are_those_of_its_test(part: str) -> None:
+    [test] = [
+        each for name, each in vars(test_rehearsal).items() if name.startswith("test_") and part in name
+    ]
+    assert tuple(re.findall(r'^ +step\("(.*)"\)', inspect.getsource(test), re.MULTILINE)) == STEPS[part]
+
+
+def test_a_name_that_no_part_has_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["rehearse", "-k", "usd"])
+    with pytest.raises(SystemExit):
+        main()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "'usd'" in err
+    assert all(part in err for part in STEPS)
+
+
 def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
     assert failure("", Path("log")).startswith("The rehearsal failed at its start: pytest could not run it.")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that HEADRACE_MINISTACK names, which nothing is downloaded into."""
+
+    folder = tmp_path / "there"
+
+    def run(*_: Any, **__: Any) -> None:
+        folder.mkdir(exist_ok=True)
+
+    monkeypatch.setenv("HEADRACE_MINISTACK", str(folder))
+    monkeypatch.setattr(subprocess, "run", run)
+    return folder
+
+
+@pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden"])
+def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: Path, file: str) -> None:
+    home.mkdir()
+    (home / file).write_text("mine")
+    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
+        ministack.installed()
+    assert {each.name: each.read_text() for each in home.iterdir()} == {file: "mine"}
+
+
+@pytest.mark.parametrize("files", [None, [], ["pyvenv.cfg", "old"], ["pyvenv.cfg", "requirements.txt"]])
+def test_a_folder_that_is_new_empty_or_ministacks_own_becomes_the_present_one(
+    home: Path, files: list[str] | None
+) -> None:
+    for file in files or ():
+        home.mkdir(exist_ok=True)
+        (home / file).write_text("old")
+    if files == []:
+        home.mkdir()
+    assert ministack.installed() == home / "bin"
+    assert [each.name for each in home.iterdir()] == ["requirements.txt"]
+    assert (home / "requirements.txt").read_text() != "old"

@@ -116,9 +116,13 @@ def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_pa
     assert "sigv4" not in json.dumps(first)
     variables = resources["APIHandler"]["Properties"]["Environment"]["Variables"]
     assert variables["HEADRACE_IAM"] == "1"
+    dimensions = resources["IamCallsFailAlarm"]["Properties"]["Dimensions"]
+    assert dimensions == [{"Name": "ApiName", "Value": resources["IamAPI"]["Properties"]["Name"]}]
+    assert "headrace-dev-iam" in json.dumps(resources["Dashboard"])
 
 
 def test_a_stage_has_no_second_api_unless_it_says_so(tmp_path: Path) -> None:
     text = describe(read("dev"), tmp_path / "build").read_text()
     assert "IamAPI" not in text
+    assert "headrace-dev-iam" not in text
     assert "HEADRACE_IAM" not in text

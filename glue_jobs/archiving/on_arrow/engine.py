@@ -38,6 +38,8 @@ was measured: twenty million short messages, ten GB of lines on the disk."""
 _OTHER_BYTES = 300_000_000  # of other days' files that tell ids
 _LARGE_BYTES = 128_000_000  # of large bodies in a block of offsets
 _ASKERS = 8  # of DynamoDB, at once
+Group = tuple[str, str, int, str | None]
+"""A group on a shard: topic, topic_uid, shard, group_uid."""
 _EDITION = itemgetter(*rows.PLACES[MESSAGES], "offset", "edition")  # of a line
 
 
@@ -74,6 +76,7 @@ class OnArrow:
     def look_again(self, tables: Iterable[str] = TABLES) -> None:
         self._entries |= inputs(self._bucket, self._window, tables)
         self._attempts: Spill | None = None
+        self._attempt_keys: defaultdict[Group, list[Key]] = defaultdict(list)
 
     # Messages
 
@@ -140,7 +143,8 @@ class OnArrow:
     @lines.only_usual()
     def attempt_counts(self) -> Sequence[AttemptCount]:
         self._attempts = spill = self._read(DELIVERIES, self._journal(DELIVERIES))
-        attempts_by_key: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
+        self._attempt_keys.clear()
+        attempts_by_key: dict[Group, tuple[int, int]] = {}
         for key in spill.counts:
             topic, _, topic_uid, shard, _ = key
             sums = spill.read(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
@@ -148,6 +152,7 @@ class OnArrow:
                 group = (topic, topic_uid, shard, row["group_uid"])
                 first, count = attempts_by_key.get(group, (row["offset_min"], 0))
                 attempts_by_key[group] = min(first, row["offset_min"]), count + row["offset_count"]
+                self._attempt_keys[group].append(key)
         return [AttemptCount(*group, first, count) for group, (first, count) in attempts_by_key.items()]
 
     def write_deliveries(
@@ -266,12 +271,12 @@ class OnArrow:
     def _known_traces(self, attempt_count: AttemptCount) -> set[tuple[str, int]]:
         """The traces that the journal has of a group on a shard: their names, each with every offset in it."""
         assert self._attempts is not None, "attempt_counts comes first"
+        of = attempt_count
         traces: set[tuple[str, int]] = set()
-        for key in self._attempts.counts:
-            if (key[0], *key[2:-1]) == (attempt_count.topic, attempt_count.topic_uid, attempt_count.shard):
-                attempts = self._attempts.read(key)
-                own = attempts.filter(pc.equal(attempts["group_uid"], attempt_count.group_uid or ""))
-                traces |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
+        for key in self._attempt_keys[of.topic, of.topic_uid, of.shard, of.group_uid]:
+            attempts = self._attempts.read(key)
+            own = attempts.filter(pc.equal(attempts["group_uid"], of.group_uid or ""))
+            traces |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
         return traces
 
     def _ask_in_parallel(

@@ -23,7 +23,7 @@ class Files:
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._offsets: list[pa.ChunkedArray] = []  # of each group of rows
-        self._rows = 0
+        self._rows = self._waiting_bytes = 0
         self.local: list[Path] = []
 
     def add(self, rows: pa.Table) -> None:
@@ -32,10 +32,11 @@ class Files:
             part = rows.slice(0, self._most - self._rows)
             self._waiting.append(part)
             self._rows += part.num_rows
+            self._waiting_bytes += part.nbytes
             rows = rows.slice(part.num_rows)
             if self._rows == self._most:
                 self.close()
-            elif sum(each.nbytes for each in self._waiting) > _GROUP_BYTES:
+            elif self._waiting_bytes > _GROUP_BYTES:
                 self._write()
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ class Files:
             rows = pa.concat_tables(self._waiting)
             writer.write_table(rows, row_group_size=rows.num_rows)
             self._offsets.append(rows["offset"])
-            self._waiting = []
+            self._waiting, self._waiting_bytes = [], 0
         return writer
 
     def _open(self) -> pq.ParquetWriter:
