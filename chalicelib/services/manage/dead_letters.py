@@ -34,6 +34,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most
+_FEW_IDS = 10
 _REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer
 
 
@@ -166,11 +167,11 @@ class DeadLetters:
         return self.page(topic, group, DeadLetterFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
 
     def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of these messages, in their order; neighbours are read together. Left out are those of
-        messages that were delayed, and are not found in eight seconds among very many letters."""
+        """The dead letters of these messages, in their order; neighbours are read together. Raises Unavailable if there
+        are too many among them that were delayed to be found in eight seconds."""
         asked_ids = list(message_ids)
-        delayed_ids = dict.fromkeys(filter(_is_delayed, asked_ids)).keys()
-        places = self._places_of_delayed(topic, group, delayed_ids)
+        delayed_ids = dict.fromkeys(filter(_is_delayed, asked_ids))
+        places = self._places_of_delayed(topic, group, [*delayed_ids])
         locations = {
             id: list(self._keys_at(topic, group, place))
             for id in asked_ids
@@ -189,29 +190,52 @@ class DeadLetters:
         return [letter for id, letter in candidates if letter and letter.message.id == id]
 
     def _places_of_delayed(
-        self, topic: Topic, group: Group, message_ids: Set[str]
+        self, topic: Topic, group: Group, message_ids: Sequence[str]
     ) -> Mapping[str, tuple[int, int]]:
-        """Shard and offset of those of these delayed messages that have dead letters. A page of letters tells many of
-        them with one read, and the log one with some thirty: it is asked only for those that are not among the first
-        letters, a thousand for each message."""
-        until_ms = self._clock.now_ms() + MOST_LISTING_MS
+        """Shard and offset of those of these delayed messages that have dead letters. The log tells one with some
+        thirty reads, and a page of letters many: few are looked for in the log first, many among the letters. Raises
+        Unavailable if there is no time for some."""
+        begun_ms = self._clock.now_ms()
+        are_few = len(message_ids) <= _FEW_IDS
+        places: dict[str, tuple[int, int]] = {}
+        if not are_few:
+            places, are_all = self._among_letters(
+                topic, group, set(message_ids), len(message_ids), begun_ms + MOST_LISTING_MS // 2
+            )
+            if are_all:
+                return places
+        for id in [id for id in message_ids if id not in places]:
+            if self._clock.now_ms() >= begun_ms + MOST_LISTING_MS:
+                raise unavailable("To find so many delayed messages takes too long; name fewer in one call.")
+            if place := self._location_of(topic, id):
+                places[id] = place
+        if are_few and len(places) < len(message_ids):
+            ids_left = set(message_ids) - places.keys()
+            places |= self._among_letters(topic, group, ids_left, 1, begun_ms + MOST_LISTING_MS)[0]
+        return places
 
-        def in_time() -> bool:
-            return self._clock.now_ms() < until_ms
-
+    def _among_letters(
+        self, topic: Topic, group: Group, message_ids: Set[str], pages: int, until_ms: int
+    ) -> tuple[dict[str, tuple[int, int]], bool]:
+        """Shard and offset of those of these messages whose letters are among the group's first `pages` thousand, as
+        far as there is time; and whether no other has a letter."""
         places: dict[str, tuple[int, int]] = {}
         after = None
-        for _ in message_ids:
-            letter_filter = DeadLetterFilter(ids=message_ids - places.keys())
-            most = len(message_ids) - len(places)
-            letters, after = self.page(topic, group, letter_filter, after, most, may_go_on=in_time)
+        for _ in range(pages):
+            letters, after = self.page(
+                topic,
+                group,
+                DeadLetterFilter(ids=message_ids - places.keys()),
+                after,
+                _PAGE * _PAGES,
+                may_go_on=lambda: self._clock.now_ms() < until_ms,
+            )
             places |= {letter.message.id: (letter.message.shard, letter.offset) for letter in letters}
-            if after is None or len(places) == len(message_ids) or not in_time():
+            if after is None or len(places) == len(message_ids):
+                return places, True
+            if self._clock.now_ms() >= until_ms:
                 break
-        for id in message_ids:
-            if after and id not in places and in_time() and (place := self._location_of(topic, id)):
-                places[id] = place
-        return places
+        return places, False
 
     def _locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
         if location := self._location_of(topic, message_id):
@@ -440,8 +464,9 @@ class DeadLetters:
 
 
 def _one_by_one(places: Iterable[_T], act: Callable[[_T], _R]) -> tuple[list[_R], HeadraceError | None]:
-    """What was done, of an act at each of these places, whatever became of it at the others; and the error to answer
-    with. A refusal says that nothing happened (I20): it is the answer only where nothing was done anywhere."""
+    """What was done, of an act at each of these places, whatever refused it at the others; and the error to answer
+    with. A refusal says that nothing happened (I20): it is the answer only where nothing was done anywhere. An outcome
+    that is not known is the answer at once: the store is busy, and is asked no more."""
     results: list[_R] = []
     errors: list[HeadraceError] = []
     for place in places:
@@ -449,9 +474,10 @@ def _one_by_one(places: Iterable[_T], act: Callable[[_T], _R]) -> tuple[list[_R]
             if result := act(place):
                 results.append(result)
         except HeadraceError as error:
+            if isinstance(error, Unavailable) and not isinstance(error, Unreadable):
+                return results, error
             errors.append(error)
-    unknown_outcomes = [e for e in errors if isinstance(e, Unavailable) and not isinstance(e, Unreadable)]
-    return results, next(iter(unknown_outcomes or ([] if results else errors)), None)
+    return results, None if results or not errors else errors[0]
 
 
 def _outcome(record: Record | None) -> RedriveOutcome:

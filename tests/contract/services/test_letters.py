@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from chalicelib.domain.cursor import Disposition
-from chalicelib.domain.errors import Conflict, NotFound, TooLarge
+from chalicelib.domain.errors import Conflict, NotFound, TooLarge, Unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
@@ -399,17 +399,27 @@ def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_
     assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_letters_of_delayed_messages_behind_very_many_are_found_in_the_log_while_there_is_time(
-    stage: Stage, slow: bool
-) -> None:
+def test_letters_of_few_delayed_messages_are_found_behind_very_many_however_slow(stage: Stage) -> None:
     table = Table(stage, *make.drafts(1_000))
     (id,) = delayed_and_buried(table, 1)
-    dead_letters, calls = counted(stage, slow=slow)
+    dead_letters, calls = counted(stage, slow=True)
     letters = dead_letters.letters_of(table.topic, table.group, [id, table.ids[7]])
-    assert [letter.message.id for letter in letters] == ([] if slow else [id]) + [table.ids[7]]
-    seen = calls()
-    assert (seen["dead"] < 10, "read" not in seen) == (slow, slow)
+    assert [letter.message.id for letter in letters] == [id, table.ids[7]]
+    assert "dead" not in calls()
+
+
+def test_who_asks_for_more_delayed_messages_than_there_is_time_for_is_told(stage: Stage) -> None:
+    table = Table(stage, *make.drafts(1_000))
+    ids = delayed_and_buried(table, 11)
+    slow, _ = counted(stage, slow=True)
+    with pytest.raises(Unavailable, match="fewer in one call"):
+        slow.letters_of(table.topic, table.group, ids)
+    found = [
+        letter.message.id
+        for some in (ids[:6], ids[6:])
+        for letter in counted(stage)[0].letters_of(table.topic, table.group, some)
+    ]
+    assert found == ids
 
 
 def delayed_and_buried(table: Table, count: int) -> list[str]:
